@@ -15,7 +15,8 @@ use sparsebatch_solve_core::{KernelChoice, SpmvOptions};
 /// Items of the batches.
 const ITEMS: usize = 2_000;
 
-/// A uniform batch: the 5-point Laplacian of 16 x 16 with other values in each item.
+/// A uniform batch: the pattern of the 5-point Laplacian on a 16 x 16 grid, with different values
+/// in each item.
 fn uniform() -> BatchCsr<f64> {
     let a = common::laplace5(16);
     let values = common::vector(a.nnz() * ITEMS);
@@ -35,7 +36,7 @@ fn ragged() -> RaggedCsr<f64> {
     batch
 }
 
-/// Our plans, `layout` by `layout`; `batch` is in the source's own layout.
+/// Measures our plans in each layout; `batch` is in the source's own layout.
 fn ours<'a, S>(
     criterion: &mut Criterion,
     name: &str,
@@ -79,7 +80,7 @@ fn ours<'a, S>(
     group.finish();
 }
 
-/// The peers, item by item; rayon shares the items.
+/// Measures the peers item by item; rayon distributes the items.
 fn theirs(criterion: &mut Criterion, name: &str, items: &[Csr<f64>]) {
     let mut group = criterion.benchmark_group(format!("batch_spmv/{name}"));
     let bytes: usize = items.iter().map(|a| a.bytes() + 8 * (a.nrows() + a.ncols())).sum();

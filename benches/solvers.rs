@@ -1,8 +1,8 @@
-//! Batched solves beside what else a user could do: CG over sprs products, faer's CG, tuned scalar
+//! Batched solves beside a user's alternatives: CG over sprs products, faer's CG, tuned scalar
 //! loops, sparse Cholesky, the Thomas algorithm; BiCGStab beside tuned scalar loops.
 //!
 //! Every answer is checked system by system before anything is timed. Criterion measures each
-//! contender by itself; the table compares them in interleaved rounds, and its ratios are the ones
+//! contender separately; the table compares them in interleaved rounds, and its ratios are the ones
 //! to quote. See `benches/README.md`.
 
 mod common;
@@ -41,7 +41,8 @@ const CASES: [(Family, usize, usize); 7] = [
     (Family::Rand9, 144, 10_000),
 ];
 
-/// A peer that tests its recurrence alone may end this much above the tolerance, by rounding.
+/// Relative excess over the tolerance, by rounding, that is accepted from a peer that tests only
+/// the residual of its recurrence.
 const UNVERIFIED_SLACK: f64 = 1e-3;
 
 const USAGE: &str = "\
@@ -51,7 +52,7 @@ usage: cargo bench --bench solvers -- [FILTER]           criterion, then the tab
    --json FILE    append the table's rows to FILE as JSON lines (implies --table)
 FILTER is plain text, part of a name such as `tri 128/faer cg`.";
 
-/// What the command line asks for.
+/// The parsed command line.
 struct Arguments {
     criterion: bool,
     table: bool,
@@ -68,7 +69,8 @@ impl Arguments {
         while let Some(argument) = arguments.next() {
             let mut value = |what| arguments.next().ok_or(format!("{argument} needs {what}"));
             match argument.as_str() {
-                // Given by `cargo bench`, and not by `cargo test`, where each solve runs once.
+                // `cargo bench` passes this argument and `cargo test` does not; under the latter
+                // each solve runs once.
                 "--bench" => parsed.table = true,
                 "--table" => mine = true,
                 "--rounds" => {
@@ -94,7 +96,7 @@ impl Arguments {
         Ok(parsed)
     }
 
-    /// Whether the filter may ask for a case, known before its systems are made.
+    /// Whether the filter may select a case, decided before its systems are made.
     fn may_want(&self, family: Family, nrows: usize) -> bool {
         let name = format!("{} {nrows}/", family.name());
         let begins_with_a_family = CASES.iter().any(|c| self.filter.starts_with(c.0.name()));
@@ -102,7 +104,7 @@ impl Arguments {
         !begins_with_a_family || is_this_case
     }
 
-    /// Whether the filter asks for one of the peers of a case. `labels` are theirs.
+    /// Whether the filter selects one of the peers of a case, which have `labels`.
     fn wants(&self, case: &SolveCase, labels: &[String]) -> bool {
         let mut names = labels.iter().map(|label| format!("{}/{label}", case.name));
         names.any(|name| name.contains(&self.filter))
@@ -195,7 +197,7 @@ fn check(case: &SolveCase, peer: &mut Peer<'_>, x: &mut [f64]) -> First {
     First { iterations, checked, time }
 }
 
-/// Criterion's measurement, contender by contender; resetting x to 0 is not counted.
+/// Measures each contender with Criterion; resetting x to 0 is not counted.
 fn measure_alone(
     criterion: &mut Criterion,
     case: &SolveCase,
@@ -222,7 +224,7 @@ fn measure_alone(
     group.finish();
 }
 
-/// The table's measurement.
+/// Measures the contenders in interleaved rounds for the table.
 fn measure_in_turn(
     case: &SolveCase,
     peers: &mut [Peer<'_>],

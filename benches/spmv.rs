@@ -67,7 +67,7 @@ fn products(criterion: &mut Criterion) {
     }
 }
 
-/// The cost of a plan beside the products it speeds up.
+/// Measures the cost of a plan beside that of the products it speeds up.
 fn plans(criterion: &mut Criterion) {
     let a = common::laplace7(100);
     let mut group = criterion.benchmark_group("plan/laplace7_100");

@@ -1,4 +1,5 @@
-//! One matrix in all six formats: bytes, the same product, and what each refuses.
+//! One matrix in all six formats: bytes, the same product in each, and the matrices that each
+//! format refuses.
 //!
 //! `cargo run --release --example 02_formats`
 
@@ -13,7 +14,7 @@ fn show<P: Spmv>(matrix: &Matrix<P, f64>, expected: &[f64]) -> Result<(), String
     seq::spmv(1.0, matrix.view(), &x, 0.0, &mut y).map_err(|e| e.to_string())?;
     let padding = matrix.stored_len() - matrix.nnz();
     println!("{:<6} {:>8} bytes  {padding:>5} slots of padding", P::NAME, matrix.bytes());
-    // The entries are whole numbers, so that every order of sums gives the same bits.
+    // The entries are integers, so every order of summation gives the same bits.
     if y == expected { Ok(()) } else { Err(format!("{} differs", P::NAME)) }
 }
 
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     round_trip(&csr, &sellp)?;
     println!("all products agree, all conversions give the CSR matrix back");
 
-    // A conversion that would blow memory up is an error that says by how much.
+    // A conversion that would take too much memory is an error that states how much.
     let scattered = pareto(20_000, 20_000, 4, 1.0, 1)?;
     match Dia::from_csr(&scattered, &DiaOptions::default()) {
         Ok(_) => Err("DIA of a scattered matrix was not refused".into()),

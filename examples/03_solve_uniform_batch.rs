@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let options =
         SolveOptions::new().method(Method::BiCgStab).preconditioner(Preconditioner::Jacobi);
-    // What depends on the pattern alone is done once; solve as often as you like.
+    // The analysis depends on the pattern only and is done once, for any number of solves.
     let mut solver = BatchSolver::new(&systems.batch, &options)?;
     let mut x = vec![0.0; systems.rhs.len()];
     let report = solver.solve(&systems.batch, &systems.rhs, &mut x)?;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let worst = report.max_relative_residual().ok_or("no system converged")?;
     println!("largest relative residual, recomputed from b - A x: {worst:.2e}");
 
-    // The same from the solutions themselves, by hand.
+    // The largest residual again, computed by hand from the solutions.
     let mut by_hand = 0.0f64;
     for item in 0..systems.batch.nitems() {
         let a = systems.batch.to_csr(item);

@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         b.extend((0..a.nrows()).map(|row| values[a.row(row)].iter().sum::<f64>()));
     }
 
-    // Systems that do not converge at once climb a ladder that ends with sparse LU.
+    // Systems that do not converge at first climb a ladder of stronger schemes that ends with
+    // sparse LU.
     let options = SolveOptions::new().fallback(true);
     let solution = solve(&batch, &b, None, &options)?;
 

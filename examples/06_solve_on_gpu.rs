@@ -1,4 +1,5 @@
-//! Solves on the first GPU, or on all cores where there is none: the same call, the same report.
+//! Solves on the first GPU, or on all cores if there is none, by the same call with the same
+//! report.
 //!
 //! `cargo run --release --example 06_solve_on_gpu`
 
@@ -10,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let systems = Problem::new(Family::Lap2d, 256)?.batch(2000)?;
     let backend = Backend::auto();
 
-    // The analysis is kept: solve as often as values or right-hand sides change.
+    // The analysis is reused: solve as often as values or right-hand sides change.
     let mut solver = BatchSolver::on(&backend, &systems.batch, &SolveOptions::new())?;
     let mut x = vec![0.0; systems.rhs.len()];
     let report = solver.solve(&systems.batch, &systems.rhs, &mut x)?;

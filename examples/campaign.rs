@@ -1,5 +1,5 @@
-//! Solves adversarial systems without end and holds every verdict against residuals in twice the precision:
-//! `cargo run --release --example campaign -- --hours 1`.
+//! Solves adversarial systems in an endless loop and checks every verdict against residuals in
+//! twice the precision: `cargo run --release --example campaign -- --hours 1`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The guide, and how the library works inside: `docs/` as pages whose programs are run as tests.
+//! The guide and the design of the library: `docs/` as pages whose programs are run as tests.
 //!
 //! | page | for |
 //! | --- | --- |

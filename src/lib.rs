@@ -1,4 +1,4 @@
-//! Sparse linear systems by the thousand, solved at once.
+//! Solves batches of thousands of sparse linear systems at once.
 //!
 //! A batch is either *uniform* (one pattern, many value sets) or *ragged* (every system its own
 //! size and pattern). Every system has its own tolerance test, iteration count and [`Status`], and
@@ -43,10 +43,12 @@
 //!
 //! # Limits
 //!
-//! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers and products run on the CPU or on
-//! an NVIDIA GPU, which has no pivoting LU, and residual histories over products alone; machines without one need nothing of CUDA.
-//! Threads are those of the current rayon pool. A process that was forked from one that solved with them has them not:
-//! it gets [`cpu::CpuError::Forked`], unless it solves within a pool of its own (`rayon::ThreadPool::install`).
+//! Values are real, `f64` or `f32`; local indices are 32-bit. Solvers and products run on the CPU
+//! or on an NVIDIA GPU. On the GPU there is no pivoting LU, and only solves over products have
+//! residual histories; machines without a GPU need no part of CUDA. Threads are those of the
+//! current rayon pool. A process forked from one that solved with these threads does not have them:
+//! it gets [`cpu::CpuError::Forked`], unless it solves within a pool of its own
+//! (`rayon::ThreadPool::install`).
 #![forbid(unsafe_code)]
 
 pub use sparsebatch_formats::{
@@ -73,7 +75,7 @@ pub mod cpu {
     };
 }
 
-/// An NVIDIA GPU: devices and memory, plans for products, solvers of data that lies there.
+/// An NVIDIA GPU: devices and memory, plans for products, solvers of data on the device.
 pub mod gpu {
     #[doc(hidden)]
     pub use sparsebatch_cuda::testing;

@@ -1,4 +1,4 @@
-//! Matrices, checks and timing that the benches share.
+//! Matrices, checks and timing shared by the benches.
 #![allow(dead_code, reason = "each bench uses its part")]
 
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ pub(crate) const KERNELS: [(&str, FormatChoice, KernelChoice); 10] = [
     ("sellp runs", FormatChoice::SellP, KernelChoice::Runs),
 ];
 
-/// `rows` rows of 8 random columns and Pareto-distributed more: no structure, some long rows.
+/// `rows` rows with 8 random columns each and a Pareto-distributed number of further ones: no
+/// structure, some long rows.
 pub(crate) fn scattered(rows: usize) -> Csr<f64> {
     pareto(rows, rows, 8, 1.2, 1).expect("the entries fit 32-bit indices")
 }
@@ -55,13 +56,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In 0..1.
+    /// A uniform number in 0..1.
     fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// `A*x` by the oracle.
+/// `A*x` by the sequential reference product.
 pub(crate) fn reference(a: &Csr<f64>, x: &[f64]) -> Vec<f64> {
     let mut y = vec![0.0; a.nrows()];
     seq::spmv(1.0, a.view(), x, 0.0, &mut y).expect("x fits the matrix");
@@ -81,7 +82,7 @@ pub(crate) fn check(what: &str, a: &Csr<f64>, x: &[f64], reference: &[f64], y: &
     }
 }
 
-/// Times `repeats` calls after one for warming up; sorted.
+/// Times `repeats` calls after one warm-up; returns sorted times.
 pub(crate) fn time(repeats: usize, mut call: impl FnMut()) -> Vec<Duration> {
     call();
     let mut times: Vec<Duration> = (0..repeats)
@@ -95,8 +96,8 @@ pub(crate) fn time(repeats: usize, mut call: impl FnMut()) -> Vec<Duration> {
     times
 }
 
-/// The plain triad `a = b + s*c` on all threads: the unit of every share of bandwidth, 24 bytes an
-/// element.
+/// The plain triad `a = b + s*c` on all threads, 24 bytes per element: the unit of every share of
+/// bandwidth.
 pub(crate) struct Triad([Vec<f64>; 3]);
 
 impl Triad {
@@ -132,7 +133,7 @@ pub(crate) fn plain_loop(a: &Csr<f64>, x: &[f64], y: &mut [f64]) {
     }
 }
 
-/// The same loop with rows shared by rayon, one iterator step per row.
+/// The same loop with rows distributed by rayon, one iterator step per row.
 pub(crate) fn plain_rayon(a: &Csr<f64>, x: &[f64], y: &mut [f64]) {
     let (ptr, cols, values) = (a.row_ptr(), a.col_idx(), a.values());
     y.par_iter_mut().with_min_len(1024).enumerate().for_each(|(row, y)| {

@@ -65,7 +65,7 @@ pub(crate) const PEER_PRODUCTS: [Peer; 4] = [
     }),
 ];
 
-/// Short measurements: the machine's bandwidth varies more than the kernels do.
+/// Criterion with short measurements: the machine's bandwidth varies more than the kernels do.
 pub(crate) fn criterion() -> Criterion {
     Criterion::default()
         .sample_size(20)

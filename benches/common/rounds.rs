@@ -1,21 +1,21 @@
-//! Timing on a machine that is shared: every round runs all contenders in turn, and contenders are
-//! compared within rounds.
+//! Timing on a shared machine: every round runs all contenders in turn, and contenders are compared
+//! within rounds.
 
 use std::time::{Duration, Instant};
 
-/// Shorter calls are repeated within a round until they take about this long.
+/// Least time of a contender in a round: shorter calls are repeated.
 const LEAST_TIME: Duration = Duration::from_millis(20);
 
-/// What was measured of one contender, one entry per round, ms per call.
+/// Measurements of one contender: one entry per round, in ms per call.
 #[derive(Default)]
 pub(crate) struct Samples {
     pub(crate) wall: Vec<f64>,
-    /// Processor time of all threads; empty where the system does not tell it.
+    /// Processor time of all threads; empty if the system does not report it.
     pub(crate) cpu: Vec<f64>,
 }
 
-/// Runs `call(contender)` in `rounds` rounds over all contenders; `before` runs ahead of each call,
-/// outside the clock, and `estimates` are the times that calls take.
+/// Runs `call(contender)` in `rounds` rounds over all contenders. `before` runs before each call,
+/// outside the clock, and `estimates` are the estimated times of a call.
 pub(crate) fn rounds(
     rounds: usize,
     estimates: &[Duration],
@@ -46,8 +46,8 @@ pub(crate) fn rounds(
     samples
 }
 
-/// Time on a processor of all threads of this process, from Linux's scheduler statistics. A
-/// thread that runs at this moment is up to date to its last timer tick.
+/// Processor time of all threads of this process, from Linux's scheduler statistics. The figure of
+/// a running thread dates from its last timer tick.
 pub(crate) fn cpu_time() -> Option<Duration> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir("/proc/self/task").ok()? {
@@ -57,7 +57,7 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// The median; NaN of nothing.
+/// The median; NaN for an empty slice.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -67,7 +67,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The median over rounds of `other / base`; NaN when there is nothing to compare.
+/// The median over rounds of `other / base`; NaN without rounds.
 pub(crate) fn median_ratio(other: &[f64], base: &[f64]) -> f64 {
     let ratios: Vec<f64> = other.iter().zip(base).map(|(o, b)| o / b).collect();
     median(&ratios)

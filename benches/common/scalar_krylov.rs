@@ -1,8 +1,8 @@
 //! CG and BiCGStab of one system as a careful user writes them without SIMD: plain indexed loops
 //! over CSR, vector passes fused, dot products in four partial sums, buffers reused.
 //!
-//! Sources: Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044); van der Vorst 1992
-//! (doi 10.1137/0913035). Both start from x = 0 and test the recurrence's residual alone.
+//! Sources: Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044); van der Vorst 1992 (doi
+//! 10.1137/0913035). Both methods start from x = 0 and test only the residual of the recurrence.
 
 use crate::solve_case::{MAX_ITERS, REL_TOL};
 
@@ -48,7 +48,7 @@ pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     total(sums) + rest
 }
 
-/// `(REL_TOL * ||b||)^2`, what `r'r` is compared with.
+/// `(REL_TOL * ||b||)^2`, the threshold for `r'r`.
 pub(crate) fn threshold(b: &[f64]) -> f64 {
     REL_TOL * REL_TOL * dot(b, b)
 }
@@ -101,7 +101,7 @@ impl ScalarCsr {
         (total(dots), total(squares))
     }
 
-    /// CG; `x` is 0 on entry. Returns the iterations.
+    /// CG; `x` is 0 on entry. Returns the number of iterations.
     pub(crate) fn cg(&self, values: &[f64], b: &[f64], x: &mut [f64], v: &mut Vectors) -> usize {
         let threshold = threshold(b);
         v.r.copy_from_slice(b);
@@ -126,7 +126,8 @@ impl ScalarCsr {
         MAX_ITERS
     }
 
-    /// BiCGStab; `x` is 0 on entry. Returns the iterations; one that ends at its half step counts.
+    /// BiCGStab; `x` is 0 on entry. Returns the number of iterations; one that ends at its half
+    /// step counts.
     pub(crate) fn bicgstab(
         &self,
         values: &[f64],
@@ -145,7 +146,7 @@ impl ScalarCsr {
         for iteration in 1..=MAX_ITERS {
             let (shadow_ap, _) = self.product::<false>(values, &v.p, &mut v.ap, &v.shadow);
             let alpha = rho / shadow_ap;
-            // s = r - alpha A p and x += alpha p; s takes the place of r.
+            // s = r - alpha A p and x += alpha p; s overwrites r.
             if step(alpha, &v.p, &v.ap, x, &mut v.r) <= threshold {
                 return iteration;
             }

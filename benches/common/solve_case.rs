@@ -6,7 +6,7 @@ use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchCsr, BatchValues, CsrPattern, Pattern};
 
-/// `||b - A x||_2 <= REL_TOL * ||b||_2` ends a solve.
+/// Relative tolerance: `||b - A x||_2 <= REL_TOL * ||b||_2` ends a solve.
 pub(crate) const REL_TOL: f64 = 1e-10;
 
 /// Most iterations of a solve.
@@ -23,11 +23,11 @@ pub(crate) struct SolveCase {
     wide_indices: (Vec<usize>, Vec<usize>),
 }
 
-/// How the answers of one solve of a batch compare with the tolerance.
+/// The result of checking one solve of a batch against the tolerance.
 pub(crate) struct Checked {
     /// The largest `||b - A x||_2 / ||b||_2`.
     pub(crate) max_relative_residual: f64,
-    /// Systems at or under the tolerance.
+    /// Number of systems at or under the tolerance.
     pub(crate) converged: usize,
 }
 
@@ -74,12 +74,12 @@ impl SolveCase {
         }
     }
 
-    /// Row starts and columns of the pattern as the peers index: all systems share them.
+    /// Row offsets and columns of the pattern in the peers' index type; all systems share them.
     pub(crate) fn wide_indices(&self) -> (&[usize], &[usize]) {
         (&self.wide_indices.0, &self.wide_indices.1)
     }
 
-    /// Recomputes the residual of every system with the oracle's products.
+    /// Recomputes the residual of every system with the reference products.
     pub(crate) fn check(&self, x: &[f64]) -> Checked {
         let mut r = self.rhs.clone();
         seq::batch_spmv(-1.0, self.uniform(), 1, x, 1.0, &mut r).expect("x fits the batch");

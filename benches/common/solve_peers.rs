@@ -1,7 +1,7 @@
-//! Everything that solves a batch in the solver bench: ours, and a user's other choices.
+//! All contenders of the solver bench: our solver, and a user's other choices.
 //!
-//! What an application prepares once per pattern is prepared outside the timed call, for all
-//! alike: analysis, symbolic factors, index arrays, the peers' matrix objects.
+//! Everything that an application prepares once per pattern is prepared outside the timed call, for
+//! all contenders alike: analysis, symbolic factors, index arrays, the peers' matrix objects.
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::LltRegularization;
@@ -20,28 +20,29 @@ use crate::scalar_krylov::{ScalarCsr, Vectors, dot, threshold};
 use crate::solve_case::{MAX_ITERS, REL_TOL, SolveCase};
 use crate::thomas;
 
-/// Systems that a thread takes at a time: small against the batch, large against its overhead.
+/// Systems that a thread takes at a time: few compared with the batch, enough to outweigh the
+/// overhead of a task.
 const SYSTEMS_PER_TASK: usize = 32;
 
-/// Solves all systems into x, 0 on entry; returns the iterations of all systems together.
+/// Solves all systems into x, which is 0 on entry; returns the total number of iterations.
 type Solve<'a> = Box<dyn FnMut(&mut [f64]) -> usize + 'a>;
 
 /// One way to solve a batch.
 pub(crate) struct Peer<'a> {
-    /// `sparsebatch`, or who wrote the inner loop.
+    /// `sparsebatch`, or the origin of the inner loop.
     pub(crate) library: &'static str,
     /// The method's variant.
     pub(crate) configuration: &'static str,
     /// `cg`, `bicgstab`, `lu`, `cholesky`, `thomas`.
     pub(crate) operation: &'static str,
-    /// Whether the method recomputes `b - A x` before it says converged.
+    /// Whether the method recomputes `b - A x` before it reports convergence.
     pub(crate) verifies: bool,
     /// The call that is timed.
     pub(crate) solve: Solve<'a>,
 }
 
 impl Peer<'_> {
-    /// What tells the peers of one case apart.
+    /// A label that is unique among the peers of a case.
     pub(crate) fn label(&self) -> String {
         format!("{} {}", self.library, self.operation)
     }
@@ -51,7 +52,7 @@ impl Peer<'_> {
     }
 }
 
-/// Everything that is measured on a case, ours first.
+/// All contenders of a case, ours first.
 pub(crate) fn peers(case: &SolveCase) -> Vec<Peer<'_>> {
     if case.family == Family::Rand9 {
         return vec![ours(case, Method::BiCgStab), scalar(case, "bicgstab")];
@@ -70,7 +71,8 @@ pub(crate) fn peers(case: &SolveCase) -> Vec<Peer<'_>> {
     peers
 }
 
-/// `solve(workspace, item, b, x)` for every system, on all cores; the sum of what it returns.
+/// Runs `solve(workspace, item, b, x)` for every system, on all cores; returns the sum of its
+/// results.
 fn rayon_over<W>(
     case: &SolveCase,
     x: &mut [f64],
@@ -92,7 +94,7 @@ fn values(case: &SolveCase, item: usize) -> &[f64] {
     &case.values()[item * nnz..(item + 1) * nnz]
 }
 
-/// The fused solver, analysed before; values are transposed into lanes within the call.
+/// Our fused solver, analysed beforehand; values are transposed into lanes within the call.
 fn ours(case: &SolveCase, method: Method) -> Peer<'_> {
     let options = SolveOptions::new()
         .method(method)
@@ -141,7 +143,7 @@ fn scalar<'a>(case: &'a SolveCase, operation: &'static str) -> Peer<'a> {
     }
 }
 
-/// CG over sprs products. Vectors belong to the thread; their operations are one pass each, dot
+/// CG over sprs products. Each thread has its own vectors; each vector operation is one pass, dot
 /// products in four partial sums.
 fn sprs_cg(case: &SolveCase) -> Peer<'_> {
     let n = case.nrows();
@@ -182,8 +184,8 @@ fn sprs_cg(case: &SolveCase) -> Peer<'_> {
     }
 }
 
-/// faer's own CG over its products in CSC, faer's first format (a symmetric matrix in CSR is the
-/// same arrays in CSC); the workspace is the thread's.
+/// faer's own CG over its products in CSC, faer's primary format (the CSR arrays of a symmetric
+/// matrix are also its CSC arrays); each thread has its own workspace.
 fn faer_cg(case: &SolveCase) -> Peer<'_> {
     let n = case.nrows();
     let (starts, rows) = case.wide_indices();
@@ -223,7 +225,7 @@ fn faer_cg(case: &SolveCase) -> Peer<'_> {
     }
 }
 
-/// faer's sparse Cholesky, minimum-degree order and symbolic factor shared by all systems.
+/// faer's sparse Cholesky; all systems share the minimum-degree order and the symbolic factor.
 fn faer_cholesky(case: &SolveCase) -> Peer<'_> {
     let n = case.nrows();
     let (starts, rows) = case.wide_indices();

@@ -1,4 +1,4 @@
-//! The rows of the solver bench: one table for people, JSON lines for tools.
+//! The rows of the solver bench: a table for people, JSON lines for tools.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::rounds::{Samples, copy_bandwidth, median, median_ratio};
 use crate::solve_case::{Checked, SolveCase};
 use crate::solve_peers::Peer;
 
-/// Ratios of a peer's time to ours that the project has set itself: case, library, ratio.
+/// The project's target ratios of a peer's time to ours: case, library, ratio.
 const TARGETS: [(&str, &str, f64); 9] = [
     ("tri 32", "sprs", 5.0),
     ("tri 32", "faer", 20.0),
@@ -93,7 +93,8 @@ impl Row {
     fn json(&self, run: &Run) -> Value {
         let time = median(&self.samples.wall);
         let (min, max) = self.extremes();
-        // One reading of values, b and x, one writing of x: the least any method moves.
+        // Values, b and x are each read once and x is written once: the least that any method
+        // moves.
         let bytes = 8 * self.batch * (self.nnz + 3 * self.nrows);
         json!({
             "schema": 1, "suite": "solvers", "case": self.case, "library": self.library,
@@ -113,7 +114,7 @@ impl Row {
     }
 }
 
-/// JSON has no NaN.
+/// A number for JSON, which has no NaN.
 fn number(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
@@ -171,7 +172,7 @@ pub(crate) fn print_table(rows: &[Row]) {
     );
 }
 
-/// What all rows of one run share.
+/// The fields that all rows of one run share.
 pub(crate) struct Run {
     id: String,
     date: String,
@@ -208,7 +209,7 @@ impl Run {
     }
 }
 
-/// The commit that was measured, marked when the tree had changes.
+/// The measured commit, marked if the tree had changes.
 fn commit() -> String {
     let describe =
         Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).output();
@@ -220,7 +221,7 @@ fn commit() -> String {
     }
 }
 
-/// Seconds since 1970 as `YYYY-MM-DDTHH:MM:SSZ`.
+/// Formats seconds since 1970 as `YYYY-MM-DDTHH:MM:SSZ`.
 fn utc(seconds: u64) -> String {
     let (mut days, time) = (seconds / 86_400, seconds % 86_400);
     let leap = |year: u64| year.is_multiple_of(if year.is_multiple_of(100) { 400 } else { 4 });

@@ -1,4 +1,4 @@
-//! The Thomas algorithm over several tridiagonal systems side by side.
+//! The Thomas algorithm for several tridiagonal systems side by side.
 //!
 //! With rows `l_r x_(r-1) + d_r x_r + u_r x_(r+1) = b_r`:
 //!
@@ -6,9 +6,9 @@
 //! 2. `m = 1 / (d_r - l_r c_(r-1))`, `c_r = u_r m`, `g_r = (b_r - l_r g_(r-1)) m`
 //! 3. `x_(n-1) = g_(n-1)`, then `x_r = g_r - c_r x_(r+1)`
 //!
-//! No pivoting: enough for the diagonally dominant family that it is used on.
+//! There is no pivoting, which the diagonally dominant family of the bench does not need.
 
-/// Systems side by side.
+/// Number of systems solved side by side.
 pub(crate) const LANES: usize = 8;
 
 /// `c` and `g`, row by row.

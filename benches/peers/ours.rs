@@ -20,7 +20,7 @@ use sparsebatch_solve_core::SpmvOptions;
 /// Products per kernel; the medians are reported.
 const REPEATS: usize = 15;
 
-/// A name and how to make the matrix: one at a time is in memory.
+/// A name and the function that makes the matrix: only one matrix is in memory at a time.
 type Case = (&'static str, fn() -> Csr<f64>);
 
 fn cases() -> [Case; 3] {
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["write", dir] => write(Path::new(dir)),
         ["measure", dir, threads] => {
             let threads = threads.parse()?;
-            // The pool of all calls, so that no call crosses from one pool to another.
+            // The global pool runs all calls, so that no call crosses from one pool to another.
             rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
             measure(Path::new(dir), threads)
         }
@@ -90,7 +90,7 @@ fn measure(dir: &Path, threads: usize) -> Result<(), Box<dyn Error>> {
             };
             plan.apply(1.0, &x, 0.0, &mut y)?;
             common::check(name, &a, &x, &expected, &y);
-            // Product and triad in turn, so that both see the same neighbours on the machine.
+            // Product and triad alternate, so that both meet the same load from other processes.
             let (mut products, mut triads) = (Vec::new(), Vec::new());
             for _ in 0..REPEATS {
                 products.extend(common::time(1, || {

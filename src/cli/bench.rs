@@ -134,7 +134,7 @@ impl Measured {
 }
 
 impl Common {
-    /// Of a suite that measures one backend alone.
+    /// Checks the options of a suite that measures only the backend `only`.
     fn on(&self, only: Measured) -> Result<&Self, BenchError> {
         match self.backend {
             Some(found) if found != only => Err(BenchError::Option {
@@ -180,7 +180,7 @@ fn experiment(text: &str) -> Result<Experiment, String> {
     found.ok_or_else(|| format!("expected one of {names}"))
 }
 
-/// The kernels of a list of names; `all` stands for all of them.
+/// Parses a list of kernel names; `all` stands for all kernels.
 fn kernels<K: std::str::FromStr<Err = BenchError>>(
     names: &[String],
     all: impl Fn() -> Vec<K>,
@@ -208,8 +208,8 @@ struct Report<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad options and files, the reason why there is no GPU; wrong answers and failures of the device
-/// as internal failures, after the rows were written.
+/// Bad options and files, the reason why there is no GPU. Wrong answers and failures of the device
+/// are internal failures, reported after the rows are written.
 pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
     match &args.suite {
         Suite::FlexibleBatch(args) => {
@@ -249,7 +249,7 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
     }
 }
 
-/// Runs a suite and prints what it found.
+/// Runs a suite and prints its results.
 fn measured(
     global: Global,
     common: &Common,
@@ -259,7 +259,7 @@ fn measured(
     if let Some(output) = &common.output {
         outputs::keeps_rows_for(output);
     }
-    // With --json stdout is for the object.
+    // With --json, stdout has the JSON object only.
     let mut report: Box<dyn Write> = match global {
         Global { quiet: true, .. } => Box::new(std::io::sink()),
         Global { json: true, .. } => Box::new(Printable::new(std::io::stderr())),
@@ -324,7 +324,7 @@ impl From<BenchError> for CliError {
     fn from(error: BenchError) -> Self {
         use sparsebatch_cuda::GpuError;
         match error {
-            // What a machine without a GPU says is about the request.
+            // A missing GPU is a fault of the request, not of the program.
             BenchError::Gpu(
                 GpuError::NoDriver
                 | GpuError::NoDevice { .. }

@@ -11,7 +11,7 @@ use super::output::{self, SCHEMA, Table};
 use super::pages::note_partial;
 use super::{Exit, Global};
 
-/// Changes listed of each kind, without `--verbose`.
+/// Most changes listed per kind, without `--verbose`.
 const LISTED: usize = 20;
 
 /// Options of `compare`.
@@ -29,7 +29,7 @@ pub(crate) struct CompareArgs {
     threshold: f64,
 }
 
-/// A change in per cent.
+/// Parses a change in per cent.
 fn percent(text: &str) -> Result<f64, String> {
     let value = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     match value {
@@ -52,7 +52,7 @@ struct Report<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Files that are no rows, and those that have nothing in common to be judged by.
+/// Files that are not files of rows, or that have no comparable rows in common.
 pub(crate) fn run(args: &CompareArgs, global: Global) -> Result<Exit, CliError> {
     let files = [sparsebatch_rows::read(&args.a)?, sparsebatch_rows::read(&args.b)?];
     note_partial(global, &files);
@@ -110,7 +110,7 @@ fn text(global: Global, threshold: f64, comparison: &Comparison) -> String {
     }
 }
 
-/// How many of a list are shown.
+/// Number of entries shown of a list with `count` entries.
 fn shown(global: Global, count: usize) -> usize {
     if global.verbose { count } else { count.min(LISTED) }
 }

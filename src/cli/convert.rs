@@ -1,4 +1,4 @@
-//! `sparsebatch convert`, and the writing of systems that `generate` shares.
+//! `sparsebatch convert`, and the writing of systems shared with `generate`.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::progress::Progress;
 use super::save::Ending;
 use super::{Exit, Global};
 
-/// What the file to write is called.
+/// The name of the output file in messages.
 const OUT: &str = "the output";
 
 /// Options of `convert`.
@@ -65,10 +65,11 @@ pub(crate) fn run(args: &ConvertArgs, global: Global) -> Result<Exit, CliError> 
     report("convert", &args.output, &batch, global)
 }
 
-/// Refuses an unknown ending, an output that is one of the inputs, and a place that cannot be written.
+/// Refuses an unknown ending, an output that is one of the inputs, and a path that cannot be
+/// written.
 ///
 /// # Errors
-/// As said.
+/// When the ending is unknown, the output is an input, or its folder cannot be written.
 pub(crate) fn check_output(path: &Path, inputs: &[Named<'_>]) -> Result<(), CliError> {
     if Ending::of(path).is_none() {
         return Err(CliError::input(format!(
@@ -82,7 +83,7 @@ pub(crate) fn check_output(path: &Path, inputs: &[Named<'_>]) -> Result<(), CliE
 /// Writes systems in the format of the name's ending.
 ///
 /// # Errors
-/// When the format cannot hold them.
+/// When the format cannot hold the systems.
 pub(crate) fn write(
     path: &Path,
     batch: &Batch<f64>,
@@ -133,14 +134,14 @@ pub(crate) fn write(
     })
 }
 
-/// Writes the file, or says that it is not written.
+/// Writes the file, or reports that it is not written.
 fn whole(path: &Path, write: impl FnOnce(&Path) -> Result<(), CliError>) -> Result<(), CliError> {
     let mut outputs = Outputs::new([(OUT, Some(path))]);
     outputs.write(OUT, write);
     outputs.finish()
 }
 
-/// Prints what was written.
+/// Prints a report of the written file.
 ///
 /// # Errors
 /// When stdout cannot be written.

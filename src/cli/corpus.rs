@@ -115,8 +115,8 @@ impl<'a> Item<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Names of no matrix, folders and addresses that cannot be used. When some matrices failed, the
-/// first failure, after the others were fetched and shown.
+/// Unknown names, folders and addresses that cannot be used. If some matrices failed, the first
+/// failure, after the others were fetched and shown.
 pub(crate) fn run(args: &CorpusArgs, global: Global) -> Result<Exit, CliError> {
     let (Action::Fetch(FetchArgs { common, .. }) | Action::List(common)) = &args.action;
     let matrices = select(&common.names)?;
@@ -143,13 +143,13 @@ pub(crate) fn run(args: &CorpusArgs, global: Global) -> Result<Exit, CliError> {
     }
 }
 
-/// The address that the environment asks for, else that of the collection.
+/// The address that the environment names, else that of the collection.
 fn collection() -> String {
     let asked = std::env::var("SPARSEBATCH_CORPUS_URL").ok().filter(|url| !url.is_empty());
     asked.unwrap_or_else(|| COLLECTION.to_owned())
 }
 
-/// Prints what became of the matrices; the error of those that failed.
+/// Prints the outcomes of the matrices; returns the error of those that failed.
 fn finish(
     action: &'static str,
     global: Global,
@@ -159,7 +159,7 @@ fn finish(
 ) -> Result<Exit, CliError> {
     let there = outcomes.iter().filter(|outcome| outcome.status.is_there()).count();
     let failed: Vec<&CorpusError> = outcomes.iter().filter_map(|o| o.error.as_ref()).collect();
-    // Where nothing came of it, the error says all.
+    // If no matrix is there, the error alone is enough.
     if failed.is_empty() || there > 0 {
         let report = Report {
             schema: SCHEMA,
@@ -208,7 +208,7 @@ fn text(action: &str, folder: &Path, there: usize, outcomes: &[Outcome]) -> Stri
     text + &format!("{there} of {} matrices in {}\n", outcomes.len(), folder.display())
 }
 
-/// Shows a bar while a matrix comes, and a line when it is there.
+/// Shows a progress bar while a matrix is fetched, and a line when it is there.
 struct Shown {
     global: Global,
     progress: Option<Progress>,
@@ -244,7 +244,7 @@ impl Observer for Shown {
             matrix.nonzeros,
             status.name()
         );
-        // What is lost here is shown by the summary.
+        // An error of printing is ignored: the summary shows the outcome again.
         let _ = output::print(&format!("{}{note}\n", line.trim_end()));
     }
 }

@@ -39,7 +39,7 @@ struct Test {
 /// Runs the command.
 ///
 /// # Errors
-/// As an internal failure, when a self-test fails.
+/// An internal failure when a self-test fails.
 pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
     let (gpu, device) = doctor_gpu::examine();
     let mut tests = vec![("product", product()), ("solve", solving()), ("files", files())];
@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// The processor, as the system calls it.
+/// The processor's name, as the system reports it.
 pub(super) fn cpu_model() -> String {
     let model = || {
         let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
@@ -115,7 +115,7 @@ pub(super) fn cpu_model() -> String {
     model().unwrap_or_else(|| "not told by this system".to_owned())
 }
 
-/// The instruction sets that kernels can use, of those that this processor has.
+/// The instruction sets of this processor that kernels can use.
 fn instruction_sets() -> Vec<&'static str> {
     let mut sets = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -132,8 +132,8 @@ fn instruction_sets() -> Vec<&'static str> {
     sets
 }
 
-/// Every format multiplies a 7-point Laplacian by ones: the row sums, small whole numbers, are
-/// exact in any order.
+/// Tests the product of a 7-point Laplacian by ones in every format: the row sums, small integers,
+/// are exact in any order.
 fn product() -> Result<String, String> {
     let a = laplace(Stencil::Point7, &[9, 8, 7]).map_err(|e| e.to_string())?;
     let sums = row_sums(&a);
@@ -158,13 +158,13 @@ fn product() -> Result<String, String> {
     Ok(format!("all {} formats agree on {} rows", formats.len(), a.nrows()))
 }
 
-/// The products with ones.
+/// The row sums, which are the product with ones.
 pub(super) fn row_sums(a: &Csr<f64>) -> Vec<f64> {
     let pattern = a.view().pattern();
     (0..a.nrows()).map(|row| a.values()[pattern.row(row)].iter().sum()).collect()
 }
 
-/// CG and BiCGStab solve the systems of a benchmark family.
+/// Tests CG and BiCGStab on the systems of a benchmark family.
 fn solving() -> Result<String, String> {
     let made =
         Problem::new(Family::Tri, 64).and_then(|p| p.batch(50)).map_err(|e| e.to_string())?;
@@ -181,7 +181,7 @@ fn solving() -> Result<String, String> {
     Ok(format!("CG and BiCGStab solve 50 systems to {worst:.1e}"))
 }
 
-/// A batch is written to the folder for temporary files and read again.
+/// Tests files: writes a batch to the folder for temporary files and reads it again.
 fn files() -> Result<String, String> {
     let made =
         Problem::new(Family::Rand9, 54).and_then(|p| p.batch(3)).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! What `doctor` says about the GPU.
+//! The report of `doctor` on the GPU.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use super::doctor::row_sums;
 use super::gpu::ORDINAL;
 use super::output::{bytes, counted};
 
-/// What there is of all that a GPU needs, each part with the reason when it is missing.
+/// The GPU and the libraries that it needs, each with the reason if it is missing.
 #[derive(Serialize)]
 pub(super) struct Report {
-    /// The GPU in words, or `none: ` and why.
+    /// The GPU in words, or `none: ` and the reason.
     gpu: String,
     gpu_device: Option<GpuDevice>,
     driver: Driver,
@@ -38,9 +38,9 @@ struct GpuDevice {
 
 #[derive(Serialize)]
 struct Driver {
-    /// The newest CUDA that it supports.
+    /// The newest CUDA version that the driver supports.
     cuda: Option<String>,
-    /// Its own version.
+    /// The driver's own version.
     release: Option<String>,
     gpus: usize,
     problem: Option<String>,
@@ -53,7 +53,7 @@ struct Nvrtc {
     problem: Option<String>,
 }
 
-/// Looks at everything; the GPU comes along when it can be used.
+/// Examines everything; also returns the GPU if it can be used.
 pub(super) fn examine() -> (Report, Option<Device>) {
     let device = Device::new(ORDINAL);
     let cache = DiskCache::from_env();
@@ -76,7 +76,7 @@ pub(super) fn examine() -> (Report, Option<Device>) {
 }
 
 impl Report {
-    /// Keys and values of the text.
+    /// The keys and values of the text report.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let driver = match (&self.driver.cuda, &self.driver.problem) {
             (Some(cuda), _) => {
@@ -98,7 +98,7 @@ impl Report {
         ]
     }
 
-    /// Why something is missing, unless the line of the GPU has said so.
+    /// The reason why something is missing, unless the line of the GPU states it already.
     fn none(&self, problem: &Option<String>) -> String {
         match problem {
             Some(problem) if !self.gpu.ends_with(problem) => format!("none: {problem}"),
@@ -168,7 +168,7 @@ impl Nvrtc {
     }
 }
 
-/// The version in the text of the kernel module: the first word of numbers with points.
+/// The version in the kernel module's text: the first word of numbers separated by points.
 fn release(text: &str) -> Option<String> {
     let is_version = |word: &&str| {
         word.contains('.') && word.split('.').all(|n| !n.is_empty() && n.parse::<u32>().is_ok())
@@ -176,7 +176,7 @@ fn release(text: &str) -> Option<String> {
     Some(text.lines().next()?.split_whitespace().find(is_version)?.to_owned())
 }
 
-/// The file of a library that this process has loaded.
+/// The path of a library that this process has loaded.
 fn mapped(maps: &str, library: &str) -> Option<PathBuf> {
     maps.lines().find_map(|line| {
         let path = Path::new(&line[line.find('/')?..]);
@@ -184,7 +184,7 @@ fn mapped(maps: &str, library: &str) -> Option<PathBuf> {
     })
 }
 
-/// One Laplacian times ones: the row sums, small whole numbers, are exact in any order.
+/// Tests a Laplacian times ones: the row sums, small integers, are exact in any order.
 pub(super) fn one_matrix(device: &Device) -> Result<String, String> {
     let a = laplace(Stencil::Point7, &[9, 8, 7]).map_err(|e| e.to_string())?;
     let multiply = || {
@@ -199,7 +199,7 @@ pub(super) fn one_matrix(device: &Device) -> Result<String, String> {
     verdict(&y, &row_sums(&a), format!("{kernel} agrees on {} rows", a.nrows()))
 }
 
-/// The same with Laplacians of several sizes at once.
+/// The same test with a batch of Laplacians of several sizes.
 pub(super) fn batch(device: &Device) -> Result<String, String> {
     let (mut systems, mut expected) = (RaggedCsr::new(), Vec::new());
     for size in 1..=12 {
@@ -220,7 +220,7 @@ pub(super) fn batch(device: &Device) -> Result<String, String> {
     verdict(&y, &expected, format!("the packed product agrees on {nitems} systems"))
 }
 
-/// Solves with Laplacians of two sizes, whose solutions are ones.
+/// Tests solves with Laplacians of two sizes, whose solutions are ones.
 pub(super) fn solves(device: &Device) -> Result<String, String> {
     let sizes = [4, 6].map(|size| laplace(Stencil::Point5, &[size, size]));
     let matrices: Vec<_> =

@@ -1,4 +1,4 @@
-//! The one error type of the command line.
+//! The error type of the command line.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use sparsebatch::cpu::CpuError;
 use sparsebatch::gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
-/// Why a command was given up.
+/// The error that ended a command.
 #[derive(Debug)]
 pub(crate) enum CliError {
     /// Bad usage or bad input.
@@ -17,7 +17,7 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// Bad input, as one sentence: what, expected, found.
+    /// Bad input in one sentence: the subject, what was expected, and what was found.
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self::Input(message.into())
     }
@@ -26,13 +26,13 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Input(message) | Self::Internal(message)) = self;
-        // File names may hold anything; the error stays one line.
+        // File names may contain any character; the error stays one line.
         f.write_str(&message.replace(['\n', '\r'], " "))
     }
 }
 
 impl From<FormatError> for CliError {
-    /// Memory that the system refuses is a fault of the machine, all else bad input.
+    /// Memory that the system refuses is a fault of the machine; everything else is bad input.
     fn from(error: FormatError) -> Self {
         match error.innermost() {
             FormatError::Memory { .. } => Self::Internal(error.to_string()),
@@ -61,7 +61,7 @@ impl From<CpuError> for CliError {
 }
 
 impl From<GpuError> for CliError {
-    /// What another input or machine would change is bad input, the rest a fault.
+    /// An error that another input or machine would avoid is bad input; the rest are faults.
     fn from(error: GpuError) -> Self {
         match error {
             GpuError::NoDriver

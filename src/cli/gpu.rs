@@ -1,20 +1,20 @@
-//! The GPU of a command: which one, or why none.
+//! The GPU of a command, or the reason why none is used.
 
 use sparsebatch::gpu::Device;
 
 use super::error::CliError;
 use super::options::Backend;
 
-/// The GPU that commands use.
+/// Ordinal of the GPU that commands use.
 pub(crate) const ORDINAL: usize = 0;
 
-/// A GPU and why it is taken, or why none is.
+/// A GPU with the reason why it is used, or the reason why none is.
 pub(crate) type Found<D = Device> = Result<(D, &'static str), String>;
 
-/// Opens the GPU, as `--backend` says.
+/// Opens the GPU if `--backend` allows it.
 ///
 /// # Errors
-/// Without a usable GPU when it was asked for.
+/// When a GPU was requested and none is usable.
 pub(crate) fn open(backend: Backend) -> Result<Found, CliError> {
     if backend == Backend::Cpu {
         return Ok(Err("asked for".to_owned()));
@@ -27,7 +27,7 @@ pub(crate) fn open(backend: Backend) -> Result<Found, CliError> {
     }
 }
 
-/// What `--backend gpu` ends with.
+/// The error that ends a command with `--backend gpu`.
 pub(crate) fn refused(error: impl Into<CliError>) -> CliError {
     match error.into() {
         CliError::Input(text) => CliError::Input(format!("--backend gpu: {text}")),

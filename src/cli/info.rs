@@ -14,7 +14,7 @@ use super::output::{self, SCHEMA, Skipped, Table, bytes, ms};
 use super::outputs::Outputs;
 use super::{Exit, Global, plot};
 
-/// Systems listed without `--verbose`.
+/// Most systems listed without `--verbose`.
 const LISTED: usize = 20;
 
 /// Options of `info`.
@@ -47,7 +47,7 @@ struct Report {
     skipped: Vec<Skipped>,
 }
 
-/// What the library would multiply with.
+/// The format and kernel that the library would choose for products.
 #[derive(Serialize)]
 struct Choice {
     format: &'static str,
@@ -244,7 +244,7 @@ impl Report {
     }
 }
 
-/// Details that depend on the values, not on the pattern alone.
+/// Names of the details that depend on the values, not only on the pattern.
 const OF_VALUES: &[&str] = &["symmetry", "explicit zeros", "NaN or Inf", "diagonal"];
 
 fn details(stats: &MatrixStats) -> Vec<(&'static str, String)> {

@@ -37,28 +37,28 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// The limit asked for.
+    /// The requested limit of memory, or the default.
     pub(crate) fn limit(self) -> MemoryLimit {
         self.max_memory.map_or_else(MemoryLimit::available, MemoryLimit::bytes)
     }
 }
 
-/// Most systems that a thread solves side by side.
+/// Most systems that a thread solves side by side in SIMD lanes.
 const LANES: usize = 16;
 
-/// What systems are read for.
+/// The purpose for which systems are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To be looked at, or written in another format.
+    /// To describe them, or to write them in another format.
     Look,
-    /// To be multiplied with vectors.
+    /// To multiply them by vectors.
     Multiply,
-    /// To be solved: matrices have to be square.
+    /// To solve them: matrices must be square.
     Solve,
 }
 
 impl Purpose {
-    /// Bytes that a command takes for each row beside the matrix: statistics, or vectors.
+    /// Bytes per row that a command needs besides the matrix: statistics, or vectors.
     pub(crate) fn bytes_per_row(self) -> u64 {
         match self {
             Self::Look => 16,
@@ -67,8 +67,8 @@ impl Purpose {
         }
     }
 
-    /// Bytes that it takes for each row and for each entry of the systems that it works on at once:
-    /// vectors, values in another layout, factors with some fill.
+    /// Bytes that a command needs for each row and for each entry of the systems in progress at one
+    /// time: vectors, values in another layout, factors with some fill.
     fn bytes_at_once(self) -> (u128, u128) {
         match self {
             Self::Look => (0, 0),
@@ -82,24 +82,25 @@ impl Purpose {
 pub(crate) struct Systems {
     /// The matrices.
     pub(crate) batch: Batch<f64>,
-    /// The right-hand sides of the files, ones where a file has none; if any has.
+    /// The right-hand sides of the files, with ones for a file without any; `None` if no file has
+    /// one.
     pub(crate) rhs: Option<Vec<f64>>,
     /// For each system, whether its file held its right-hand side.
     pub(crate) has_rhs: Vec<bool>,
     /// One name per system.
     pub(crate) names: Vec<String>,
-    /// Files left out.
+    /// Files that were skipped.
     pub(crate) skipped: Vec<Skipped>,
     /// Time to read.
     pub(crate) read_time: Duration,
-    /// Most memory to take.
+    /// Limit of memory.
     limit: MemoryLimit,
-    /// What they were read for.
+    /// The purpose for which they were read.
     pub(crate) purpose: Purpose,
 }
 
 impl InputArgs {
-    /// One input, nothing skipped.
+    /// The arguments for one input, without `--skip-bad`.
     pub(crate) fn of(path: PathBuf, memory: MemoryArgs) -> Self {
         Self { inputs: vec![path], skip_bad: false, memory }
     }
@@ -109,10 +110,11 @@ impl InputArgs {
         self.inputs.iter().map(|path| ("the input", path.as_path()))
     }
 
-    /// Reads everything.
+    /// Reads all inputs.
     ///
     /// # Errors
-    /// When a file is missing or bad, when there is no system, and beyond the limit of memory.
+    /// When a file is missing or bad, when there is no system, or when the limit of memory is
+    /// exceeded.
     pub(crate) fn read(&self, global: Global, purpose: Purpose) -> Result<Systems, CliError> {
         let start = Instant::now();
         let progress =
@@ -162,7 +164,7 @@ impl InputArgs {
         })
     }
 
-    /// The inputs in words: their names, or the first and how many more.
+    /// The inputs in words: their names, or the first name and the number of further ones.
     pub(crate) fn described(&self) -> String {
         let name = |path: &PathBuf| {
             let is_file = path != Path::new("-");
@@ -178,12 +180,12 @@ impl InputArgs {
 }
 
 impl Systems {
-    /// Rows of all systems.
+    /// Total rows of all systems.
     pub(crate) fn nrows(&self) -> usize {
         self.batch.row_offset(self.batch.nitems())
     }
 
-    /// The limit of memory beside these systems.
+    /// The limit of memory, less what these systems hold.
     pub(crate) fn memory(&self) -> MemoryLimit {
         let vectors = self.rhs.as_ref().map_or(0, Vec::len);
         let shared = match &self.batch {
@@ -202,12 +204,12 @@ impl Systems {
         self.limit.with_held((4 * shared + 8 * (values + vectors) + names) as u64)
     }
 
-    /// Refuses a plan, and work by so many threads, that would take too much memory beside the
-    /// systems: vectors for all rows, and values and factors of the systems that are worked on at
-    /// once.
+    /// Refuses a plan, and work on `threads` threads, that would take too much memory besides the
+    /// systems: vectors for all rows, and values and factors of the systems in progress at one
+    /// time.
     ///
     /// # Errors
-    /// Beyond the limit of memory.
+    /// When the limit of memory is exceeded.
     pub(crate) fn check_plan(&self, threads: usize) -> Result<(), CliError> {
         let nitems = self.batch.nitems();
         let at_once = match self.purpose {
@@ -229,7 +231,7 @@ impl Systems {
         Ok(self.memory().check(|| format!("a plan for {}", self.described()), needed)?)
     }
 
-    /// The batch in words: how many systems, of which sizes.
+    /// The batch in words: the number and sizes of its systems.
     pub(crate) fn described(&self) -> String {
         let nitems = self.batch.nitems();
         let systems = counted(nitems, "system");

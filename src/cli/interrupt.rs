@@ -1,8 +1,8 @@
-//! Ctrl-C, and requests to end: nothing is left half written.
+//! Handles Ctrl-C and termination requests: no file is left half written.
 
-/// Ends the process at the first SIGINT or SIGTERM, with 128 and the number of the signal as usual in
-/// shells (130 for Ctrl-C), after temporary files were removed and it was said what stands. A second
-/// Ctrl-C ends it at once.
+/// Ends the process at the first SIGINT or SIGTERM, with exit code 128 plus the signal number as
+/// usual in shells (130 for Ctrl-C), after removing temporary files and reporting which outputs
+/// were written. A second Ctrl-C ends the process at once.
 #[cfg(unix)]
 pub(crate) fn watch() {
     use std::sync::Arc;
@@ -13,18 +13,18 @@ pub(crate) fn watch() {
     use signal_hook::iterator::Signals;
 
     let is_ending = Arc::new(AtomicBool::new(false));
-    // In this order: the first signal finds the flag down.
+    // The order matters: the first signal must find the flag not yet set.
     let watched = flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, Arc::clone(&is_ending))
         .and_then(|_| flag::register(SIGINT, is_ending))
         .and_then(|_| Signals::new([SIGINT, SIGTERM]));
-    // Where the system refuses, signals do what they do by default.
+    // If the system refuses the handlers, signals keep their default action.
     let Ok(mut signals) = watched else { return };
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             end(signal);
         }
     };
-    // Where there is no thread to be had, the second Ctrl-C ends the process.
+    // If no thread can be started, the second Ctrl-C ends the process.
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
 }
 
@@ -36,14 +36,14 @@ pub(crate) fn watch() {}
 fn end(signal: i32) -> ! {
     use std::io::IsTerminal;
 
-    // Until the process has ended nothing is begun and nothing gets its name.
+    // While this is held, until the process ends, no output is begun or gets its final name.
     let _held = sparsebatch::io::discard_unfinished();
     let mut line = "error: interrupted".to_owned();
     if let Some(written) = super::outputs::written_so_far() {
         line += &format!("; {written}");
     }
     if std::io::stderr().is_terminal() {
-        // Behind ^C and what is left of a progress line.
+        // Starts a new line after ^C and the remains of a progress line.
         eprintln!();
     }
     eprintln!("{}", super::output::one_line(&line));

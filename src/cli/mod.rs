@@ -1,4 +1,4 @@
-//! Commands, one file each, and what they share: options, exit codes, the panic hook.
+//! Commands, one file each, and their shared parts: options, exit codes, the panic hook.
 //!
 //! Results go to stdout, everything else to stderr. Exit codes are those of [`Exit`].
 
@@ -92,11 +92,11 @@ enum Command {
     Doctor,
 }
 
-/// What a process ends with, unless by a signal (`interrupt.rs`).
+/// The exit code of the process, unless a signal ends it (`interrupt.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Exit {
-    /// Everything asked for was done and every system converged.
+    /// Everything requested was done and every system converged.
     Done = 0,
     /// An internal failure: a fault of the program or of the machine.
     Internal = 1,
@@ -131,7 +131,7 @@ fn run(args: Vec<OsString>) -> Exit {
     })
 }
 
-/// Refuses more threads by RAYON_NUM_THREADS than `--threads` takes.
+/// Refuses a `RAYON_NUM_THREADS` above the limit of `--threads`.
 fn check_threads() -> Result<(), CliError> {
     match std::env::var("RAYON_NUM_THREADS").map(|value| value.parse::<usize>()) {
         Ok(Ok(threads)) if threads > MOST_THREADS => Err(CliError::input(format!(
@@ -168,7 +168,8 @@ fn usage(error: &clap::Error) -> Exit {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let help = error.render().to_string();
-            // Of the program itself the whole help; of a subcommand what it expects.
+            // Without a subcommand the whole help is printed; an incomplete subcommand gets its
+            // usage.
             match help.lines().find_map(|line| line.strip_prefix("Usage: ")) {
                 Some(usage) if !usage.starts_with("sparsebatch [") => {
                     let usage = output::one_line(usage);

@@ -1,25 +1,27 @@
-//! Systems in f32 whose numbers need not be in its range: [`Narrow`].
+//! Conversion of systems to f32 whose numbers may exceed its range: [`Narrow`].
 
 use sparsebatch::{Batch, BatchReport, BatchValues, SolveOptions};
 
-/// Numbers of exponents beyond this are scaled: squares of what is below stay in the range of f32.
+/// Numbers whose binary exponent exceeds this in magnitude are scaled; the squares of smaller ones
+/// stay in the range of f32.
 const SAFE_EXPONENT: i32 = 20;
 
-/// A batch in f32 with the values and right-hand sides of each system scaled by powers of two to about 1, where they
-/// are far from it, and the exponents: `A 2^-a (x 2^(a - b)) = b 2^-b`. Within a system numbers below 1e-38 of the
-/// largest are lost, as they are to sums with it.
+/// A batch in f32 and its scaling exponents. The values and the right-hand side of each system are
+/// scaled by powers of two to about 1 if they are far from it: `A 2^-a (x 2^(a - b)) = b 2^-b`.
+/// Within a system, numbers below 1e-38 of the largest are lost, as they are in sums with it.
 pub(crate) struct Narrow {
     pub(crate) batch: Batch<f32>,
     pub(crate) b: Vec<f32>,
     pub(crate) x0: Option<Vec<f32>>,
-    /// Rows of each system begin here.
+    /// First row of each system, and the total number of rows.
     offsets: Vec<usize>,
-    /// Exponents of the values and of the right-hand side of each system.
+    /// Exponents `[a, b]` of the values and of the right-hand side of each system.
     exponents: Vec<[i32; 2]>,
 }
 
 impl Narrow {
-    /// Narrows a batch, and the options for it: an absolute tolerance is scaled as right-hand sides are.
+    /// Converts a batch and adapts its options: an absolute tolerance is scaled like the right-hand
+    /// sides.
     pub(crate) fn new(
         batch: &Batch<f64>,
         b: &[f64],
@@ -37,7 +39,7 @@ impl Narrow {
                 [of_values.unwrap_or(i32::MIN), exponent(&b[offsets[item]..offsets[item + 1]])]
             })
             .collect();
-        // One for all where values are shared.
+        // Systems with shared values have one exponent.
         let shared = exponents.first().map_or(0, |first| first[0]);
         let exponents: Vec<[i32; 2]> = exponents
             .into_iter()
@@ -74,7 +76,7 @@ impl Narrow {
         (narrow, options)
     }
 
-    /// Brings solutions, residuals and histories back to the scale of the systems.
+    /// Scales solutions, residuals and histories back to the original systems.
     pub(crate) fn scale_back(&self, x: &mut [f64], report: &mut BatchReport) {
         for (item, (&[a, b], system)) in self.exponents.iter().zip(&mut report.systems).enumerate()
         {
@@ -121,13 +123,15 @@ fn scale_values(batch: &mut Batch<f64>, exponents: &[[i32; 2]]) {
     }
 }
 
-/// The exponent of the largest magnitude; 0 where that is not far from 1, zero, or not finite.
+/// The binary exponent of the largest magnitude; 0 if that is near 1, zero, or if a value is not
+/// finite.
 fn exponent(values: &[f64]) -> i32 {
     let largest = values.iter().fold(0.0f64, |largest, v| largest.max(v.abs()));
     if largest == 0.0 || !values.iter().all(|v| v.is_finite()) {
         return 0;
     }
-    // Of a subnormal number the field says -1023, which is far from 1 too; what is scaled by that is about 1e-16.
+    // A subnormal number has exponent -1023 by its exponent field, which is far from 1 too; scaled
+    // by that it is about 1e-16.
     let exponent = ((largest.to_bits() >> 52) & 0x7ff) as i32 - 1023;
     if exponent.abs() <= SAFE_EXPONENT { 0 } else { exponent }
 }
@@ -137,7 +141,7 @@ fn by_power(value: f64, exponent: i32) -> f64 {
     let half = exponent / 2;
     let (third, rest) = (half / 2, half - half / 2);
     [third, rest, exponent - half].into_iter().fold(value, |value, e| {
-        // Each is at most 1022 in magnitude for exponents up to 2046.
+        // Each factor's exponent is at most 1022 in magnitude for exponents up to 2046.
         value * 2f64.powi(e.clamp(-1022, 1022))
     })
 }

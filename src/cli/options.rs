@@ -9,7 +9,7 @@ use sparsebatch::{FormatChoice, KernelChoice};
 
 use super::error::CliError;
 
-/// A parser that takes one of the names, and lists them when given another.
+/// A parser that accepts one of the names, and lists them for any other text.
 pub(crate) fn named<T>(choices: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Send + Sync + 'static,
@@ -26,7 +26,7 @@ pub(crate) fn name_of<T: PartialEq>(choices: &[(&'static str, T)], value: &T) ->
     found.map_or("?", |(name, _)| name)
 }
 
-/// Formats of products.
+/// Formats of products by name.
 pub(crate) const FORMATS: &[(&str, FormatChoice)] = &[
     ("auto", FormatChoice::Auto),
     ("csr", FormatChoice::Csr),
@@ -37,7 +37,7 @@ pub(crate) const FORMATS: &[(&str, FormatChoice)] = &[
     ("sellp", FormatChoice::SellP),
 ];
 
-/// Kernels of products.
+/// Kernels of products by name.
 pub(crate) const KERNELS: &[(&str, KernelChoice)] = &[
     ("auto", KernelChoice::Auto),
     ("rows", KernelChoice::Rows),
@@ -60,7 +60,7 @@ pub(crate) enum Precision {
 pub(crate) const PRECISIONS: &[(&str, Precision)] =
     &[("f64", Precision::F64), ("f32", Precision::F32)];
 
-/// Where the work is done.
+/// The device that does the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     /// A GPU if there is one, else the CPU.
@@ -75,7 +75,7 @@ pub(crate) enum Backend {
 pub(crate) const BACKENDS: &[(&str, Backend)] =
     &[("auto", Backend::Auto), ("cpu", Backend::Cpu), ("gpu", Backend::Gpu)];
 
-/// Most threads that are started, whoever asks for more.
+/// Most threads that are started, whatever was requested.
 pub(super) const MOST_THREADS: usize = 1024;
 
 /// Options on where and how wide the work runs.
@@ -103,7 +103,7 @@ impl MachineArgs {
     }
 }
 
-/// Where a vector comes from.
+/// The source of a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VectorSource {
     /// The right-hand side in the input file.
@@ -112,12 +112,12 @@ pub(crate) enum VectorSource {
     Ones,
     /// Uniform in [-1, 1), from a seed.
     Random(u64),
-    /// A file of its own.
+    /// A separate file.
     Path(PathBuf),
 }
 
 impl VectorSource {
-    /// The file, if it is one.
+    /// The path, if the source is a separate file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
@@ -146,7 +146,7 @@ impl FromStr for VectorSource {
 /// A relative perturbation of the values of copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Perturbation {
-    /// The size: values become `v * (1 + epsilon * u)`, u uniform in [0, 1).
+    /// Relative size: values become `v * (1 + epsilon * u)`, u uniform in [0, 1).
     pub(crate) epsilon: f64,
     /// The seed of u.
     pub(crate) seed: u64,
@@ -186,10 +186,10 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// The systems meant.
+    /// The indices of the selected systems.
     ///
     /// # Errors
-    /// When they are none, or the batch has fewer.
+    /// When no system is selected, or the batch has fewer systems.
     pub(crate) fn of(self, nitems: usize) -> Result<Vec<usize>, CliError> {
         if self.end > nitems {
             return Err(CliError::input(format!(
@@ -226,7 +226,7 @@ impl FromStr for Items {
     }
 }
 
-/// A number that is not negative and not NaN; infinity is allowed.
+/// Parses a number that is not negative and not NaN; infinity is allowed.
 pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 => Ok(value),
@@ -234,14 +234,14 @@ pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes: a number, alone or in KiB, MiB, GiB or TiB.
+/// Parses a number of bytes, plain or in KiB, MiB, GiB or TiB.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
     let found = UNITS.iter().find_map(|&(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
     let (number, shift) = found.unwrap_or((text, 0));
     let bytes =
         number.trim_end().parse::<f64>().ok().map(|number| number * 2f64.powi(shift as i32));
-    // Exact in f64, far above any memory.
+    // The largest size exact in f64, far above any memory.
     match bytes {
         Some(bytes) if (1.0..=2f64.powi(53)).contains(&bytes) => Ok(bytes as u64),
         _ => Err("expected a size such as 8GiB or 512MiB".to_owned()),

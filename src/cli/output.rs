@@ -1,7 +1,8 @@
 //! Printing: tables, JSON, and text that is safe to show on a terminal.
 //!
-//! File names and labels may hold anything, also what a terminal takes for commands. All that is printed
-//! goes through [`printable`]; what shares a line with other text, through [`one_line`] before.
+//! File names and labels may contain anything, including control sequences of a terminal. All
+//! printed text passes through [`printable`]; text that shares a line with other text also passes
+//! through [`one_line`] first.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
@@ -13,11 +14,11 @@ use serde::Serialize;
 use super::Global;
 use super::error::CliError;
 
-/// The number of the JSON schema, the field `schema` of every object; see `docs/json.md`.
+/// Version of the JSON schema, the field `schema` of every object; see `docs/json.md`.
 pub(crate) const SCHEMA: u32 = 2;
 
-/// Whether a character could command a terminal, or show text in another order than it has: controls
-/// but for tabs and line ends, marks of direction, separators of lines.
+/// Whether a character could control a terminal, or show text in an order other than its own:
+/// control characters except tabs and line ends, marks of direction, separators of lines.
 fn is_unsafe(c: char) -> bool {
     let is_mark = matches!(
         c,
@@ -26,19 +27,20 @@ fn is_unsafe(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t')) || is_mark
 }
 
-/// Text whose unsafe characters are written as Rust escapes, such as `\u{1b}`. Line ends stay.
+/// Writes the unsafe characters of a text as Rust escapes, such as `\u{1b}`. Line ends stay.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_unsafe, |c| c.escape_unicode().to_string())
 }
 
-/// The same for text that shares a line with other text: line ends and tabs are escaped, too.
+/// As [`printable`], for text that shares a line with other text: line ends and tabs are escaped
+/// too.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_unsafe(c) || matches!(c, '\n' | '\t'), |c| c.escape_default().to_string())
 }
 
-/// JSON whose unsafe characters, which stand in strings alone, are written as escapes of JSON.
+/// Writes the unsafe characters of JSON, which occur in strings only, as JSON escapes.
 fn printable_json(line: &str) -> Cow<'_, str> {
-    // All of them have four digits.
+    // All unsafe characters have at most four hexadecimal digits.
     escaped(line, is_unsafe, |c| format!("\\u{:04x}", u32::from(c)))
 }
 
@@ -60,14 +62,14 @@ fn escaped(
     Cow::Owned(safe)
 }
 
-/// A writer of text that is shown as it comes, line by line.
+/// A writer that makes text printable and passes it on line by line.
 pub(crate) struct Printable<W: Write> {
     inner: W,
     line: Vec<u8>,
 }
 
 impl<W: Write> Printable<W> {
-    /// Shows text on this writer.
+    /// Wraps a writer.
     pub(crate) fn new(inner: W) -> Self {
         Self { inner, line: Vec::new() }
     }
@@ -93,7 +95,7 @@ impl<W: Write> Write for Printable<W> {
     }
 }
 
-/// Writes to stdout. A reader that has gone is not an error: it has seen what it wanted.
+/// Writes to stdout. A closed pipe is not an error: its reader has seen what it wanted.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(printable(text).as_bytes()).and_then(|()| stdout.flush());
@@ -105,7 +107,7 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Prints the JSON object or the text, as the options ask.
+/// Prints the JSON object or the text, as the options request.
 pub(crate) fn result(
     global: Global,
     json: &impl Serialize,
@@ -122,14 +124,14 @@ pub(crate) fn result(
     }
 }
 
-/// Says something on stderr that is no error, unless quiet.
+/// Prints a note to stderr, unless quiet.
 pub(crate) fn note(global: Global, text: &str) {
     if !global.quiet {
         eprintln!("note: {}", one_line(text));
     }
 }
 
-/// Names and values as lines, the values below each other.
+/// Names and values as lines, with the values aligned.
 pub(crate) fn pairs<K: AsRef<str>>(pairs: &[(K, String)]) -> String {
     let width = pairs.iter().map(|(key, _)| key.as_ref().len()).max().unwrap_or(0);
     let line =
@@ -137,7 +139,7 @@ pub(crate) fn pairs<K: AsRef<str>>(pairs: &[(K, String)]) -> String {
     pairs.iter().map(line).collect()
 }
 
-/// Milliseconds.
+/// Converts to milliseconds.
 pub(crate) fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
@@ -147,17 +149,17 @@ pub(crate) fn ms(time: Duration) -> f64 {
 pub(crate) struct Skipped {
     /// The file.
     pub(crate) file: PathBuf,
-    /// What is wrong with it.
+    /// The reason in words.
     pub(crate) error: String,
 }
 
-/// Columns of text, as wide as their longest cell; numbers to the right.
+/// A table of text columns, each as wide as its longest cell; numbers are right-aligned.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Makes a table with these headings.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(|&h| h.to_owned()).collect()] }
     }
@@ -167,8 +169,8 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| one_line(cell).into_owned()).collect());
     }
 
-    /// Lays the table out: the first column to the left, the others to the right, the last to the
-    /// left when `last_left`.
+    /// Lays out the table: the first column left-aligned, the others right-aligned, the last
+    /// left-aligned when `last_left`.
     pub(crate) fn render(&self, last_left: bool) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -197,7 +199,7 @@ impl Table {
     }
 }
 
-/// A number of things, with the plural's s.
+/// A count and a noun, with a plural s where needed.
 pub(crate) fn counted(count: usize, thing: &str) -> String {
     match count {
         1 => format!("1 {thing}"),
@@ -205,7 +207,7 @@ pub(crate) fn counted(count: usize, thing: &str) -> String {
     }
 }
 
-/// Bytes in a readable unit.
+/// A number of bytes in a readable unit.
 pub(crate) fn bytes(count: usize) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -258,7 +260,7 @@ mod tests {
         let mut shown = Vec::new();
         let mut writer = Printable::new(&mut shown);
 
-        // Between the two bytes of U+009B, and in the middle of a line.
+        // The pieces end between the two bytes of U+009B, and in the middle of a line.
         for piece in [&b"a\xc2"[..], b"\x9b1m", b"\nb\x1b"] {
             writer.write_all(piece).unwrap();
         }

@@ -1,5 +1,5 @@
-//! The files that a command writes: none is an input or another output, and when one cannot be written
-//! it is said which are.
+//! The output files of a command: none may be an input or another output, and if one cannot be
+//! written, the error states which were.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use sparsebatch::io::{FileKind, check_writable, detect};
 
 use super::error::CliError;
 
-/// Files of this process that are written, for who ends it.
+/// Output files that this process has written so far, for the message of an interrupt.
 static WRITTEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// The file that holds the rows of a bench until it ends.
+/// The part file that holds the rows of a bench until it ends.
 static ROWS: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// What stands of the outputs so far, in words.
+/// The outputs written so far, in words.
 pub(crate) fn written_so_far() -> Option<String> {
     let written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
     if !written.is_empty() {
@@ -25,14 +25,14 @@ pub(crate) fn written_so_far() -> Option<String> {
     Some(format!("{} holds the rows so far", rows.display()))
 }
 
-/// Tells that rows are kept in `FILE.part` until `FILE` is written.
+/// Registers that rows are kept in `FILE.part` until `FILE` is written.
 pub(crate) fn keeps_rows_for(file: &Path) {
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     *ROWS.lock().unwrap_or_else(PoisonError::into_inner) = Some(part.into());
 }
 
-/// Paths and what is said of them.
+/// The paths in words, followed by `what`.
 fn listed<P: AsRef<Path>>(paths: &[P], what: &str) -> String {
     let names: Vec<String> = paths.iter().map(|p| p.as_ref().display().to_string()).collect();
     format!("{} {} {what}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })
@@ -46,22 +46,22 @@ pub(crate) struct Outputs<'a> {
     files: Vec<Named<'a>>,
     written: Vec<&'a Path>,
     failed: Vec<&'a Path>,
-    /// Why the first one failed.
+    /// The error of the first output that failed.
     error: Option<CliError>,
 }
 
 impl<'a> Outputs<'a> {
-    /// The outputs that were asked for.
+    /// Takes the requested outputs.
     pub(crate) fn new<const N: usize>(files: [(&'static str, Option<&'a Path>); N]) -> Self {
         let asked = files.into_iter().filter_map(|(option, path)| Some((option, path?)));
         Self { files: asked.collect(), written: Vec::new(), failed: Vec::new(), error: None }
     }
 
-    /// Refuses outputs that are inputs or each other, or could not be written, before any work is done.
-    /// An input may be a folder: then its matrices are.
+    /// Refuses outputs that are inputs, equal to each other, or not writable, before any work is
+    /// done. An input may be a folder, which stands for the matrices in it.
     ///
     /// # Errors
-    /// As said; nothing has been written then.
+    /// When an output is refused; nothing has been written then.
     pub(crate) fn check(&self, inputs: &[Named<'_>]) -> Result<(), CliError> {
         for (index, &(option, path)) in self.files.iter().enumerate() {
             let refuse = |other: &str| {
@@ -82,8 +82,8 @@ impl<'a> Outputs<'a> {
         Ok(())
     }
 
-    /// Writes the file of an option, if it was asked for. What fails is kept for [`Self::finish`], so
-    /// that the others are written all the same.
+    /// Writes the file of an option, if it was requested. An error is kept for [`Self::finish`], so
+    /// that the other files are still written.
     pub(crate) fn write(
         &mut self,
         option: &str,
@@ -102,10 +102,10 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// Tells which outputs stand and which do not, where one of them does not.
+    /// If an output failed, states which outputs were written and which were not.
     ///
     /// # Errors
-    /// A fault of the machine with the reason of the first that failed.
+    /// A fault of the machine, with the error of the first output that failed.
     pub(crate) fn finish(self) -> Result<(), CliError> {
         let Some(error) = self.error else { return Ok(()) };
         let mut line = format!("{error}; {}", listed(&self.failed, "not written"));
@@ -127,8 +127,8 @@ fn is_read(output: &Path, input: &Path) -> bool {
     is_companion(output, input) && output.is_file()
 }
 
-/// Whether two paths name one regular file, or would once it is there. Devices and pipes may be named
-/// more than once.
+/// Whether two paths name the same regular file, or would once it exists. Devices and pipes may be
+/// named more than once.
 fn is_same(a: &Path, b: &Path) -> bool {
     match (std::fs::metadata(a), std::fs::metadata(b)) {
         (Ok(found), Ok(other)) => {
@@ -147,7 +147,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// The folder, without links and detours, and the name in it.
+/// The canonical path of the folder, joined with the file name.
 fn place(path: &Path) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = std::fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
@@ -162,7 +162,7 @@ fn lies_in(file: &Path, folder: &Path) -> bool {
     }
 }
 
-/// Whether a file is there that is taken for a matrix, by its content or its name.
+/// Whether a file exists and counts as a matrix by its content or its name.
 fn is_matrix(path: &Path) -> bool {
     const ENDINGS: [&str; 4] = [".mtx", ".mtx.gz", ".npz", ".batch"];
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
@@ -173,7 +173,7 @@ fn is_matrix(path: &Path) -> bool {
     path.is_file() && (ENDINGS.iter().any(|ending| name.ends_with(ending)) || is_known())
 }
 
-/// Whether a file lies beside a matrix under the name of its right-hand side: `NAME_b.mtx` or
+/// Whether a file is next to a matrix and has the name of its right-hand side: `NAME_b.mtx` or
 /// `NAME_rhs.mtx`.
 fn is_companion(file: &Path, matrix: &Path) -> bool {
     let stem = |path: &Path| -> Option<String> {
@@ -205,7 +205,7 @@ mod tests {
         std::fs::create_dir(path("sub")).unwrap();
         std::fs::write(path("a"), "").unwrap();
 
-        // Neither is there yet.
+        // Neither file exists yet.
         assert!(is_same(&path("new"), &path("sub/../new")));
         assert!(!is_same(&path("new"), &path("sub/new")));
         assert!(is_same(&path("a"), &path("sub/../a")));
@@ -249,7 +249,7 @@ mod tests {
 
         assert!(line.contains("m_b.mtx: is also the input"), "{line}");
         assert!(Outputs::new([("--output", Some(&x))]).check(&[("the input", &matrix)]).is_ok());
-        // Of the name of a right-hand side, but not there.
+        // The file has the name of a right-hand side, but does not exist.
         let absent = path("m_rhs.mtx");
         assert!(Outputs::new([("--output", Some(&absent))]).check(&[("in", &matrix)]).is_ok());
     }

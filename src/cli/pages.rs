@@ -49,7 +49,7 @@ struct Partial<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Files that are no rows, a page that cannot be written.
+/// Files that are not files of rows, a page that cannot be written.
 pub(crate) fn run(args: &ReportArgs, global: Global) -> Result<Exit, CliError> {
     check_ending(&args.output, "--output")?;
     let mut outputs = Outputs::new([("--output", Some(&args.output))]);
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ReportArgs, global: Global) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-/// Says on stderr which files do not hold all that was to be measured.
+/// Notes on stderr which files are incomplete.
 pub(crate) fn note_partial(global: Global, files: &[RowFile]) {
     for RowFile { path, rows, partial, .. } in files {
         if let Some(reason) = partial {
@@ -104,7 +104,7 @@ pub(crate) fn note_partial(global: Global, files: &[RowFile]) {
 /// Refuses a page whose name does not end in `.html`.
 ///
 /// # Errors
-/// As said.
+/// When the name does not end in `.html`.
 pub(crate) fn check_ending(path: &Path, option: &str) -> Result<(), CliError> {
     if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("html")) {
         return Err(CliError::input(format!(

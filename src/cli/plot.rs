@@ -1,4 +1,4 @@
-//! Spy plots: where the entries of a matrix stand, as SVG.
+//! Spy plots: the positions of the entries of a matrix, as SVG.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,12 +16,12 @@ const CELLS: usize = 256;
 const SIDE: i32 = 768;
 const MARGIN: i32 = 40;
 
-/// The share of occupied places in each cell of a grid over the matrix.
+/// The share of stored entries in each cell of a grid over the matrix.
 struct Densities {
     rows: usize,
     columns: usize,
     counts: Vec<u32>,
-    /// Places of the matrix per cell, at most.
+    /// Most matrix positions per cell.
     places: f64,
 }
 
@@ -40,8 +40,8 @@ impl Densities {
         Self { rows, columns, counts, places }
     }
 
-    /// The grey of a cell, 0 for black, or `None` where there is no entry. A cell with a single
-    /// entry is visible however large the matrix.
+    /// The grey of a cell, 0 for black, or `None` if it has no entry. A cell with a single entry is
+    /// visible however large the matrix.
     fn shade(&self, row: usize, column: usize) -> Option<u8> {
         let count = self.counts[row * self.columns + column];
         let share = (f64::from(count) / self.places.max(1.0)).min(1.0);
@@ -54,7 +54,7 @@ impl Densities {
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn spy(path: &Path, pattern: CsrPatternRef<'_>, name: &str) -> Result<(), CliError> {
-    // XML has no control characters, not even escaped.
+    // XML cannot contain control characters, not even escaped.
     let name = one_line(name);
     let title =
         format!("{name}: {} x {}, {} entries", pattern.nrows(), pattern.ncols(), pattern.nnz());
@@ -82,7 +82,7 @@ fn draw(
         while column < densities.columns {
             let shade = densities.shade(row, column);
             let start = column;
-            // Neighbours of one shade make one rectangle.
+            // Neighbouring cells of the same shade form one rectangle.
             while column < densities.columns && densities.shade(row, column) == shade {
                 column += 1;
             }
@@ -132,7 +132,7 @@ mod tests {
 
         draw(&mut svg, &Densities::new(pattern.view()), "one").unwrap();
 
-        // Background, the entry, the frame.
+        // The rectangles are the background, the entry and the frame.
         assert_eq!(svg.matches("<rect").count(), 3);
         assert!(svg.contains("one"));
     }

@@ -12,26 +12,26 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::Global;
 use super::output::one_line;
 
-/// Work shorter than this shows nothing.
+/// Work shorter than this shows no progress line.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two drawings.
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// Bytes done and in all; 0 in all when that is not known.
+/// Bytes done and in total; the total is 0 if unknown.
 #[derive(Default)]
 struct Counts {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-/// Shows that work goes on, from one second after its creation until it is dropped.
+/// A progress line, shown from one second after its creation until it is dropped.
 pub(crate) struct Progress {
     counts: Arc<Counts>,
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// Starts watching; `what` is shown with the time elapsed.
+    /// Starts the timer; `what` is shown with the time elapsed.
     pub(crate) fn start(global: Global, what: String) -> Self {
         let counts = Arc::new(Counts::default());
         let running = (!global.quiet && std::io::stderr().is_terminal()).then(|| {
@@ -43,7 +43,7 @@ impl Progress {
         Self { counts, running }
     }
 
-    /// Tells how many bytes are done, of how many.
+    /// Sets the bytes done and the total.
     pub(crate) fn set(&self, done: u64, total: u64) {
         self.counts.done.store(done, Ordering::Relaxed);
         self.counts.total.store(total, Ordering::Relaxed);
@@ -64,7 +64,7 @@ fn show(ended: &Receiver<()>, counts: &Counts, what: String) {
             } else {
                 "{spinner} {msg} [{elapsed}]"
             };
-            // The templates above are sound; without one the default style is shown.
+            // The templates above are valid; if one were not, the default style would be shown.
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
@@ -83,7 +83,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.running.take() {
             drop(sender);
-            // A panic there has been reported by the hook.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }

@@ -9,7 +9,7 @@ use super::input::Systems;
 use super::options::Perturbation;
 use super::vectors::{repeated, reserved};
 
-/// Bytes that a system takes beside its numbers: its name, its place in the batch, its outcome.
+/// Bytes of a system besides its numbers: its name, its place in the batch, its outcome.
 const BYTES_PER_SYSTEM: usize = 160;
 
 /// Copies of the inputs.
@@ -24,10 +24,10 @@ pub(crate) struct CopyArgs {
 }
 
 impl CopyArgs {
-    /// The copies asked for of systems and their vectors.
+    /// Replaces systems and their vectors by the requested copies.
     ///
     /// # Errors
-    /// When they need more memory than there is.
+    /// When the copies need more memory than there is.
     pub(crate) fn apply(
         &self,
         systems: &mut Systems,
@@ -38,9 +38,9 @@ impl CopyArgs {
     }
 }
 
-/// The whole list of systems `copies` times: system i of copy c has number `c * nitems + i`, and
-/// with a perturbation its values are `v_k (1 + epsilon u)`, u of `epsilon`'s seed, the system's
-/// number and k. A single matrix without perturbation is stored once.
+/// Repeats the whole list of systems `copies` times: system i of copy c has number `c * nitems +
+/// i`. With a perturbation its values are `v_k (1 + epsilon u)`, with u from the perturbation's
+/// seed, the system's number and k. A single matrix without perturbation is stored once.
 fn replicate(
     systems: &mut Systems,
     vectors: &mut [&mut Vec<f64>],
@@ -54,7 +54,8 @@ fn replicate(
     let stored_once = nitems == 1 && perturbation.is_none();
     let values = if stored_once { 0 } else { systems.batch.total_nnz() };
     let names: usize = systems.names.iter().map(String::len).sum();
-    // Of a copy: values and, in a ragged batch, columns; its rows; its systems and their names.
+    // Bytes of a copy: values and, in a ragged batch, columns; its rows; its systems and their
+    // names.
     let of_a_copy = 12 * values as u128
         + (4 + u128::from(systems.purpose.bytes_per_row())) * rows as u128
         + (BYTES_PER_SYSTEM * nitems + names) as u128;
@@ -85,7 +86,7 @@ fn replicate(
     Ok(())
 }
 
-/// Calls `take` with pattern and perturbed values of every copy of every system, in order.
+/// Calls `take` with the pattern and the perturbed values of every copy of every system, in order.
 fn for_each_copy(
     batch: &Batch<f64>,
     copies: usize,

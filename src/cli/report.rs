@@ -1,4 +1,4 @@
-//! What `solve` prints.
+//! The printed report of `solve`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,32 +11,33 @@ use super::error::CliError;
 use super::input::Systems;
 use super::output::{self, SCHEMA, Skipped, Table, ms};
 
-/// Systems named in the summary of those that did not converge.
+/// Most unconverged systems named in the summary.
 const NAMED: usize = 10;
 
-/// What the command knows besides the solver's report.
+/// The data of the report besides the solver's own report.
 pub(crate) struct Context<'a> {
     /// The systems solved.
     pub(crate) systems: &'a Systems,
     /// The inputs in words.
     pub(crate) input: String,
-    /// Where the right-hand sides came from.
+    /// The source of the right-hand sides.
     pub(crate) rhs_source: String,
-    /// Why the backend was taken; the report knows where it left something to the CPU.
+    /// The reason for the backend; the solver's report has the reason for work that it left to the
+    /// CPU.
     pub(crate) backend_reason: &'a str,
-    /// Threads.
+    /// Number of threads.
     pub(crate) threads: usize,
     /// `f64` or `f32`.
     pub(crate) precision: &'static str,
-    /// The order asked for.
+    /// The requested elimination order.
     pub(crate) order: &'static str,
-    /// The precision asked for factors.
+    /// The requested precision of the factors.
     pub(crate) precond_precision: &'static str,
-    /// The precision asked for iterations on a GPU.
+    /// The requested precision of the iterations on a GPU.
     pub(crate) inner_precision: &'static str,
     /// Whether the ladder was allowed.
     pub(crate) fallback: bool,
-    /// Time of everything.
+    /// Total time.
     pub(crate) total_time: Duration,
 }
 
@@ -313,7 +314,7 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
     lines
 }
 
-/// The methods that ran first, with their systems where there are several.
+/// The methods that ran first, with their numbers of systems if there are several.
 fn solver(context: &Context<'_>, report: &BatchReport) -> String {
     let several = report.schemes.len() > 1;
     let described = report.schemes.iter().map(|run| {
@@ -329,7 +330,7 @@ fn solver(context: &Context<'_>, report: &BatchReport) -> String {
     described.collect::<Vec<_>>().join("; ")
 }
 
-/// The lines of the report, for a page.
+/// The names and values of the report, for a page.
 pub(crate) fn facts(context: &Context<'_>, report: &BatchReport) -> Vec<(String, String)> {
     lines(context, report).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -353,7 +354,7 @@ fn text(global: Global, context: &Context<'_>, report: &BatchReport) -> String {
     text
 }
 
-/// Why the solve ran where it did.
+/// The reason why the solve ran on its backend.
 fn backend_reason<'a>(context: &Context<'a>, report: &'a BatchReport) -> &'a str {
     report.cpu_reason().unwrap_or(context.backend_reason)
 }
@@ -371,7 +372,7 @@ fn device(context: &Context<'_>, report: &BatchReport) -> String {
     format!("{}, {}{memory} ({reason})", report.backend, report.device)
 }
 
-/// What a rung after the first ran.
+/// Describes the run of a rung after the first.
 fn later(run: &RungRun) -> String {
     let RungRun { rung, systems, backend, kernel, .. } = run;
     let why = run.cpu_reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
@@ -389,7 +390,7 @@ fn residuals(report: &BatchReport) -> String {
     }
 }
 
-/// One row per status and rung.
+/// A table with one row per status and rung.
 fn groups(report: &BatchReport) -> Table {
     let mut table = Table::new(&["status", "solved by", "systems", "iterations", "max residual"]);
     for (status, _) in report.status_counts() {
@@ -417,7 +418,7 @@ fn groups(report: &BatchReport) -> Table {
     table
 }
 
-/// The systems that did not converge: the first by name, how many more.
+/// The systems that did not converge: the first ones by name, and the number of further ones.
 fn unconverged(context: &Context<'_>, report: &BatchReport) -> String {
     let failed =
         || report.systems.iter().enumerate().filter(|(_, s)| s.outcome.status != Status::Converged);

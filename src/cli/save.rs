@@ -8,7 +8,7 @@ use sparsebatch::{BatchReport, FormatError};
 
 use super::error::CliError;
 
-/// The format of an output file, by its ending.
+/// The format of an output file, from its ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// `.mtx` or `.mtx.gz`.
@@ -20,7 +20,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// The format that a name asks for.
+    /// The format that a file name's ending stands for.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
         [
@@ -65,8 +65,8 @@ pub(crate) fn check_single(output: Option<&Path>, systems: usize) -> Result<(), 
     }
 }
 
-/// Writes the solutions: `.npz` with `offsets` (int64, one more than systems), `x` (float64, item
-/// after item) and `status` (names), or a Matrix Market vector.
+/// Writes the solutions: as `.npz` with `offsets` (int64, one more than systems), `x` (float64,
+/// item after item) and `status` (names), or as a Matrix Market vector.
 ///
 /// # Errors
 /// When the file cannot be written.

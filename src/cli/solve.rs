@@ -102,10 +102,10 @@ pub(crate) struct SolveArgs {
     report: Option<PathBuf>,
 }
 
-/// What carries out the products of a solve.
+/// The implementation of a solve's products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SolveKernel {
-    /// The solver's choice, or that of `--format`.
+    /// The solver's choice, or the one that `--format` implies.
     Auto,
     /// Fused solves.
     Fused,
@@ -123,7 +123,7 @@ const SOLVE_KERNELS: &[(&str, SolveKernel)] = &[
     ("runs", SolveKernel::Plan(KernelChoice::Runs)),
 ];
 
-/// A solve in either precision, its solutions in f64.
+/// The result of a solve in either precision, with solutions in f64.
 struct Solved {
     x: Vec<f64>,
     report: BatchReport,
@@ -200,7 +200,8 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
 }
 
-/// Where to solve, and why there. A GPU that was not asked for leaves to the CPU what it cannot do.
+/// The backend of a solve, and the reason for it. A GPU that was not requested leaves to the CPU
+/// what it cannot do.
 fn backend(
     asked: options::Backend,
     memory_limit: Option<u64>,
@@ -281,7 +282,8 @@ impl SolveArgs {
 }
 
 impl SolveArgs {
-    /// That of the ladder, with entries in proportion to products as by default.
+    /// The budget of the ladder: the requested products, with entries in the default proportion,
+    /// but at least the default entries.
     fn budget(&self) -> Budget {
         let usual = Budget::default();
         let share = self.fallback_budget as f64 / usual.products as f64;

@@ -10,13 +10,13 @@ use super::error::CliError;
 use super::input::Systems;
 use super::options::VectorSource;
 
-/// The right-hand sides of all systems, and where they came from, in words.
+/// The right-hand sides of all systems, and their source in words.
 ///
-/// Without a wish: those of the files, else ones. `random:SEED` gives element j of system i the
-/// value `2 u(SEED, i, j) - 1`, `u` of [`rng::uniform`].
+/// Without a `source`: those of the files, else ones. `random:SEED` gives element j of system i the
+/// value `2 u(SEED, i, j) - 1`, with `u` of [`rng::uniform`].
 ///
 /// # Errors
-/// When the files have none although asked for, or the file given does not fit.
+/// When the files have none although they were requested, or the given file does not fit.
 pub(crate) fn rhs(
     source: Option<&VectorSource>,
     systems: &mut Systems,
@@ -55,7 +55,8 @@ pub(crate) fn x0(path: &Path, systems: &Systems) -> Result<Vec<f64>, CliError> {
     read(path, "x", "initial guesses", systems, systems.nrows())
 }
 
-/// Numbers of all systems, item after item: of one dimension, or a row for each system.
+/// Reads the numbers of all systems, item after item: a one-dimensional array, or one with a row
+/// for each system.
 fn read(
     path: &Path,
     array: &str,
@@ -69,7 +70,7 @@ fn read(
     let is_one_row = shape.iter().filter(|&&length| length != 1).count() <= 1;
     let rows = match &systems.batch {
         Batch::Uniform(batch) => batch.nitems(),
-        // Its systems have rows of different lengths.
+        // The vectors of a ragged batch differ in length.
         Batch::Ragged(_) => 1,
     };
     if !is_one_row && (shape.len() != 2 || shape[0] != rows) {
@@ -90,10 +91,11 @@ fn read(
     }
 }
 
-/// Copies of numbers, one after the other, in memory that may be refused.
+/// Repeats `numbers` `copies` times, one copy after the other; reports an error if memory is
+/// refused.
 ///
 /// # Errors
-/// When the memory is.
+/// When the memory is refused.
 pub(crate) fn repeated(numbers: &[f64], copies: usize) -> Result<Vec<f64>, CliError> {
     let mut all = reserved(numbers.len().saturating_mul(copies))?;
     if !numbers.is_empty() {
@@ -117,10 +119,10 @@ pub(crate) fn reserved<T>(len: usize) -> Result<Vec<T>, CliError> {
 
 /// The operands of products, one number per column of every system.
 ///
-/// Without a wish `random:96`, the stream of the benchmark problems.
+/// Without a `source`: `random:96`, the stream of the benchmark problems.
 ///
 /// # Errors
-/// When the file given does not fit.
+/// When the given file does not fit.
 pub(crate) fn operands(
     source: Option<&VectorSource>,
     systems: &Systems,
@@ -141,7 +143,8 @@ pub(crate) fn operands(
     random(seed, batch.nitems(), |item| batch.col_offset(item))
 }
 
-/// Element j of item i is `2 u(seed, i, j) - 1`; `offset(i)` tells where item i starts.
+/// Random vectors: element j of item i is `2 u(seed, i, j) - 1`; `offset(i)` is the start of item
+/// i.
 fn random(seed: u64, nitems: usize, offset: impl Fn(usize) -> usize) -> Result<Vec<f64>, CliError> {
     let mut values = reserved(offset(nitems))?;
     for item in 0..nitems {

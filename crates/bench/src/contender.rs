@@ -1,4 +1,4 @@
-//! What is measured: plans, ours or a peer's, with the vectors they multiply.
+//! Contenders of a measurement: plans, ours or a peer's, with the vectors they multiply.
 
 use rayon::prelude::*;
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
@@ -10,14 +10,14 @@ pub(crate) type Operand<T = f64> = DeviceBuffer<T>;
 
 /// A matrix or batch on the device.
 ///
-/// What a product reads and writes besides x and y belongs to the value, so that recorded products
+/// The value owns all memory that a product reads and writes besides x and y, so recorded products
 /// may run as long as it lives.
 pub(crate) trait Multiply<T: Value = f64> {
     /// Issues `y = A x + beta y` on the stream of the device and returns.
     fn multiply(&mut self, x: &Operand<T>, beta: T, y: &mut Operand<T>) -> Result<(), GpuError>;
 }
 
-/// Our plans multiply alike.
+/// All our plans implement `Multiply` in the same way.
 macro_rules! multiply_by_plan {
     ($($plan:ident),*) => {$(
         impl<T: Value> Multiply<T> for $plan<Device, T> {
@@ -35,7 +35,7 @@ macro_rules! multiply_by_plan {
 
 multiply_by_plan!(PackedPlan, FlexiblePlan, SinglePlan);
 
-/// Copies of x and y.
+/// Copies of x and y on the device.
 pub(crate) struct Operands<T: Value = f64> {
     device: Device,
     pairs: Vec<(Operand<T>, Operand<T>)>,
@@ -54,7 +54,7 @@ impl<T: Value> Operands<T> {
         Ok(Self { device: device.clone(), pairs })
     }
 
-    /// How many copies there are.
+    /// Number of copies.
     pub(crate) fn copies(&self) -> usize {
         self.pairs.len()
     }
@@ -67,7 +67,7 @@ pub(crate) struct Contender<'a, P, T: Value = f64> {
 }
 
 impl<'a, P: Multiply<T>, T: Value> Contender<'a, P, T> {
-    /// Makes as many plans as there are vectors, counted from 0.
+    /// Makes one plan per copy of the vectors; `plan` gets the copy's index.
     pub(crate) fn new(
         operands: &'a mut Operands<T>,
         plan: impl FnMut(usize) -> Result<P, GpuError>,
@@ -76,21 +76,21 @@ impl<'a, P: Multiply<T>, T: Value> Contender<'a, P, T> {
         Ok(Self { plans, operands })
     }
 
-    /// Plans that were made before, as many as there are vectors.
+    /// Takes plans made before, one per copy of the vectors.
     ///
     /// # Panics
-    /// When there are more or fewer.
+    /// When the number of plans is not the number of copies.
     pub(crate) fn of(operands: &'a mut Operands<T>, plans: Vec<P>) -> Self {
         assert_eq!(plans.len(), operands.copies());
         Self { plans, operands }
     }
 
-    /// One plan, for the first vectors alone.
+    /// Takes one plan, which multiplies the first copy of the vectors only.
     pub(crate) fn alone(operands: &'a mut Operands<T>, plan: P) -> Self {
         Self { plans: vec![plan], operands }
     }
 
-    /// A plan.
+    /// The plan of the first copy.
     pub(crate) fn plan(&self) -> &P {
         &self.plans[0]
     }
@@ -101,15 +101,15 @@ impl<'a, P: Multiply<T>, T: Value> Contender<'a, P, T> {
     }
 }
 
-/// What the clock sees of a [`Contender`].
+/// The view of a [`Contender`] that the clock has.
 pub(crate) trait Timed {
     /// The device.
     fn device(&self) -> Device;
-    /// Copies that products take turns in.
+    /// Number of copies that products alternate between.
     fn copies(&self) -> usize;
-    /// Issues `y = A x + y` of a copy, counted from 0 and around.
+    /// Issues `y = A x + y` on copy `copy` modulo the number of copies.
     fn product(&mut self, copy: usize) -> Result<(), GpuError>;
-    /// `A x` of a copy, in f64.
+    /// Computes `A x` on copy `copy` and returns it in f64.
     fn answer(&mut self, copy: usize) -> Result<Vec<f64>, GpuError>;
 }
 
@@ -132,9 +132,9 @@ impl<P: Multiply<T>, T: Value> Timed for Contender<'_, P, T> {
         let device = &self.operands.device;
         let (x, y) = &mut self.operands.pairs[copy];
         device.fill_zero(y)?;
-        // The form that is timed: y is read.
+        // Checks the form that is timed, in which y is read.
         self.plans[copy].multiply(x, T::ONE, y)?;
-        // By all threads, which the pages of large vectors are slow to come without.
+        // All threads fill the vector: touching the pages of a large one is slow on one thread.
         let mut host: Vec<T> = (0..y.len()).into_par_iter().map(|_| T::ZERO).collect();
         device.copy_to_host(y, &mut host)?;
         Ok(host.into_par_iter().map(T::to_f64).collect())

@@ -1,4 +1,4 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::path::PathBuf;
 
@@ -7,24 +7,24 @@ use sparsebatch_formats::FormatError;
 use sparsebatch_rows::RowsError;
 use sparsebatch_solvers::SolveError;
 
-/// Why a suite or a table was given up.
+/// The error that ended a suite or a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// An option that no case, kernel or file answers to.
+    /// An option whose value matches no case, kernel or file.
     #[error("{option} is {found}, expected {expected}")]
     Option {
-        /// The option, as on the command line.
+        /// The option as written on the command line.
         option: &'static str,
-        /// What it may be.
+        /// The values that it accepts.
         expected: String,
-        /// What it is.
+        /// The value that was given.
         found: String,
     },
     /// There is no GPU, or it was lost.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// A solver gave up, other than by refusing a case.
+    /// A solver failed, other than by refusing a case.
     #[error(transparent)]
     Solve(SolveError),
     /// A matrix cannot be made or read.
@@ -35,16 +35,16 @@ pub enum BenchError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system reports.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Another run is writing to the same file.
     #[error("{}: another run is writing to it, expected another --output", path.display())]
     Busy {
-        /// The file of that run.
+        /// The file of the other run.
         path: PathBuf,
     },
-    /// Rows that were measured cannot be written where they were asked for.
+    /// The measured rows cannot be written to the requested file.
     #[error("{source}; {} holds the rows of this run", part.display())]
     Unfinished {
         /// The file that holds the rows so far.
@@ -70,7 +70,7 @@ impl From<SolveError> for BenchError {
 }
 
 impl BenchError {
-    /// Turns what the system reports of a file into an error with its name.
+    /// Returns a function that adds the path to an error of the operating system.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

@@ -1,7 +1,7 @@
-//! What the host's clock times: products on the processor.
+//! Times products on the processor by the host's clock.
 //!
-//! A round is one or several products; they take turns in the copies of a contender. All rounds
-//! count, outliers too.
+//! A round is one or several products, which alternate between the copies of a contender. All
+//! rounds count, outliers too.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,16 @@ pub(crate) trait HostMultiply<T = f64>: Send {
     /// `y += A x`.
     ///
     /// # Errors
-    /// What the product refuses.
+    /// An error of the product.
     fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError>;
 }
 
 /// How much time and memory a contender gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Effort {
-    /// Milliseconds of rounds beyond the fewest.
+    /// Milliseconds for rounds; the fewest rounds run even if they take longer.
     pub(crate) budget_ms: f64,
-    /// Bytes of copies that products take turns in.
+    /// Most bytes of all copies that products alternate between.
     pub(crate) copy_bytes: f64,
 }
 
@@ -35,18 +35,18 @@ impl Default for Effort {
     }
 }
 
-/// Fewest rounds.
+/// Fewest rounds of a measurement.
 const FEWEST: usize = 5;
 
 impl Effort {
-    /// Copies that are needed for the data of a product to be gone from a cache when its turn comes
-    /// again: two caches full in all, so far as there is memory for them.
+    /// Number of copies needed for the data of a product to be evicted from the cache before its
+    /// next turn: twice the cache in total, as far as `copy_bytes` allows.
     pub(crate) fn copies(self, useful_bytes: f64, cache_bytes: u64) -> usize {
         let wanted = (2.0 * cache_bytes as f64).min(self.copy_bytes) / useful_bytes.max(1.0);
         (wanted.ceil() as usize).clamp(1, RECORDED)
     }
 
-    /// Rounds and products of a round, for an estimate of one product.
+    /// Number of rounds and of products per round, from an estimate of one product's time.
     pub(crate) fn rounds(self, estimate_ms: f64) -> (usize, usize) {
         let (most, products) = rounds(Pace::Issued, estimate_ms, 1);
         let affordable = self.budget_ms / (estimate_ms * products as f64).max(1e-4);
@@ -54,19 +54,19 @@ impl Effort {
     }
 }
 
-/// Copies of x and y.
+/// Copies of x and y on the host.
 pub(crate) struct HostOperands<T = f64> {
     pairs: Vec<(Vec<T>, Vec<T>)>,
 }
 
 impl<T: Scalar> HostOperands<T> {
-    /// `copies` copies of x, with y of `nrows` zeros.
+    /// Makes `copies` copies of x, each with a y of `nrows` zeros.
     pub(crate) fn new(x: &[T], nrows: usize, copies: usize) -> Self {
         let pair = |_| (x.to_vec(), vec![T::ZERO; nrows]);
         Self { pairs: (0..copies.max(1)).into_par_iter().map(pair).collect() }
     }
 
-    /// How many copies there are.
+    /// Number of copies.
     pub(crate) fn copies(&self) -> usize {
         self.pairs.len()
     }
@@ -79,11 +79,11 @@ pub(crate) struct HostContender<'a, P, T = f64> {
 }
 
 impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
-    /// Makes as many plans as there are vectors, counted from 0: the first one by itself, which tells
-    /// what a plan costs, the others at the same time.
+    /// Makes one plan per copy of the vectors; `plan` gets the copy's index. The first plan is made
+    /// alone, so that its cost can be timed, the others in parallel.
     ///
     /// # Errors
-    /// What the plan refuses.
+    /// An error of `plan`.
     pub(crate) fn new(
         operands: &'a mut HostOperands<T>,
         plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
@@ -94,7 +94,7 @@ impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
         Ok(Self { plans, operands })
     }
 
-    /// How many copies there are.
+    /// Number of copies.
     pub(crate) fn copies(&self) -> usize {
         self.plans.len()
     }
@@ -104,20 +104,21 @@ impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
         &self.plans
     }
 
-    /// `A x` of a copy, in the form that is timed: y is read. In f64.
+    /// Computes `A x` on copy `copy` in the form that is timed, in which y is read, and returns it
+    /// in f64.
     ///
     /// # Errors
-    /// What the product refuses.
+    /// An error of the product.
     pub(crate) fn answer(&mut self, copy: usize) -> Result<Vec<f64>, CpuError> {
         self.operands.pairs[copy].1.fill(T::ZERO);
         self.product(copy)?;
         Ok(self.operands.pairs[copy].1.par_iter().map(|value| value.to_f64()).collect())
     }
 
-    /// `y += A x` of a copy, counted from 0 and around.
+    /// Computes `y += A x` on copy `copy` modulo the number of copies.
     ///
     /// # Errors
-    /// What the product refuses.
+    /// An error of the product.
     pub(crate) fn product(&mut self, copy: usize) -> Result<(), CpuError> {
         let copy = copy % self.plans.len();
         let (x, y) = &mut self.operands.pairs[copy];
@@ -129,10 +130,10 @@ fn milliseconds(begin: Instant) -> f64 {
     begin.elapsed().as_secs_f64() * 1e3
 }
 
-/// Times a contender. Where it `is_warm`, every copy was multiplied before.
+/// Times a contender. `is_warm` means that every copy was multiplied before.
 ///
 /// # Errors
-/// What a product refuses.
+/// An error of a product.
 pub(crate) fn time<P: HostMultiply<T>, T: Scalar>(
     contender: &mut HostContender<'_, P, T>,
     effort: Effort,
@@ -142,11 +143,11 @@ pub(crate) fn time<P: HostMultiply<T>, T: Scalar>(
     wall(effort, copies, |copy| contender.product(copy))
 }
 
-/// Times calls, which take turns in some copies: every copy once and for some milliseconds, then in
-/// rounds.
+/// Times calls that alternate between `copies` copies: first a warm-up over every copy and for some
+/// milliseconds, then in rounds.
 ///
 /// # Errors
-/// What a call reports.
+/// An error of a call.
 pub(crate) fn wall<E>(
     effort: Effort,
     copies: usize,
@@ -178,7 +179,7 @@ mod tests {
 
     const EFFORT: Effort = Effort { budget_ms: 100.0, copy_bytes: 1e6 };
 
-    /// Twice x, and a count.
+    /// Multiplies by 2, and counts the products.
     struct Twice(usize);
 
     impl HostMultiply for Twice {

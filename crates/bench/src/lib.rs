@@ -14,12 +14,14 @@
 //! | [`cpu()`] | the suite `cpu`: every kernel of the processor on 1 to all threads |
 //!
 //! Every answer is checked before it is timed: products against the sequential sums of the host,
-//! solves by the residual of every system, recomputed there in f64. NVIDIA's libraries are loaded at
-//! run time, crates (sprs, faer, nalgebra-sparse) are in process; what is missing is a [`Gap`] in the
-//! outcome, in the file of rows and in the report. Rows as such, files and tables of them are in `sparsebatch-rows`.
+//! solves by the residual of every system, recomputed on the host in f64. NVIDIA's libraries are
+//! loaded at run time, crates (sprs, faer, nalgebra-sparse) run in process; a missing peer is a
+//! [`Gap`] in the outcome, in the file of rows and in the report. Rows, their files and their
+//! tables are defined in `sparsebatch-rows`.
 //!
-//! Limitations: the first GPU; peers in f64 alone, ours in f32 too in `throughput`, `sell-p` and
-//! `row-kernels`; MKL, Eigen and SciPy are measured apart, by `benches/peers`.
+//! Limitations: only the first GPU is measured; peers run in f64 only, ours also in f32 in
+//! `throughput`, `sell-p` and `row-kernels`; MKL, Eigen and SciPy are measured separately, by
+//! `benches/peers`.
 #![deny(unsafe_code)]
 
 mod contender;
@@ -54,25 +56,25 @@ pub use suites::throughput::{Throughput, throughput};
 
 use sparsebatch_rows::{Gap, Machine, Row, Run};
 
-/// What a suite measured.
+/// The results of a suite.
 #[derive(Debug)]
 pub struct Outcome {
     /// The run's name.
     pub run: String,
     /// The measurements.
     pub rows: Vec<Row>,
-    /// What could not be measured.
+    /// The contenders and cases that could not be measured.
     pub gaps: Vec<Gap>,
 }
 
 impl Outcome {
-    /// What went wrong, apart from formats that do not fit and peers that refuse.
+    /// The gaps that are faults: neither formats that do not fit nor peers that refuse.
     pub fn faults(&self) -> impl Iterator<Item = &Gap> {
         self.gaps.iter().filter(|gap| gap.is_fault)
     }
 }
 
-/// A run that begins now, of this program.
+/// A run of this program that begins now.
 pub fn begin(suite: &'static str, machine: Machine) -> Run {
     Run::new(suite, env!("BENCH_BUILT_COMMIT"), machine)
 }

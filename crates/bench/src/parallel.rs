@@ -1,21 +1,21 @@
-//! Arrays that all cores fill.
+//! Arrays filled by all cores.
 
 use std::ops::Range;
 
-/// Values that a thread fills at a time, but for parts that are longer.
+/// Values that a thread fills at a time; a longer part is filled by one thread.
 const GRAIN: usize = 1 << 16;
 
-/// A vector of parts that follow each other, each filled by itself. `offsets` has where they begin, and
-/// the length at the end.
+/// A vector of consecutive parts, each filled by its own call of `fill`. `offsets` has the start of
+/// each part, and the total length at the end.
 ///
 /// # Panics
-/// When there is no offset, or one is less than the one before.
+/// When there is no offset, or an offset is less than the one before.
 pub(crate) fn in_parts<T: Copy + Default + Send>(
     offsets: &[usize],
     fill: &(impl Fn(usize, &mut [T]) + Sync),
 ) -> Vec<T> {
     let begin = offsets[0];
-    // Of pages that nobody has touched, which the threads do.
+    // The zeroed pages are untouched yet; the threads that fill them touch them first.
     let mut values = vec![T::default(); offsets[offsets.len() - 1] - begin];
     fill_parts(0..offsets.len() - 1, offsets, &mut values, fill);
     values

@@ -1,7 +1,7 @@
 //! The file that rows are appended to while a run lasts: `FILE.part` beside `FILE`.
 //!
-//! A run holds a lock on it, so that a second one to the same `FILE` is refused. What a run that was
-//! stopped left there is kept as `FILE.1.part`, or with the next number that is free.
+//! A run holds a lock on `FILE.part`, so that a second run to the same `FILE` is refused. The part
+//! file of a run that was stopped is kept as `FILE.1.part`, or with the next free number.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -12,15 +12,15 @@ use sparsebatch_formats::io::{atomic_write, open_in_place, still_named};
 
 use crate::BenchError;
 
-/// How often a file that changes its name while it is claimed is looked at again.
+/// How often `claim` retries while the file at the path changes.
 const ATTEMPTS: usize = 100;
 
-/// Lines of a run, locked against other runs.
+/// The part file of a run, locked against other runs.
 pub(crate) struct PartFile {
     output: PathBuf,
     path: PathBuf,
     file: File,
-    /// Where the lines of an earlier run are kept.
+    /// The renamed part file of an earlier run, if there was one.
     pub(crate) kept: Option<PathBuf>,
 }
 
@@ -34,7 +34,7 @@ fn part_of(output: &Path, number: Option<usize>) -> PathBuf {
     name.into()
 }
 
-/// The first name for a kept file that nothing has.
+/// The first free name for a kept file.
 fn free_name(output: &Path) -> PathBuf {
     let mut number = 1;
     while std::fs::symlink_metadata(part_of(output, Some(number))).is_ok() {
@@ -44,11 +44,11 @@ fn free_name(output: &Path) -> PathBuf {
 }
 
 impl PartFile {
-    /// Creates `FILE.part` for a run that writes `output`, and keeps what is there aside.
+    /// Creates `FILE.part` for a run that writes `output`, and renames one that is already there.
     ///
     /// # Errors
-    /// [`BenchError::Busy`] when another run has it; [`BenchError::Io`] when it cannot be created, or
-    /// what stands there is no regular file.
+    /// [`BenchError::Busy`] when another run has locked it; [`BenchError::Io`] when it cannot be
+    /// created, or when the path is not a regular file.
     pub(crate) fn claim(output: &Path) -> Result<Self, BenchError> {
         let path = part_of(output, None);
         let mut kept = None;
@@ -76,7 +76,8 @@ impl PartFile {
                 return Ok(Self { output: output.to_owned(), path, file, kept });
             }
             if !is_locked {
-                // A file system without locks does not tell whether its run lasts.
+                // Without locks in the file system, a run that still lasts cannot be told from one
+                // that was stopped.
                 break;
             }
             let aside = free_name(output);
@@ -100,7 +101,7 @@ impl PartFile {
     /// Writes the output whole and removes this file.
     ///
     /// # Errors
-    /// [`BenchError::Unfinished`]; this file stays then.
+    /// [`BenchError::Unfinished`]; the part file is kept then.
     pub(crate) fn finish(self, lines: &str) -> Result<(), BenchError> {
         let io = |source| FormatError::Io { path: self.output.clone(), source };
         atomic_write(&self.output, |writer| writer.write_all(lines.as_bytes()).map_err(io))
@@ -131,7 +132,7 @@ mod tests {
         for run in ["first\n", "second\n"] {
             let mut part = PartFile::claim(&output).unwrap();
             part.append(run.trim_end()).unwrap();
-            // As a run that was stopped: neither finished nor removed.
+            // Drops the file as a stopped run does: neither finished nor removed.
         }
 
         let part = PartFile::claim(&output).unwrap();

@@ -1,15 +1,16 @@
-//! Where the time of a suite goes.
+//! The time of a suite by phase.
 //!
-//! A clock of each thread: what runs in [`timed`] counts for its phase and not for the one around it.
+//! Each thread has its clock. Work inside [`timed`] counts for its own phase, not for the enclosing
+//! one.
 
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// What a suite does.
+/// A phase of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Reads and generates matrices, batches and vectors, and brings them into other layouts on the host.
+    /// Reads and generates matrices, batches and vectors, and converts their layouts on the host.
     Making,
     /// Converts, analyses and uploads matrices, and makes solvers.
     Planning,
@@ -23,7 +24,7 @@ pub(crate) enum Phase {
     Measuring,
     /// Measures bandwidths.
     Ceilings,
-    /// The rest.
+    /// Everything else.
     Other,
 }
 
@@ -53,7 +54,7 @@ impl Phase {
     }
 }
 
-/// Time of each phase, and the one under way.
+/// Time of each phase so far, and the current phase.
 struct Clock {
     spent: [Duration; Phase::ALL.len()],
     current: Phase,
@@ -65,7 +66,7 @@ impl Clock {
         Self { spent: Default::default(), current: Phase::Other, since: Instant::now() }
     }
 
-    /// Goes over to another phase; returns the one before.
+    /// Switches to another phase; returns the previous one.
     fn enter(&mut self, phase: Phase) -> Phase {
         let now = Instant::now();
         self.spent[self.current as usize] += now - self.since;
@@ -82,7 +83,7 @@ fn enter(phase: Phase) -> Phase {
     CLOCK.with_borrow_mut(|clock| clock.get_or_insert_with(Clock::new).enter(phase))
 }
 
-/// Does work that counts for a phase.
+/// Runs `work` and counts its time for a phase.
 pub(crate) fn timed<R>(phase: Phase, work: impl FnOnce() -> R) -> R {
     let before = enter(phase);
     let result = work();
@@ -90,8 +91,8 @@ pub(crate) fn timed<R>(phase: Phase, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The seconds of this thread since its first phase, or the last call, in all and by phase, the longest
-/// first; phases of less than 0.05 s are left out.
+/// A line with the seconds of this thread since its first phase or the last call: the total, then
+/// each phase, longest first; phases of less than 0.05 s are left out.
 pub(crate) fn line() -> String {
     let mut clock = CLOCK.take().unwrap_or_else(Clock::new);
     clock.enter(Phase::Other);

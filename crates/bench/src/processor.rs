@@ -1,4 +1,4 @@
-//! The processor: its memory, its largest cache, and what its threads can copy and read.
+//! The processor: its memory, its largest cache, and the copy and read bandwidth of its threads.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use sparsebatch_peers::{copy, sum};
 use crate::session::host_cores;
 use sparsebatch_rows::Machine;
 
-/// Rates of all threads of the pool in use, in 1e9 bytes per second.
+/// Bandwidths of all threads of the current pool, in 1e9 bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostBandwidth {
-    /// Of a copy: bytes read and bytes written.
+    /// Bandwidth of a copy, counting bytes read and bytes written.
     pub copy_gb_per_s: f64,
-    /// Of a sum.
+    /// Read bandwidth, measured by a sum.
     pub read_gb_per_s: f64,
     /// Bytes of each of the two arrays.
     pub bytes: usize,
 }
 
-/// Repetitions, after one that warms up.
+/// Timed repetitions, after one warm-up.
 const REPETITIONS: usize = 5;
 
 /// Measures the bandwidth of a copy and of a sum on all threads, over two arrays that together are
@@ -63,12 +63,12 @@ fn filled(len: usize, value: f64) -> Option<Vec<f64>> {
     Some(array)
 }
 
-/// Bytes that this process may still take, where the system says so.
+/// Bytes of memory that this process may still take, if the system tells.
 pub fn available_memory() -> Option<usize> {
     sparsebatch_formats::io::available_memory().and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-/// Bytes of the largest cache, where the system says so.
+/// Bytes of the largest cache, if the system tells.
 pub fn last_level_cache() -> Option<usize> {
     let folder = "/sys/devices/system/cpu/cpu0/cache";
     let sizes = std::fs::read_dir(folder).ok()?.filter_map(|entry| {
@@ -79,7 +79,7 @@ pub fn last_level_cache() -> Option<usize> {
     sizes.max()
 }
 
-/// The processor as rows describe it, with the threads of the pool that is in use, without bandwidths.
+/// The processor as rows describe it, with the threads of the current pool, without bandwidths.
 pub fn machine() -> Machine {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

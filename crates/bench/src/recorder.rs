@@ -1,4 +1,5 @@
-//! Where rows and gaps go: lines on a report, a file of JSON lines, the summary at the end.
+//! Records rows and gaps: as lines of a report, in a file of JSON lines, and in the summary at the
+//! end.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,15 +11,15 @@ use sparsebatch_rows::{Gap, GapLine, Row, Run, summary};
 
 /// Collects and prints the rows of a run.
 ///
-/// While the run lasts rows and gaps are appended to `FILE.part` ([`PartFile`]). `FILE` is written at the
-/// end, when the second bandwidth is known.
+/// During the run, rows and gaps are appended to `FILE.part` ([`PartFile`]). `FILE` is written at
+/// the end, when the second bandwidth is known.
 pub(crate) struct Recorder<'a> {
     run: Run,
     report: &'a mut dyn Write,
     output: Option<PartFile>,
     rows: Vec<Row>,
     gaps: Vec<Gap>,
-    /// Bandwidths of copies at the end, by device.
+    /// Copy bandwidth of each device at the end of the run.
     copies_at_end: Vec<(Option<String>, f64)>,
 }
 
@@ -53,7 +54,7 @@ impl<'a> Recorder<'a> {
         Ok(recorder)
     }
 
-    /// What all rows share.
+    /// The fields that all rows share.
     pub(crate) fn run(&self) -> &Run {
         &self.run
     }
@@ -65,7 +66,7 @@ impl<'a> Recorder<'a> {
             .map_err(BenchError::Print)
     }
 
-    /// Takes a measurement.
+    /// Records and prints a measurement.
     pub(crate) fn row(&mut self, row: Row) -> Result<(), BenchError> {
         let mut figures = if row.operation == "spmv" { of_product(&row) } else { of_solve(&row) };
         if let Some(joules) = row.energy_j {
@@ -80,7 +81,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Takes a measurement with its energy; energy that is not known becomes a gap.
+    /// Records a measurement with its energy; an unknown energy is recorded as a gap.
     pub(crate) fn row_with_energy(&mut self, row: Row, joules: Joules) -> Result<(), BenchError> {
         let reason = match joules {
             None => return self.row(row),
@@ -101,7 +102,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Takes what could not be measured.
+    /// Records and prints a gap.
     pub(crate) fn gap(&mut self, gap: Gap) -> Result<(), BenchError> {
         let word = if gap.is_fault { "FAULT" } else { "not measured" };
         self.note(&format!(
@@ -113,7 +114,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Takes the bandwidth of a copy on a device at the end of the run.
+    /// Stores the copy bandwidth of a device at the end of the run.
     pub(crate) fn copy_at_end(&mut self, device: Option<&str>, gb_per_s: f64) {
         self.copies_at_end.push((device.map(str::to_owned), gb_per_s));
     }
@@ -127,7 +128,7 @@ impl<'a> Recorder<'a> {
             let machine = &mut row.machine;
             let of = |(device, _): &&(Option<String>, f64)| *device == machine.device;
             let found = self.copies_at_end.iter().find(of).map(|(_, copy)| *copy);
-            // Not of figures from elsewhere.
+            // Skips rows of figures recorded elsewhere, which have no bandwidth.
             if machine.copy_gb_per_s > 0.0 {
                 machine.copy_gb_per_s_end = found;
             }
@@ -158,7 +159,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// The figures of a product.
+/// The printed figures of a product.
 fn of_product(row: &Row) -> String {
     let share = row.share_of_copy.unwrap_or(f64::NAN);
     let gflops = row.gflops.unwrap_or(f64::NAN);
@@ -168,7 +169,7 @@ fn of_product(row: &Row) -> String {
     format!("{gflops:>7.1} GFLOP/s share {share:.3}{plan}")
 }
 
-/// The figures of a solve.
+/// The printed figures of a solve.
 fn of_solve(row: &Row) -> String {
     let mut text =
         format!("{:>8} {:<6}", row.operation, row.preconditioner.as_deref().unwrap_or(""));

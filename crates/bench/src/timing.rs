@@ -1,9 +1,9 @@
 //! The clock: warm-up, rounds between device events, recorded sequences.
 //!
-//! A round is one or several products between two events of the device, which a like number of
-//! products precedes unless they are slow: so the device is busy when the first event is reached,
-//! and the time holds no launch latency that a stream of products would not have. Products take
-//! turns in the copies of a contender. All rounds count, outliers too.
+//! A round is one or several products between two events of the device. Unless products are slow, a
+//! like number of products precedes the first event: the device is then busy when it reaches that
+//! event, and the time includes no launch latency that a stream of products would not have.
+//! Products alternate between the copies of a contender. All rounds count, outliers too.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +13,29 @@ use sparsebatch_cuda::{Executor, GpuError};
 use crate::contender::Timed;
 use sparsebatch_rows::statistics::median;
 
-/// Products whose data a copy would pass in less are bound by their launch.
+/// Products are launch-bound if a copy would move their data in less time than this.
 pub(crate) const LAUNCH_BOUND_MS: f64 = 0.020;
 
 /// Most products of a recorded sequence.
 pub(crate) const RECORDED: usize = 100;
 
-/// Milliseconds of a recorded round, beside which the launch of a graph is little.
+/// Milliseconds of a recorded round, long compared with the launch of a graph.
 const RECORDED_ROUND_MS: f64 = 2.0;
 
-/// Most milliseconds of a recorded round that is longer so that all copies have their turn in it.
+/// Most milliseconds of a recorded round that is lengthened to use every copy.
 const ALL_COPIES_MS: f64 = 10.0;
 
-/// How products are issued.
+/// The way in which products are issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// One by one.
     Issued,
-    /// Up to so many recorded in a graph and started together.
+    /// Up to this many products recorded in a graph and started together.
     Recorded(usize),
 }
 
 impl Pace {
-    /// How products of so many useful bytes are issued, all contenders alike.
+    /// The pace for products of `useful_bytes`, the same for all contenders.
     pub(crate) fn of(useful_bytes: f64, copy_gb_per_s: f64) -> Self {
         if useful_bytes / copy_gb_per_s / 1e6 < LAUNCH_BOUND_MS {
             Self::Recorded(RECORDED)
@@ -45,22 +45,22 @@ impl Pace {
     }
 }
 
-/// Milliseconds of a product.
+/// The timing of a product, in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Timing {
     pub(crate) median_ms: f64,
     pub(crate) min_ms: f64,
     pub(crate) max_ms: f64,
-    /// Of each round, in their order.
+    /// Milliseconds per product of each round, in order.
     pub(crate) round_ms: Vec<f64>,
     pub(crate) products: usize,
     pub(crate) recorded: bool,
-    /// Why products that should have been recorded were not.
+    /// Why products were not recorded that should have been.
     pub(crate) refused: Option<String>,
 }
 
 impl Timing {
-    /// Of rounds by the host's clock, or of products that were issued one by one.
+    /// The timing from rounds by the host's clock, or of products that were issued one by one.
     pub(crate) fn of(round_ms: Vec<f64>, products: usize) -> Self {
         Self {
             median_ms: median(&round_ms).unwrap_or(f64::NAN),
@@ -74,23 +74,24 @@ impl Timing {
     }
 }
 
-/// Copies that are needed for the data of one product to be gone from the cache when its turn comes
-/// again: three caches full in all.
+/// Number of copies needed for the data of a product to be evicted from the cache before its next
+/// turn: three caches full in total.
 pub(crate) fn copies(useful_bytes: f64, l2_bytes: u64) -> usize {
     let wanted = (3.0 * l2_bytes as f64 / useful_bytes.max(1.0)).ceil();
     (wanted as usize).clamp(1, RECORDED)
 }
 
-/// Rounds and products of a round, for an estimate of one product, which is of so many copies.
+/// Number of rounds and of products per round, from an estimate of one product's time and the
+/// number of copies.
 ///
-/// Rounds are fewer where they are long, so that all of them take less than half a second unless five
-/// do not: the median of such rounds needs no more.
+/// Long rounds are fewer: all of them take less than half a second unless five take longer, since
+/// the median of such rounds needs no more.
 pub(crate) fn rounds(pace: Pace, estimate_ms: f64, copies: usize) -> (usize, usize) {
     let estimate = estimate_ms.max(1e-4);
     let products = match pace {
         // A round of 0.2 ms is long beside the resolution of events.
         Pace::Issued => ((0.2 / estimate).ceil() as usize).clamp(1, 200),
-        // A graph begins with the first copy each time.
+        // Each launch of a graph begins with the first copy.
         Pace::Recorded(most) => {
             let turns = copies.min((ALL_COPIES_MS / estimate) as usize);
             ((RECORDED_ROUND_MS / estimate) as usize).max(turns).clamp(1, most.max(1))
@@ -104,7 +105,8 @@ pub(crate) fn rounds(pace: Pace, estimate_ms: f64, copies: usize) -> (usize, usi
     (rounds, products)
 }
 
-/// Runs every copy, for some milliseconds in all, and returns what a product then takes.
+/// Multiplies every copy, for some milliseconds in all, and returns the time of a product after
+/// that.
 fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> {
     let begin = Instant::now();
     let copies = contender.copies();
@@ -123,7 +125,7 @@ fn warm_up(device: &Device, contender: &mut dyn Timed) -> Result<f64, GpuError> 
 /// Times a contender.
 ///
 /// # Errors
-/// What a product reports; what recording reports.
+/// An error of a product or of recording.
 pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuError> {
     let device = contender.device();
     let estimate = warm_up(&device, contender)?;
@@ -150,7 +152,7 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
             (turn - products..turn).try_for_each(|copy| contender.product(copy))
         }
     };
-    // Slow products are warm by now, but a graph is brought to the device when it first starts.
+    // Slow products are warm by now, but the first launch of a graph uploads it to the device.
     if leads || graph.is_some() {
         issue(contender)?;
         device.synchronize()?;
@@ -165,7 +167,7 @@ pub(crate) fn time(contender: &mut dyn Timed, pace: Pace) -> Result<Timing, GpuE
         end.record(&device)?;
         times.push(f64::from(start.elapsed_ms(&end)?) / products as f64);
     }
-    // The graph may go only when nothing runs any more.
+    // The graph may be freed only when none of its work is running.
     device.synchronize()?;
     Ok(Timing { recorded: graph.is_some(), refused, ..Timing::of(times, products) })
 }
@@ -211,7 +213,7 @@ mod tests {
     fn all_copies_have_their_turn_in_a_recorded_round() {
         assert_eq!(rounds(Pace::Recorded(100), 0.05, 70), (21, 70));
         assert_eq!(rounds(Pace::Recorded(100), 0.05, 100), (11, 100));
-        // Within 10 ms.
+        // A round with all copies may take 10 ms.
         assert_eq!(rounds(Pace::Recorded(100), 1.0, 100), (11, 10));
         assert_eq!(rounds(Pace::Recorded(100), 20.0, 100), (11, 1));
     }

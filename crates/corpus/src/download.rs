@@ -1,4 +1,4 @@
-//! Downloads that go on where they ended, within limits of bytes, requests and time.
+//! Downloads that resume, within limits of bytes, requests and time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,18 +11,18 @@ use ureq::{Agent, Body};
 
 use crate::CorpusError;
 
-/// Connections that may bring nothing new: in a row from a server that goes on where a download ended,
-/// in all from one that begins again each time.
+/// Most connections without progress: consecutive ones from a server that resumes downloads, all
+/// connections from one that starts over each time.
 const FRUITLESS: usize = 3;
-/// Connections of a download in all.
+/// Most connections of a download in total.
 const CONNECTIONS: usize = 1000;
-/// Time to connect, and time in which a connection has to bring [`LEAST_BYTES`]. One that does not counts
-/// as ended, and as fruitless.
+/// Time to connect, and time in which a connection has to bring [`LEAST_BYTES`]. A connection that
+/// does not counts as ended without progress.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of the slowest connection that is waited for: 1 KiB/s.
+/// Fewest bytes of a connection within [`PATIENCE`]: 1 KiB/s.
 const LEAST_BYTES: u64 = 30 << 10;
 
-/// Makes the client. Proxies are those that the environment names.
+/// Makes the HTTP client. The environment names the proxies.
 pub(crate) fn agent() -> Agent {
     Agent::config_builder()
         .http_status_as_error(false)
@@ -35,54 +35,55 @@ pub(crate) fn agent() -> Agent {
         .new_agent()
 }
 
-/// How much of a download is taken, and for how long.
+/// Limits of a download's bytes and time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of the file.
+    /// Most bytes of the file.
     pub(crate) bytes: u64,
-    /// Time from `begin` on.
+    /// Time allowed, counted from `begin`.
     pub(crate) timeout: Duration,
-    /// When it began.
+    /// Start of the download.
     pub(crate) begin: Instant,
 }
 
 impl Limits {
-    /// Time that is left, if any.
+    /// The remaining time, if any.
     fn left(&self) -> Option<Duration> {
         self.timeout.checked_sub(self.begin.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
-/// What a connection did.
+/// The result of a connection.
 enum Step {
-    /// The file is whole.
+    /// The file is complete.
     Whole,
-    /// The connection ended early; bytes that it brought, 0 where they were too few for its time.
+    /// The connection ended early; holds the bytes that it brought, 0 where they were too few for
+    /// its time.
     Ended(u64),
-    /// What is there does not belong to what the server has: begin again.
+    /// The partial file does not match the server's file: start over.
     Restart,
 }
 
-/// A file that is downloaded.
+/// A file being downloaded.
 struct Download<'a> {
     url: &'a str,
     partial: &'a Path,
     file: File,
     limits: Limits,
-    /// Bytes of the whole, where the server says so.
+    /// Bytes of the complete file, if the server tells.
     total: Option<u64>,
-    /// Whether the server goes on where a download ended; known after it was asked to.
+    /// Whether the server resumes downloads; known after a request to resume.
     resumes: bool,
 }
 
-/// Downloads into `partial`, going on with what is there of it; a server that cannot do so sends
-/// all again. Returns how many bytes were there before. `progress` is told bytes done, and in all
-/// or 0 where the server does not say.
+/// Downloads into `partial`, resuming a partial file; a server that cannot resume sends everything
+/// again. Returns the bytes that the partial file had before. `progress` gets the bytes so far and
+/// the total, 0 where the server does not tell it.
 ///
 /// # Errors
 /// [`CorpusError::Address`], [`CorpusError::Unreachable`], [`CorpusError::Status`],
-/// [`CorpusError::Cut`], [`CorpusError::Slow`]; [`CorpusError::Io`] when the file cannot be written. What
-/// came is kept, but for [`CorpusError::TooLarge`].
+/// [`CorpusError::Cut`], [`CorpusError::Slow`]; [`CorpusError::Io`] when the file cannot be
+/// written. The partial file is kept, except for [`CorpusError::TooLarge`].
 pub(crate) fn download(
     agent: &Agent,
     url: &str,
@@ -109,7 +110,7 @@ pub(crate) fn download(
                 fruitless += 1;
             }
             Step::Ended(0) => fruitless += 1,
-            // Bytes that have come before are nothing new.
+            // A server that cannot resume sends the first bytes again, which is no progress.
             Step::Ended(_) => fruitless = if download.resumes { 0 } else { fruitless + 1 },
         }
         if fruitless >= FRUITLESS {
@@ -122,7 +123,7 @@ pub(crate) fn download(
 }
 
 impl Download<'_> {
-    /// Asks for what is missing and takes the answer.
+    /// Requests the missing bytes and reads the answer.
     fn connect(
         &mut self,
         agent: &Agent,
@@ -147,7 +148,7 @@ impl Download<'_> {
         CorpusError::Slow { url: self.url.to_owned(), seconds, found }
     }
 
-    /// Refuses more bytes than the file may have, and forgets what came.
+    /// Refuses more bytes than the file may have, and empties the partial file.
     fn check_size(&self, found: u64, is_all: bool) -> Result<(), CorpusError> {
         if found <= self.limits.bytes {
             return Ok(());
@@ -160,7 +161,7 @@ impl Download<'_> {
         })
     }
 
-    /// Takes one answer.
+    /// Reads one answer into the partial file.
     fn take(
         &mut self,
         response: Response<Body>,
@@ -175,7 +176,7 @@ impl Download<'_> {
             }
             StatusCode::PARTIAL_CONTENT if range.0 == Some(have) => have,
             StatusCode::PARTIAL_CONTENT if have > 0 => return Ok(Step::Restart),
-            // Nothing is behind what is there: it is whole, or not the same file.
+            // The server has nothing beyond the partial file: it is complete, or not the same file.
             StatusCode::RANGE_NOT_SATISFIABLE if have > 0 => {
                 return Ok(if range.1 == Some(have) { Step::Whole } else { Step::Restart });
             }
@@ -199,7 +200,7 @@ impl Download<'_> {
             progress(done, self.total.unwrap_or(0));
             match body.read(&mut buffer) {
                 Ok(0) if self.total.is_none_or(|total| done >= total) => return Ok(Step::Whole),
-                // However it ended, what follows may be asked for again.
+                // However the connection ended, the rest may be requested again.
                 Ok(0) | Err(_) => return Ok(Step::Ended(done - start)),
                 Ok(read) => {
                     done += read as u64;
@@ -229,7 +230,7 @@ fn content_range(response: &Response<Body>) -> (Option<u64>, Option<u64>) {
     (range.split('-').next().and_then(|start| start.parse().ok()), total.parse().ok())
 }
 
-/// Sorts the errors of the client.
+/// Converts the errors of the client.
 fn refused(url: &str, error: ureq::Error) -> CorpusError {
     use ureq::Error::{BadUri, Http, InvalidProxyUrl};
     let (url, reason) = (url.to_owned(), error.to_string().replace('\n', " "));

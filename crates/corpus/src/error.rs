@@ -1,4 +1,4 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,11 @@ use sparsebatch_formats::FormatError;
 
 use crate::List;
 
-/// Why a matrix, or all of them, could not be had. Each message is one line.
+/// The reason why one matrix or all of them could not be fetched. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CorpusError {
-    /// A name of no list and no matrix.
+    /// A name that is neither a list nor a matrix.
     #[error(
         "{found} is neither a list nor a matrix of the corpus, expected {}, or a name that `corpus \
          list` shows",
@@ -20,7 +20,7 @@ pub enum CorpusError {
         /// The name.
         found: String,
     },
-    /// Nothing says where the corpus shall be.
+    /// No option or variable names the folder of the corpus.
     #[error(
         "no folder for the corpus: expected --into FOLDER, or SPARSEBATCH_CORPUS, XDG_DATA_HOME or \
          HOME to be set"
@@ -32,12 +32,12 @@ pub enum CorpusError {
         /// The folder.
         folder: PathBuf,
     },
-    /// An address that is none.
+    /// An invalid address.
     #[error("{url} is no address, expected one like https://host/path: {reason}")]
     Address {
         /// The address.
         url: String,
-        /// What is wrong with it.
+        /// The reason in words.
         reason: String,
     },
     /// The server cannot be reached, or does not answer.
@@ -45,37 +45,38 @@ pub enum CorpusError {
     Unreachable {
         /// The address.
         url: String,
-        /// What the system reports.
+        /// The error of the operating system.
         reason: String,
     },
-    /// The server answers with something else than the archive.
+    /// The server answers with something other than the archive.
     #[error("{url}: expected status 200 or 206, found {status}")]
     Status {
         /// The address.
         url: String,
-        /// The status of HTTP.
+        /// The HTTP status.
         status: u16,
     },
-    /// The connection ended again and again before the archive was whole. What came is kept.
+    /// The connection ended again and again before the archive was complete. The partial file is
+    /// kept.
     #[error("{url}: the connection ended after {found} of {expected} bytes; run again to go on")]
     Cut {
         /// The address.
         url: String,
-        /// Bytes that are there.
+        /// Bytes of the partial file.
         found: u64,
-        /// Bytes of the whole.
+        /// Bytes of the complete archive.
         expected: String,
     },
-    /// The archive did not come in time. What came is kept.
+    /// The archive did not arrive in time. The partial file is kept.
     #[error(
         "{url}: expected it within {seconds} s (--timeout), found {found} bytes; run again to go on"
     )]
     Slow {
         /// The address.
         url: String,
-        /// The time that it had.
+        /// The time allowed.
         seconds: u64,
-        /// Bytes that are there.
+        /// Bytes of the partial file.
         found: u64,
     },
     /// The server sends more than the archive of the matrix can have. Nothing is kept.
@@ -83,9 +84,9 @@ pub enum CorpusError {
     TooLarge {
         /// The address.
         url: String,
-        /// Bytes that it may have.
+        /// Most bytes that the archive may have.
         limit: u64,
-        /// What the server says that it has, or that more came.
+        /// The size that the server states, or that more bytes arrived.
         found: String,
     },
     /// An archive that cannot be unpacked.
@@ -93,24 +94,24 @@ pub enum CorpusError {
     Archive {
         /// The address or file.
         archive: String,
-        /// The file in it.
+        /// The file inside the archive.
         member: String,
-        /// What is wrong with it.
+        /// The reason in words.
         reason: String,
     },
-    /// A matrix that is another one than the catalogue says.
+    /// A matrix whose counts differ from the catalogue's.
     #[error("{matrix}: expected {expected} {what}, found {found}")]
     Numbers {
         /// Group and name.
         matrix: String,
         /// Rows, columns or nonzeros.
         what: &'static str,
-        /// Those of the collection's index.
+        /// The count of the collection's index.
         expected: String,
-        /// Those of the file.
+        /// The count of the file.
         found: usize,
     },
-    /// A file that is not the one that was locked.
+    /// A file that differs from the locked one.
     #[error(
         "{file}: expected SHA-256 {expected} as in {}, found {found}; without its entry there it \
          would be accepted",
@@ -123,23 +124,23 @@ pub enum CorpusError {
         lock: PathBuf,
         /// The locked hash.
         expected: String,
-        /// That of the file.
+        /// The hash of the file.
         found: String,
     },
-    /// A lock file that cannot be understood.
+    /// A lock file that cannot be parsed.
     #[error("{}: expected a lock file of the corpus, schema 1, found {reason}", path.display())]
     Lock {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason in words.
         reason: String,
     },
-    /// A folder in which no matrix of those asked for was found.
+    /// A folder that contains none of the requested matrices.
     #[error("{}: expected files like {example}, found none of the matrices asked for", folder.display())]
     Nothing {
         /// The folder.
         folder: PathBuf,
-        /// A name that would be taken.
+        /// A file name that would be accepted.
         example: String,
     },
     /// A file that is no matrix, or cannot be written as one.
@@ -150,19 +151,19 @@ pub enum CorpusError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system reports.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl CorpusError {
-    /// Turns what the system reports of a file into an error with its name.
+    /// Returns a function that adds the path to an error of the operating system.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
 
-    /// Whether other matrices would meet the same.
+    /// Whether all other matrices would fail with the same error.
     pub(crate) fn concerns_all(&self) -> bool {
         matches!(
             self,

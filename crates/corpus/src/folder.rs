@@ -1,4 +1,4 @@
-//! Where the corpus is, and which of its files are there.
+//! The folder of the corpus, and its files.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,13 +11,13 @@ use crate::{CorpusError, Matrix};
 /// The lock file's name in the folder.
 pub const LOCK_FILE: &str = "corpus.lock";
 
-/// Endings of a matrix file.
+/// File name endings of a matrix.
 const ENDINGS: [&str; 2] = [".mtx.gz", ".mtx"];
 
-/// Folders below a given one that are searched for matrices.
+/// Depth of subfolders that are searched for matrices.
 const DEPTH: usize = 4;
 
-/// The folder that the environment asks for: `SPARSEBATCH_CORPUS`, else
+/// The folder that the environment names: `SPARSEBATCH_CORPUS`, else
 /// `XDG_DATA_HOME/sparsebatch/corpus`, else `~/.local/share/sparsebatch/corpus`.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ fn of_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, 
     if let Some(folder) = variable("SPARSEBATCH_CORPUS") {
         return Ok(folder);
     }
-    // The convention asks to ignore a relative path.
+    // The XDG convention says to ignore a relative path.
     let shared = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     shared
         .or_else(|| Some(variable("HOME")?.join(".local/share")))
@@ -44,12 +44,12 @@ pub(crate) fn target(folder: &Path, matrix: &Matrix, ending: &str) -> PathBuf {
     folder.join(matrix.part()).join(format!("{}{ending}", matrix.name))
 }
 
-/// The file of a matrix, where it is there.
+/// The file of a matrix, if it exists.
 pub(crate) fn present(folder: &Path, matrix: &Matrix) -> Option<PathBuf> {
     ENDINGS.iter().map(|ending| target(folder, matrix, ending)).find(|path| path.is_file())
 }
 
-/// The files of a folder and of those in it, by name; hidden ones are left out.
+/// The files of a folder and its subfolders, sorted by path; hidden files are left out.
 ///
 /// # Errors
 /// [`CorpusError::Io`] when a folder cannot be read.
@@ -76,7 +76,8 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
-/// The file of a matrix among those of another folder: Matrix Market, or the collection's archive.
+/// The file of a matrix among the files of another folder: Matrix Market, or the collection's
+/// archive.
 pub(crate) fn source<'a>(files: &'a [PathBuf], matrix: &Matrix) -> Option<&'a Path> {
     let endings = ENDINGS.iter().chain([&".tar.gz"]);
     let mut names = endings.map(|ending| format!("{}{ending}", matrix.name));
@@ -86,13 +87,13 @@ pub(crate) fn source<'a>(files: &'a [PathBuf], matrix: &Matrix) -> Option<&'a Pa
     })
 }
 
-/// The start of the names of files that a matrix is written to before it gets its own.
+/// The prefix of the temporary files that a matrix is written to before it gets its final name.
 pub(crate) fn unfinished(matrix: &Matrix) -> String {
     format!(".{}.", matrix.name)
 }
 
-/// Removes what a fetch that was stopped left of a matrix, beside a download that can be gone on with.
-/// Only for who has claimed the folder.
+/// Removes the temporary files of a matrix that a stopped fetch left, except a download that can be
+/// resumed. The caller must hold the [`Claim`] of the folder.
 ///
 /// # Errors
 /// [`CorpusError::Io`] when such a file cannot be removed.
@@ -108,13 +109,13 @@ pub(crate) fn sweep(folder: &Path, matrix: &Matrix) -> Result<(), CorpusError> {
     Ok(())
 }
 
-/// Keeps other processes from fetching into a folder, until it is dropped.
+/// A lock that keeps other processes from fetching into a folder until it is dropped.
 pub(crate) struct Claim {
     _file: File,
 }
 
 impl Claim {
-    /// Makes the folder, if need be, and claims it.
+    /// Creates the folder if necessary, and locks it.
     ///
     /// # Errors
     /// [`CorpusError::Busy`] when another process has it, [`CorpusError::Io`] when it cannot be

@@ -8,9 +8,9 @@
 //! | [`default_folder`] | where it is by default |
 //!
 //! A corpus is a folder: `flexible/NAME.mtx.gz` has the small matrices of which batches are made,
-//! `single/NAME.mtx.gz` the others, `corpus.lock` says by SHA-256 what was fetched. A matrix gets its
-//! name after rows, columns and nonzeros were compared with the collection's index; a download that
-//! ended early stays as `NAME.tar.gz.partial`, to be gone on with.
+//! `single/NAME.mtx.gz` the others, and `corpus.lock` the SHA-256 of each fetched file. A matrix
+//! gets its final name after its rows, columns and nonzeros agree with the collection's index; a
+//! download that ended early is kept as `NAME.tar.gz.partial` and can be resumed.
 //!
 //! Limitations: a matrix is read whole to be checked, in some 30 bytes of memory for each entry
 //! (`Cube_Coup_dt0` has 127 million); `conf5_4-8x8-05`, which Bell and Garland call qcd5_4, is complex

@@ -1,4 +1,5 @@
-//! The lock file: what was fetched, by SHA-256, so that a later download is the same or refused.
+//! The lock file: the SHA-256 of every fetched matrix, so that a later download is the same or
+//! refused.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,39 +15,39 @@ use crate::folder::LOCK_FILE;
 
 const SCHEMA: u32 = 1;
 
-/// Bytes of a lock file that are read; one of all matrices has a thousandth of that.
+/// Most bytes of a lock file that are read; the lock file of all matrices has a thousandth of that.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// What is locked of a matrix.
+/// The lock entry of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locked {
-    /// Hash of the collection's archive; none where the matrix did not come from one.
+    /// Hash of the collection's archive; `None` if the matrix did not come from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive_sha256: Option<String>,
-    /// The address, file or definition that it came from.
+    /// The address, file or definition that the matrix came from.
     pub from: String,
     /// The file, relative to the folder.
     pub file: PathBuf,
-    /// Hash of the matrix, whatever file it is in: of its order, pattern and values as they are read.
-    /// Lock files of older versions have none.
+    /// Hash of the matrix itself, whatever its file: of its order, pattern and values as read. Lock
+    /// files of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix_sha256: Option<String>,
     /// Hash of the file.
     pub sha256: String,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Columns.
+    /// Number of columns.
     pub columns: u64,
-    /// Entries that are not 0, in both triangles.
+    /// Number of nonzero entries, in both triangles.
     pub nonzeros: u64,
-    /// Entries that are stored though they are 0.
+    /// Number of stored entries that are 0.
     pub explicit_zeros: u64,
 }
 
 impl Locked {
-    /// Whether its hashes are such, rather than text that no file could have.
+    /// Whether all hashes of the entry are well-formed SHA-256 digits.
     fn has_hashes(&self) -> bool {
         let Self { archive_sha256, matrix_sha256, sha256, .. } = self;
         let mut hashes = [archive_sha256, matrix_sha256].into_iter().flatten().chain([sha256]);
@@ -70,10 +71,11 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Reads the lock file of a folder; an absent one is empty.
+    /// Reads the lock file of a folder; an absent file counts as empty.
     ///
     /// # Errors
-    /// [`CorpusError::Lock`] when it is no such file, [`CorpusError::Io`] when it cannot be read.
+    /// [`CorpusError::Lock`] when it is not a lock file, [`CorpusError::Io`] when it cannot be
+    /// read.
     pub(crate) fn read(folder: &Path) -> Result<Self, CorpusError> {
         let path = folder.join(LOCK_FILE);
         let mut text = String::new();
@@ -99,12 +101,12 @@ impl Lock {
         Err(CorpusError::Lock { path, reason })
     }
 
-    /// What is locked of a matrix.
+    /// The lock entry of a matrix.
     pub(crate) fn get(&self, key: &str) -> Option<&Locked> {
         self.matrices.get(key)
     }
 
-    /// Locks a matrix, on disk too.
+    /// Adds the lock entry of a matrix, and writes the lock file.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -145,7 +147,7 @@ impl Lock {
     }
 }
 
-/// SHA-256 of a file, in hexadecimal digits, and its bytes.
+/// SHA-256 of a file in hexadecimal digits, and the file's size in bytes.
 ///
 /// # Errors
 /// [`CorpusError::Io`] when it cannot be read.
@@ -164,8 +166,8 @@ pub(crate) fn sha256(path: &Path) -> Result<(String, u64), CorpusError> {
     Ok((digits(hash), bytes))
 }
 
-/// SHA-256 of a matrix, in hexadecimal digits: of its order, its pattern by rows and its values, so that
-/// it is the same for each file that the matrix is read from.
+/// SHA-256 of a matrix in hexadecimal digits: of its order, its pattern by rows and its values, so
+/// that every file of the same matrix gives the same hash.
 pub(crate) fn matrix_sha256(matrix: &Csr<f64>) -> String {
     let mut hash = Sha256::new();
     for count in [matrix.nrows(), matrix.ncols(), matrix.nnz()] {

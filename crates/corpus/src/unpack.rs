@@ -1,4 +1,4 @@
-//! The Matrix Market file of an archive of the collection.
+//! Extracts the Matrix Market file from an archive of the collection.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -11,25 +11,25 @@ use sparsebatch_formats::io::{in_one_line, open_file};
 
 use crate::{CorpusError, Matrix, Origin};
 
-/// Bytes that a Matrix Market file may have for each entry, and more for its comments.
+/// Most bytes of a Matrix Market file per entry, and for its comments.
 const BYTES_PER_ENTRY: u64 = 128;
 const COMMENT_BYTES: u64 = 1 << 20;
 
-/// Bytes of all files in an archive, right-hand sides and coordinates too, over those that the matrix may
-/// have.
+/// Bound on the bytes of all files in an archive, right-hand sides and coordinates too, as a
+/// multiple of the matrix file's bound.
 const OTHER_FILES: u64 = 16;
 
-/// Bytes that the file of a matrix, and the packed archive of all, may have.
+/// Most bytes of the file of a matrix, and of the compressed archive.
 pub(crate) fn limit(matrix: &Matrix) -> u64 {
     COMMENT_BYTES + BYTES_PER_ENTRY * matrix.entries() as u64
 }
 
-/// Writes the matrix of an archive, packed again, and reads the archive to its end, where its
-/// checksum is. `name` is what errors call the archive.
+/// Writes the matrix of an archive, compressed again, and reads the archive to its end, where its
+/// checksum is. `name` is the archive's name in errors.
 ///
 /// # Errors
-/// [`CorpusError::Archive`] when it is not whole or has no such file, [`CorpusError::Io`] when
-/// `out`, called `path`, cannot be written.
+/// [`CorpusError::Archive`] when the archive is incomplete or has no such file, [`CorpusError::Io`]
+/// when `out`, called `path`, cannot be written.
 pub(crate) fn unpack(
     archive: &Path,
     name: &str,
@@ -50,8 +50,8 @@ pub(crate) fn unpack(
     let mut tar = tar::Archive::new(&mut packed);
     let mut found = false;
     let entries = tar.entries().map_err(|error| broken(error.to_string()))?;
-    // Raw: names and attributes in entries of their own, which would be read into memory whatever their
-    // size, are passed over. Those of the collection are short.
+    // Raw iteration skips entries that hold long names and attributes, which would otherwise be
+    // read into memory whatever their size. The names of the collection are short.
     for entry in entries.raw(true) {
         let entry = entry.map_err(|error| broken(error.to_string()))?;
         let is_member = entry.path().is_ok_and(|path| path.ends_with(&member));
@@ -86,7 +86,7 @@ pub(crate) fn unpack(
     Ok(())
 }
 
-/// A reader that fails when more comes than it may.
+/// A reader that fails after more than `left` bytes.
 struct Limited<R> {
     reader: R,
     left: u64,
@@ -102,7 +102,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// A reader that remembers its error, so that it is told from one of the writer.
+/// A reader that stores its error, to distinguish it from one of the writer.
 struct Counted<R> {
     reader: R,
     bytes: u64,
@@ -120,8 +120,9 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Writes a complex Matrix Market file as a real one of the same pattern: of each entry the real
-/// part. Other files, and lines that are no entries, stay as they are, for the reader to judge.
+/// Writes a complex Matrix Market file as a real one of the same pattern with the real part of each
+/// entry. Other files, and lines that are no entries, are copied unchanged, for the reader to
+/// judge.
 fn real_parts(mut reader: impl BufRead, writer: &mut impl Write) -> io::Result<()> {
     let mut line = Vec::new();
     reader.read_until(b'\n', &mut line)?;

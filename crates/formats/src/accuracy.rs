@@ -11,13 +11,13 @@ use crate::{CsrPattern, Scalar, View};
 /// «Accuracy and Stability of Numerical Algorithms», section 3.1, doi 10.1137/1.9780898718027).
 /// Both sides of the comparison carry that error: n eps together. The factor 4 leaves room for the
 /// roundings of alpha and beta and for the reference's own scale, and is far below what a dropped
-/// or doubled entry of usual size costs. Products that underflow are not allowed for.
+/// or doubled entry of usual size costs. The bound makes no allowance for products that underflow.
 pub const PRODUCT_ERROR_FACTOR: f64 = 4.0;
 
 /// The rows of A x in f64, and of |A| |x|: the reference and the scale of its error.
 ///
 /// # Panics
-/// When `x` is shorter than a column index asks for.
+/// When a column index lies outside `x`.
 pub fn spmv_exact<T: Scalar>(a: View<'_, CsrPattern, T>, x: &[T]) -> (Vec<f64>, Vec<f64>) {
     exact_rows(a, x, 0..a.pattern().nrows())
 }
@@ -37,12 +37,12 @@ fn exact_rows<T: Scalar>(
     .unzip()
 }
 
-/// A x with the bound of its rounding errors, for many comparisons.
+/// A x with a bound on its rounding errors, for many comparisons.
 ///
-/// Row by row |y - y^| <= c nnz_row eps (|A| |x|)_row, c = [`PRODUCT_ERROR_FACTOR`], eps that of
-/// `T`; an empty row is exactly 0. A NaN is only close to a NaN, an infinity only to itself. A sum
-/// in which infinities of both signs meet is a NaN whatever its order; a sum that overflows only in
-/// `T` (f32) is accepted as the infinity of its sign.
+/// Row by row |y - y^| <= c nnz_row eps (|A| |x|)_row, with c = [`PRODUCT_ERROR_FACTOR`] and eps
+/// the machine epsilon of `T`; an empty row is exactly 0. A NaN is only close to a NaN, an infinity
+/// only to itself. A sum in which infinities of both signs meet is a NaN whatever its order; a sum
+/// that overflows only in `T` (f32) is accepted as the infinity of its sign.
 #[derive(Clone, Debug)]
 pub struct SpmvReference<T> {
     expected: Vec<f64>,
@@ -51,18 +51,19 @@ pub struct SpmvReference<T> {
 }
 
 impl<T: Scalar> SpmvReference<T> {
-    /// Multiplies once, in f64.
+    /// Computes A x once, in f64.
     ///
     /// # Panics
-    /// When `x` is shorter than a column index asks for.
+    /// When a column index lies outside `x`.
     pub fn new(a: View<'_, CsrPattern, T>, x: &[T]) -> Self {
         Self::of_rows(a, x, 0..a.pattern().nrows())
     }
 
-    /// Of some rows: what [`error`](Self::error) compares begins with the first of them.
+    /// As [`new`](Self::new), for the rows `rows` only; [`error`](Self::error) then takes the
+    /// product of these rows alone.
     ///
     /// # Panics
-    /// As [`new`](Self::new), and when there are fewer rows.
+    /// As [`new`](Self::new), and when `rows` reaches beyond the matrix.
     pub fn of_rows(a: View<'_, CsrPattern, T>, x: &[T], rows: Range<usize>) -> Self {
         let (expected, mut bounds) = exact_rows(a, x, rows.clone());
         for (row, bound) in rows.zip(&mut bounds) {
@@ -107,7 +108,7 @@ pub fn spmv_error<T: Scalar>(
 /// Asserts that `found` is A x to rounding, row by row; see [`spmv_error`].
 ///
 /// # Panics
-/// When it is not, naming the first wrong row.
+/// When `found` is not A x to rounding, naming the first wrong row.
 #[track_caller]
 pub fn assert_spmv_close<T: Scalar>(a: View<'_, CsrPattern, T>, x: &[T], found: &[T]) {
     if let Some((row, error)) = spmv_error(a, x, found) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{check_i32, check_index, check_len};
 use crate::{Csr, FormatError, Matrix, Pattern, Scalar};
 
-/// Where the entries of a COO matrix stand.
+/// The sparsity pattern of a COO matrix.
 ///
 /// Invariants, all enforced by [`CooPattern::try_new`]:
 /// 1. `nrows`, `ncols` and the number of entries fit `i32`.
@@ -65,7 +65,7 @@ impl CooPattern {
         Ok(Self { nrows, ncols, row_idx, col_idx })
     }
 
-    /// For arrays that hold the invariants by construction.
+    /// Skips validation: the arrays hold the invariants by construction.
     pub(crate) fn new_unvalidated(
         nrows: usize,
         ncols: usize,
@@ -130,7 +130,7 @@ impl<T: Scalar> Coo<T> {
     /// Builds a matrix from triplets in any order. Duplicates are summed in the order given.
     ///
     /// # Errors
-    /// As [`Coo::try_new`], the order of the entries apart.
+    /// Those of [`Coo::try_new`], except for the order of the entries.
     pub fn from_triplets(
         nrows: usize,
         ncols: usize,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{check_i32, check_index, check_len, check_pointers};
 use crate::{FormatError, Matrix, Pattern, Scalar, View};
 
-/// Where the entries of a CSR matrix stand.
+/// The sparsity pattern of a CSR matrix.
 ///
 /// Invariants, all enforced by [`CsrPattern::try_new`]:
 /// 1. `nrows`, `ncols` and the number of entries fit `i32`.
@@ -87,7 +87,7 @@ impl CsrPattern {
         Ok(Self { ncols, row_ptr, col_idx })
     }
 
-    /// For arrays that hold the invariants by construction.
+    /// Skips validation: the arrays hold the invariants by construction.
     pub(crate) fn new_unvalidated(ncols: usize, row_ptr: Vec<i32>, col_idx: Vec<i32>) -> Self {
         debug_assert!(check_csr(row_ptr.len() - 1, ncols, &row_ptr, &col_idx).is_ok());
         Self { ncols, row_ptr, col_idx }
@@ -98,12 +98,12 @@ impl CsrPattern {
         &self.row_ptr
     }
 
-    /// Columns, row by row, ascending.
+    /// Column indices, row by row, ascending within each row.
     pub fn col_idx(&self) -> &[i32] {
         &self.col_idx
     }
 
-    /// Takes the pattern apart: row starts and columns.
+    /// Splits the pattern into its row starts and its column indices.
     pub fn into_parts(self) -> (Vec<i32>, Vec<i32>) {
         (self.row_ptr, self.col_idx)
     }
@@ -134,18 +134,18 @@ impl Pattern for CsrPattern {
 }
 
 impl<'a> CsrPatternRef<'a> {
-    /// For arrays whose invariants the caller has checked.
+    /// Skips validation: the caller has checked the invariants.
     pub(crate) fn new_unvalidated(ncols: usize, row_ptr: &'a [i32], col_idx: &'a [i32]) -> Self {
         Self { ncols, row_ptr, col_idx }
     }
 
-    /// Rows.
+    /// Number of rows.
     #[inline]
     pub fn nrows(self) -> usize {
         self.row_ptr.len() - 1
     }
 
-    /// Columns.
+    /// Number of columns.
     #[inline]
     pub fn ncols(self) -> usize {
         self.ncols
@@ -163,7 +163,7 @@ impl<'a> CsrPatternRef<'a> {
         self.row_ptr
     }
 
-    /// Columns, row by row, ascending.
+    /// Column indices, row by row, ascending within each row.
     #[inline]
     pub fn col_idx(self) -> &'a [i32] {
         self.col_idx
@@ -178,8 +178,8 @@ impl<'a> CsrPatternRef<'a> {
         self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
     }
 
-    /// The position of entry (`row`, `col`), by binary search; `None` where nothing is stored, outside
-    /// the matrix too.
+    /// The position of entry (`row`, `col`), by binary search; `None` where nothing is stored and
+    /// outside the matrix.
     pub fn position(self, row: usize, col: usize) -> Option<usize> {
         if row >= self.nrows() {
             return None;
@@ -231,7 +231,7 @@ impl<T: Scalar> Csr<T> {
         self.pattern().row_ptr()
     }
 
-    /// Columns, row by row, ascending.
+    /// Column indices, row by row, ascending within each row.
     pub fn col_idx(&self) -> &[i32] {
         self.pattern().col_idx()
     }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use crate::error::check_i32;
 use crate::{CsrPatternRef, FormatError, Matrix, Pattern, Scalar};
 
-/// Which diagonals a DIA matrix stores: the slot of row `r` on diagonal `d` is at
-/// `d * nrows + r` and stands for column `r + diag_offsets[d]`.
+/// Which diagonals a DIA matrix stores: the slot of row `r` on diagonal `d` is at `d * nrows + r`,
+/// its column is `r + diag_offsets[d]`.
 ///
 /// Invariants, all enforced by [`DiaPattern::try_new`]:
 /// 1. `nrows`, `ncols` and the number of slots fit `i32`.
 /// 2. `diag_offsets` (column minus row) ascend strictly, each in `-(nrows - 1)..=ncols - 1`.
 ///
-/// Slots whose column lies outside the matrix are padding. So is the fill of a diagonal that is
-/// occupied in part, where the pattern was made [from CSR](crate::convert): it keeps a
-/// [bit per slot](DiaPattern::mask) of such diagonals, and none of full ones. Padding is skipped,
-/// whatever it holds, so that NaN or Inf in `x` reaches the rows alone that store that column. A
-/// pattern by [`DiaPattern::try_new`] stores every slot that lies inside the matrix. Converting from
-/// DIA drops zeros.
+/// Slots whose column lies outside the matrix are padding. In a pattern made [from
+/// CSR](crate::convert), the fill of a partly occupied diagonal is padding too: the pattern keeps a
+/// [bit per slot](DiaPattern::mask) of each such diagonal, and no mask for full diagonals. Kernels
+/// skip padding whatever it holds, so a NaN or Inf in `x` reaches only the rows that store its
+/// column. A pattern built by [`DiaPattern::try_new`] stores every slot that lies inside the
+/// matrix. Converting from DIA drops zeros.
 ///
 /// Source: Bell and Garland 2009 (doi 10.1145/1654059.1654078), DIA, which multiplies the fill.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,8 +26,8 @@ pub struct DiaPattern {
     ncols: usize,
     nnz: usize,
     diag_offsets: Vec<i32>,
-    /// Of each diagonal the rows that store an entry, bit `row % 64` of word `row / 64`; nothing
-    /// where all rows do in which it lies inside the matrix.
+    /// Per diagonal, the rows that store an entry: bit `row % 64` of word `row / 64`. `None` for a
+    /// full diagonal, which stores an entry in every row in which it lies inside the matrix.
     masks: Vec<Option<Box<[u64]>>>,
 }
 
@@ -72,7 +72,7 @@ impl DiaPattern {
         Ok(Self { nrows, ncols, nnz, diag_offsets, masks })
     }
 
-    /// The pattern of a CSR matrix, given its occupied diagonals and the entries of each.
+    /// The pattern of a CSR matrix, given its occupied diagonals and the number of entries on each.
     ///
     /// # Errors
     /// Those of [`DiaPattern::try_new`].
@@ -105,11 +105,11 @@ impl DiaPattern {
         &self.diag_offsets
     }
 
-    /// The rows in which diagonal `d` stores an entry, where it does not in all of
-    /// [`DiaPattern::rows`]: bit `row % 64` of word `row / 64`.
+    /// The rows in which diagonal `d` stores an entry: bit `row % 64` of word `row / 64`. `None`
+    /// when it stores an entry in all of [`DiaPattern::rows`].
     ///
     /// # Panics
-    /// When there is no such diagonal.
+    /// When `d >= diag_offsets().len()`.
     pub fn mask(&self, d: usize) -> Option<&[u64]> {
         self.masks[d].as_deref()
     }
@@ -117,7 +117,7 @@ impl DiaPattern {
     /// Whether diagonal `d` stores an entry in `row`.
     ///
     /// # Panics
-    /// When there is no such diagonal.
+    /// When `d >= diag_offsets().len()`.
     #[inline]
     pub fn is_entry(&self, d: usize, row: usize) -> bool {
         self.rows(d).contains(&row)
@@ -127,14 +127,14 @@ impl DiaPattern {
     /// The rows in which diagonal `d` lies inside the matrix.
     ///
     /// # Panics
-    /// When there is no such diagonal.
+    /// When `d >= diag_offsets().len()`.
     pub fn rows(&self, d: usize) -> std::ops::Range<usize> {
         rows_of(self.nrows, self.ncols, self.diag_offsets[d])
     }
 }
 
-/// Calls `f` with the diagonal and the row of each entry of a CSR matrix, in its order. Every entry
-/// lies on one of the diagonals, whose offsets ascend.
+/// Calls `f(diagonal, row)` for each entry of a CSR matrix, in CSR order. `diag_offsets` must
+/// ascend and hold the offset of every entry.
 pub(crate) fn for_each_slot(
     csr: CsrPatternRef<'_>,
     diag_offsets: &[i32],
@@ -152,7 +152,7 @@ pub(crate) fn for_each_slot(
     }
 }
 
-/// The rows in which the diagonal of an offset lies inside the matrix.
+/// The rows in which the diagonal with this offset lies inside the matrix.
 pub(crate) fn rows_of(nrows: usize, ncols: usize, offset: i32) -> std::ops::Range<usize> {
     let offset = i64::from(offset);
     let start = (-offset).max(0);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn diagonals_with_holes_have_a_bit_per_row_and_full_ones_none() {
-        // [1 2 .; . 3 .; 4 . 5]: offset 1 lacks row 1, offset -2 has its one row.
+        // [1 2 .; . 3 .; 4 . 5]: diagonal 1 has no entry in row 1; diagonal -2 is full (one row).
         let csr = Csr::try_new(3, 3, vec![0, 2, 3, 5], vec![0, 1, 1, 0, 2], vec![1.0; 5]).unwrap();
 
         let dia = Dia::from_csr(&csr, &DiaOptions::default()).unwrap();
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn masks_of_more_than_64_rows_have_several_words() {
-        // The even rows of the main diagonal of 130.
+        // A 130 x 130 matrix with entries in the even rows of the main diagonal.
         let rows = 130;
         let starts = (0..=rows).map(|row| (row + 1) / 2).collect();
         let columns = (0..rows).step_by(2).collect();

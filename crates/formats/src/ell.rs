@@ -8,7 +8,7 @@ use crate::{FormatError, Matrix, Pattern, Scalar};
 /// The column of a padding slot in ELL, SELL-P and HYB. Kernels skip such slots.
 pub const PADDING: i32 = -1;
 
-/// Where the entries of an ELL matrix stand: slot `s` of row `r` is at `s * nrows + r`.
+/// The sparsity pattern of an ELL matrix: slot `s` of row `r` is at `s * nrows + r`.
 ///
 /// Invariants, all enforced by [`EllPattern::try_new`]:
 /// 1. `nrows`, `ncols` and the number of slots fit `i32`.
@@ -80,7 +80,7 @@ impl EllPattern {
         Ok(Self { nrows, ncols, width, nnz, col_idx })
     }
 
-    /// For arrays that hold the invariants by construction.
+    /// Skips validation: the arrays hold the invariants by construction.
     pub(crate) fn new_unvalidated(
         nrows: usize,
         ncols: usize,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// An array has another length than its neighbours ask for.
+    /// An array's length disagrees with the other arguments.
     #[error("{what} has {found} entries, expected {expected}")]
     Length {
         /// The array.
@@ -23,9 +23,9 @@ pub enum FormatError {
         what: &'static str,
         /// The first offending position.
         position: usize,
-        /// What has to stand there.
+        /// The value required there.
         expected: String,
-        /// What stands there.
+        /// What was found there.
         found: i64,
     },
     /// A row or column index lies outside the matrix.
@@ -78,7 +78,7 @@ pub enum FormatError {
         /// Slots allowed by the options.
         limit: u128,
     },
-    /// An array does not fit the memory that is left.
+    /// An array does not fit into the memory that is left.
     #[error("{what} would take {bytes} bytes, more than could be allocated")]
     Memory {
         /// The array.
@@ -86,14 +86,14 @@ pub enum FormatError {
         /// Its size.
         bytes: u128,
     },
-    /// What is asked for takes more memory than is allowed; nothing of it was taken.
+    /// A request takes more memory than is allowed; none was taken for it.
     #[error("{what} would take {bytes} bytes of memory, expected at most {limit}")]
     MemoryLimit {
-        /// What would take it.
+        /// What the memory is for.
         what: String,
-        /// Bytes that it would take, with what is held already.
+        /// Bytes that the request would take, including those held already.
         bytes: u128,
-        /// Bytes allowed: those asked for, or those available less a margin.
+        /// Bytes allowed: the caller's limit, or the available memory less a margin.
         limit: u64,
     },
     /// A parameter is outside its range.
@@ -115,7 +115,7 @@ pub enum FormatError {
         #[source]
         source: std::io::Error,
     },
-    /// A text file is not what its format asks for at one place.
+    /// A text file violates its format at one position.
     #[error("{}:{line}:{column}: expected {expected}, found {found}", path.display())]
     Parse {
         /// The file.
@@ -124,21 +124,21 @@ pub enum FormatError {
         line: u64,
         /// Column in bytes, counted from 1.
         column: u64,
-        /// What the format asks for.
+        /// What the format requires.
         expected: String,
-        /// What stands there, shortened.
+        /// The text found there, shortened.
         found: String,
     },
-    /// A file is not what its format asks for in one of its parts.
+    /// A file violates its format in one field or array.
     #[error("{}: {what}: expected {expected}, found {found}", path.display())]
     Binary {
         /// The file.
         path: PathBuf,
         /// The field or array, with a position where there is one.
         what: String,
-        /// What the format asks for.
+        /// What the format requires.
         expected: String,
-        /// What stands there.
+        /// What was found there.
         found: String,
     },
     /// The file is sound but holds a kind of matrix that this library does not handle.
@@ -163,7 +163,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// The error itself, without the names of files around it.
+    /// The error itself, without the file names wrapped around it.
     pub fn innermost(&self) -> &Self {
         match self {
             Self::InFile { source, .. } => source.innermost(),

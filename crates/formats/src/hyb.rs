@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::error::{check_i32, check_len};
 use crate::{CooPattern, EllPattern, FormatError, Matrix, Pattern, Scalar};
 
-/// Where the entries of a HYB matrix stand: an ELL part and a COO part of the same shape. The
-/// value array holds the slots of the ELL part first, then the entries of the COO part.
+/// The sparsity pattern of a HYB matrix: an ELL part and a COO part of the same shape. The value
+/// array holds the slots of the ELL part first, then the entries of the COO part.
 ///
 /// Invariants, all enforced by [`HybPattern::try_new`]:
 /// 1. Both parts have the same dimensions.
-/// 2. A row has entries in the COO part only where its ELL slots are all taken, and they stand to
-///    the right of its last ELL column.
+/// 2. A row has entries in the COO part only if all its ELL slots are taken; they lie to the right
+///    of its last ELL column.
 ///
 /// Source: Bell and Garland 2009 (doi 10.1145/1654059.1654078), HYB.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +51,7 @@ impl HybPattern {
         Ok(Self { ell, coo })
     }
 
-    /// For parts that fit together by construction.
+    /// Skips validation: the parts fit together by construction.
     pub(crate) fn new_unvalidated(ell: EllPattern, coo: CooPattern) -> Self {
         debug_assert!(Self::try_new(ell.clone(), coo.clone()).is_ok());
         Self { ell, coo }

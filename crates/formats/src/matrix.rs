@@ -1,4 +1,4 @@
-//! A matrix is a pattern and its values, kept apart: [`Matrix`], [`View`] and the [`Pattern`] trait.
+//! A matrix is a pattern and separate values: [`Matrix`], [`View`] and the [`Pattern`] trait.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::check_len;
 use crate::{FormatError, Scalar};
 
-/// Where the entries of a matrix stand, without their values. Each format has one:
-/// [`CsrPattern`](crate::CsrPattern), [`CooPattern`](crate::CooPattern),
+/// The sparsity pattern of a matrix: the positions of its entries, without their values. Each
+/// format has one: [`CsrPattern`](crate::CsrPattern), [`CooPattern`](crate::CooPattern),
 /// [`EllPattern`](crate::EllPattern), [`DiaPattern`](crate::DiaPattern),
 /// [`HybPattern`](crate::HybPattern), [`SellPPattern`](crate::SellPPattern).
 ///
@@ -22,12 +22,12 @@ pub trait Pattern: Clone + Debug + PartialEq + Send + Sync + 'static {
 
     /// Borrows the pattern.
     fn view(&self) -> Self::Ref<'_>;
-    /// Rows.
+    /// Number of rows.
     fn nrows(&self) -> usize;
-    /// Columns.
+    /// Number of columns.
     fn ncols(&self) -> usize;
-    /// Stored entries, explicit zeros included, padding not. For DIA, the slots inside the matrix
-    /// that its [masks](crate::DiaPattern::mask) leave.
+    /// Stored entries, explicit zeros included, padding not. For DIA, the slots inside the matrix,
+    /// except those that its [masks](crate::DiaPattern::mask) exclude.
     fn nnz(&self) -> usize;
     /// Slots in the value array, padding included.
     fn stored_len(&self) -> usize;
@@ -72,17 +72,17 @@ impl<P: Pattern, T: Scalar> Matrix<P, T> {
         &mut self.values
     }
 
-    /// Takes the matrix apart.
+    /// Splits the matrix into its pattern and its values.
     pub fn into_parts(self) -> (Arc<P>, Vec<T>) {
         (self.pattern, self.values)
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn nrows(&self) -> usize {
         self.pattern.nrows()
     }
 
-    /// Columns.
+    /// Number of columns.
     pub fn ncols(&self) -> usize {
         self.pattern.ncols()
     }
@@ -123,7 +123,7 @@ pub struct View<'a, P: Pattern, T> {
 }
 
 impl<'a, P: Pattern, T> View<'a, P, T> {
-    /// Only for callers that have checked that `values` fits `pattern`.
+    /// Joins both unchecked: the caller has checked that `values` fits `pattern`.
     pub(crate) fn new(pattern: P::Ref<'a>, values: &'a [T]) -> Self {
         Self { pattern, values }
     }

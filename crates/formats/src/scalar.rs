@@ -49,13 +49,14 @@ pub trait Scalar:
     fn abs(self) -> Self;
     /// The square root; NaN for negative values.
     fn sqrt(self) -> Self;
-    /// `self * a + b` with one rounding. Slow where the target has no such instruction.
+    /// `self * a + b` with one rounding. Slow where the target has no fused multiply-add
+    /// instruction.
     fn mul_add(self, a: Self, b: Self) -> Self;
     /// False for NaN and the infinities.
     fn is_finite(self) -> bool;
     /// The nearest value to an `f64`; overflows to an infinity.
     fn from_f64(value: f64) -> Self;
-    /// Exact.
+    /// The value as `f64`, exactly.
     fn to_f64(self) -> f64;
 }
 

@@ -6,10 +6,9 @@ use crate::ell::check_slots;
 use crate::error::{check_i32, check_len, check_pointers};
 use crate::{FormatError, Matrix, Pattern, Scalar};
 
-/// Where the entries of a SELL-P matrix stand. Slice `s` holds the rows
-/// `row_perm[s * slice_size ..]` (at most `slice_size` of them) and the slots
-/// `slice_ptr[s]..slice_ptr[s + 1]`; slot `j` of the slice's `i`-th row is at
-/// `slice_ptr[s] + j * slice_size + i`.
+/// The sparsity pattern of a SELL-P matrix. Slice `s` holds the rows `row_perm[s * slice_size ..]`
+/// (at most `slice_size` of them) and the slots `slice_ptr[s]..slice_ptr[s + 1]`; slot `j` of the
+/// slice's `i`-th row is at `slice_ptr[s] + j * slice_size + i`.
 ///
 /// Invariants, all enforced by [`SellPPattern::try_new`]:
 /// 1. `nrows`, `ncols` and the number of slots fit `i32`; `slice_size` and `threads_per_row` are
@@ -18,8 +17,8 @@ use crate::{FormatError, Matrix, Pattern, Scalar};
 ///    at the number of slots; each slice's width `(slice_ptr[s + 1] - slice_ptr[s]) / slice_size`
 ///    is a whole multiple of `threads_per_row`.
 /// 3. `row_perm` is a permutation of the rows (the identity unless rows were sorted in windows).
-/// 4. Columns ascend strictly in each row, entries first, padding after them; the slots of the
-///    rows that the last slice lacks are padding.
+/// 4. Columns ascend strictly in each row, entries first, padding after them; the slots of rows
+///    missing from the last slice are padding.
 ///
 /// Source: Anzt, Tomov and Dongarra 2014 (UT-EECS-14-727), SELL-P; the sorting window is that of
 /// SELL-C-sigma, Kreutzer et al. 2014 (doi 10.1137/130930352).
@@ -105,7 +104,7 @@ impl SellPPattern {
         Ok(Self { ncols, slice_size, threads_per_row, nnz, slice_ptr, row_perm, col_idx })
     }
 
-    /// For arrays that hold the invariants by construction.
+    /// Skips validation: the arrays hold the invariants by construction.
     pub(crate) fn new_unvalidated(
         ncols: usize,
         (slice_size, threads_per_row): (usize, usize),
@@ -143,7 +142,7 @@ impl SellPPattern {
         self.threads_per_row
     }
 
-    /// Slices.
+    /// Number of slices.
     pub fn nslices(&self) -> usize {
         self.slice_ptr.len() - 1
     }
@@ -153,7 +152,7 @@ impl SellPPattern {
         &self.slice_ptr
     }
 
-    /// The row at each place of the slices.
+    /// The row stored at each position, slice by slice.
     pub fn row_perm(&self) -> &[i32] {
         &self.row_perm
     }
@@ -189,7 +188,7 @@ impl Pattern for SellPPattern {
 }
 
 impl<T: Scalar> SellP<T> {
-    /// Joins a validated pattern and its values.
+    /// Validates a SELL-P matrix in one pass; see [`SellPPattern`] for the invariants.
     ///
     /// # Errors
     /// Those of [`SellPPattern::try_new`], and [`FormatError::Length`] when `values` does not

@@ -9,9 +9,9 @@ use crate::{
 /// Figures of one matrix. Made by [`MatrixStats::new`] in a few passes, O(nnz + nrows + ncols).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatrixStats {
-    /// Rows.
+    /// Number of rows.
     pub nrows: usize,
-    /// Columns.
+    /// Number of columns.
     pub ncols: usize,
     /// Stored entries, explicit zeros included.
     pub nnz: usize,
@@ -19,9 +19,9 @@ pub struct MatrixStats {
     pub row_length: RowLengths,
     /// Rows without entries.
     pub empty_rows: usize,
-    /// The largest row - column of an entry below the diagonal; 0 when there is none.
+    /// The largest `row - column` of an entry below the diagonal; 0 when there is none.
     pub lower_bandwidth: usize,
-    /// The largest column - row of an entry above the diagonal; 0 when there is none.
+    /// The largest `column - row` of an entry above the diagonal; 0 when there is none.
     pub upper_bandwidth: usize,
     /// Diagonals that hold an entry.
     pub ndiags: usize,
@@ -35,20 +35,21 @@ pub struct MatrixStats {
     /// when all entries are on the diagonal, 0 for a matrix that is not square.
     pub structural_symmetry: f64,
     /// Whether the matrix is square and equals its transpose: a_ij == a_ji, entries that are not
-    /// stored counting as 0. A NaN off the diagonal equals nothing, so it is false then.
+    /// stored counting as 0. A NaN off the diagonal equals nothing, so the matrix is not symmetric
+    /// then.
     pub is_symmetric: bool,
     /// Bytes in each format.
     pub bytes: FormatBytes,
 }
 
-/// Entries per row of one matrix; all 0 without rows.
+/// Entries per row of one matrix; all 0 for a matrix without rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RowLengths {
-    /// The shortest row's.
+    /// Entries of the shortest row.
     pub min: usize,
     /// nnz / nrows.
     pub mean: f64,
-    /// The longest row's.
+    /// Entries of the longest row.
     pub max: usize,
     /// The standard deviation over all rows: sqrt(sum (len - mean)^2 / nrows).
     pub deviation: f64,
@@ -66,14 +67,14 @@ pub struct FormatBytes {
     pub ell: Option<usize>,
     /// Diagonals.
     pub dia: Option<usize>,
-    /// ELL and COO.
+    /// Hybrid of ELL and COO.
     pub hyb: Option<usize>,
     /// Padded slices.
     pub sellp: Option<usize>,
 }
 
 impl MatrixStats {
-    /// Takes the figures of a matrix. Extra memory: a few words per row and column.
+    /// Computes the figures of a matrix. Extra memory: a few words per row and column.
     ///
     /// # Examples
     /// ```
@@ -158,8 +159,8 @@ impl FormatBytes {
     }
 }
 
-/// How many rows have each number of entries: `histogram[len]` rows have `len` entries. As long as
-/// the longest row, plus one; empty without rows.
+/// How many rows have each number of entries: `histogram[len]` rows have `len` entries. Its length
+/// is that of the longest row plus one; it is empty for a matrix without rows.
 pub fn row_length_histogram(pattern: CsrPatternRef<'_>) -> Vec<usize> {
     let Some(longest) = row_lengths(pattern).max() else {
         return Vec::new();
@@ -209,8 +210,8 @@ struct Symmetry {
 }
 
 impl Symmetry {
-    /// Looks up the mirror image of each entry. Rows come in ascending order, so the place of
-    /// (column, row) in row `column` only moves forward: O(nnz) for all.
+    /// Looks up the mirror image of each entry. Rows come in ascending order, so the position of
+    /// (column, row) in row `column` only moves forward: O(nnz) in total.
     fn new<T: Scalar>(matrix: View<'_, CsrPattern, T>) -> Self {
         let (pattern, values) = (matrix.pattern(), matrix.values());
         if pattern.nrows() != pattern.ncols() {
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(stats.bytes.csr, Some(5 * 4 + 7 * 12));
         assert_eq!(stats.bytes.coo, Some(7 * 16));
         assert_eq!(stats.bytes.ell, Some(12 * 12));
-        // Four of the five diagonals have holes, and a word of bits.
+        // Four of the five diagonals have holes, so each keeps one mask word.
         assert_eq!(stats.bytes.dia, Some(5 * 4 + 4 * 8 + 20 * 8));
         // Two of four rows are needed to fill a slot column, three have 2 entries: width 2.
         assert_eq!(stats.bytes.hyb, Some(8 * 12 + 16));

@@ -9,26 +9,26 @@ use sparsebatch_formats::io::read_file;
 use crate::page::{Chart, Figure};
 use crate::table::{Table, number};
 
-/// The first line of a file.
+/// The first line of a history file.
 const HEADER: &str = "item,iteration,residual";
 
-/// Points drawn of a system, about; longer histories are thinned out.
+/// Approximate number of points drawn per system; longer histories are thinned out.
 const POINTS: usize = 1000;
 
-/// Systems drawn of each history.
+/// Most systems drawn per history.
 const DRAWN: usize = 12;
 
 /// The residuals of some systems, iteration by iteration.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// What it is of, such as a file's name.
+    /// The source of the history, such as a file's name.
     pub name: String,
-    /// Numbers of the systems and `||b - A x||_2` after 0, 1, ... iterations, as the recurrence of
-    /// the method has it.
+    /// For each system its number, and `||b - A x||_2` after 0, 1, ... iterations, as the
+    /// recurrence of the method gives it.
     pub systems: Vec<(u64, Vec<f64>)>,
 }
 
-/// Why a history cannot be read.
+/// The reason why a history cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HistoryError {
@@ -36,18 +36,18 @@ pub enum HistoryError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system reports.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A line is none of a history.
+    /// A line does not belong to a history.
     Line {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What should be there.
+        /// The expected text.
         expected: &'static str,
-        /// What is there.
+        /// The text found.
         found: String,
     },
 }
@@ -76,7 +76,7 @@ impl History {
     /// Reads a file of lines `item,iteration,residual` under a heading.
     ///
     /// # Errors
-    /// Where the file cannot be read, or a line is none of a history.
+    /// When the file cannot be read, or a line does not belong to a history.
     pub fn read(path: &Path) -> Result<Self, HistoryError> {
         let bytes =
             read_file(path).map_err(|source| HistoryError::Io { path: path.to_owned(), source })?;
@@ -128,7 +128,8 @@ impl History {
         Ok(history)
     }
 
-    /// Places of the systems that are drawn: the quickest, the slowest, and some between.
+    /// Indices of the systems that are drawn: the fastest to converge, the slowest, and some in
+    /// between.
     fn drawn(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.systems.len()).collect();
         order.sort_by_key(|&place| self.systems[place].1.len());
@@ -140,7 +141,7 @@ impl History {
     }
 }
 
-/// Part of a line, for an error.
+/// The part of a line that an error shows.
 fn shown(text: &str) -> String {
     match text.char_indices().nth(60) {
         _ if text.is_empty() => "nothing".to_owned(),
@@ -149,7 +150,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// The figure of some histories; one that says there are none, where there are none.
+/// The figure of the histories; without any, a figure that says so.
 pub(crate) fn figure(histories: &[History]) -> Figure {
     let (mut names, mut items, mut iterations, mut residuals) = (vec![], vec![], vec![], vec![]);
     let mut charts = Vec::new();
@@ -168,7 +169,7 @@ pub(crate) fn figure(histories: &[History]) -> Figure {
                     items.push(Some(*item as f64));
                     iterations.push(Some(iteration as f64));
                     residuals.push(Some(residual));
-                    // Zero has no place on a logarithmic axis.
+                    // A logarithmic axis cannot show zero.
                     let drawn = Some(residual).filter(|residual| *residual > 0.0);
                     json!([iteration, number(drawn), residuals.len() - 1])
                 })

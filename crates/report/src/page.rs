@@ -1,6 +1,6 @@
 //! Pages: sections of text, tables and figures, as one HTML file that needs no network.
 //!
-//! Text is written into the file; tables and figures are data in it, drawn by `assets/page.js` when
+//! Text is written as HTML; tables and figures are embedded as data, drawn by `assets/page.js` when
 //! they are scrolled into view.
 
 use std::fmt::Write;
@@ -16,11 +16,11 @@ const STYLE: &str = include_str!("../assets/page.css");
 /// A page.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// Its name.
+    /// The title of the page.
     pub title: String,
-    /// What it is of, one sentence.
+    /// The subject of the page in one sentence.
     pub lead: String,
-    /// Its sections.
+    /// The sections.
     pub sections: Vec<Section>,
 }
 
@@ -29,7 +29,7 @@ pub struct Page {
 pub struct Section {
     /// The heading.
     pub title: String,
-    /// What it holds.
+    /// The parts of the section.
     pub blocks: Vec<Block>,
 }
 
@@ -38,8 +38,7 @@ pub struct Section {
 pub enum Block {
     /// A paragraph.
     Text(String),
-    /// A list of sentences that the reader must not miss, under a heading; nothing where there is
-    /// none.
+    /// A list of important sentences under a heading; an empty list is not shown.
     Notes(String, Vec<String>),
     /// Names and values.
     Facts(Vec<(String, String)>),
@@ -54,37 +53,37 @@ pub enum Block {
 pub struct TableBlock {
     /// The heading.
     pub title: String,
-    /// What it shows, with units.
+    /// The caption: what the table shows, with units.
     pub caption: String,
     /// The cells.
     pub table: Table,
 }
 
-/// A figure and the numbers it is drawn of.
+/// A figure with the numbers behind it.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The heading.
     pub title: String,
-    /// What it shows, with units, and how to read it.
+    /// The caption: what the figure shows, with units, and how to read it.
     pub caption: String,
-    /// The numbers; points of charts may refer to its rows. Given away as CSV.
+    /// The numbers, offered as CSV; points of charts may refer to rows of this table.
     pub table: Table,
-    /// The charts, of which one is shown at a time; the first to begin with.
+    /// The charts, of which one is shown at a time, initially the first.
     pub charts: Vec<Chart>,
-    /// Why there is nothing to draw, where there are no charts.
+    /// The reason why there are no charts, if there are none.
     pub absent: String,
 }
 
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it is chosen by.
+    /// The name under which the reader selects the chart.
     pub name: String,
-    /// Its height in pixels, on a wide page.
+    /// The height of the chart in pixels, on a wide page.
     pub height: usize,
-    /// The option of Apache ECharts, without colours and tooltips: these are the page's. A series
-    /// has a `role`, by which it is coloured: `ours`, `ours-1`, `peer-0` and so on, `rest`, `roof`.
-    /// The last number of a point is its row in the figure's table, where `rows` is true.
+    /// The option object of Apache ECharts, without colours and tooltips, which the page adds. The
+    /// `role` of a series sets its colour: `ours`, `ours-1`, `peer-0` and so on, `rest`, `roof`.
+    /// Where `rows` is true, the last number of a point is its row in the figure's table.
     pub option: Value,
 }
 
@@ -130,7 +129,7 @@ impl Page {
     }
 }
 
-/// What the script draws.
+/// The data that the script draws.
 #[derive(Default)]
 struct Data {
     figures: Vec<Value>,
@@ -216,7 +215,7 @@ impl Data {
     }
 }
 
-/// Text for an element or an attribute in double quotes.
+/// Escapes text for an element or an attribute in double quotes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -232,7 +231,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// JSON for a script element, which no text in it can end.
+/// JSON for a script element, escaped so that no text in it can end the element.
 fn script(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028")
 }

@@ -11,52 +11,52 @@ use crate::table::{Table, number};
 /// Most bars of a histogram.
 const BARS: u64 = 40;
 
-/// Systems of the table of all; more are counted.
+/// Most systems listed in the table; further ones are only counted.
 const LISTED: usize = 10_000;
 
 /// The name of the status of a system that was solved.
 const CONVERGED: &str = "Converged";
 
-/// What a page tells of a solve.
+/// The contents of the page of a solve.
 #[derive(Clone, Debug, Default)]
 pub struct Solve {
     /// The inputs in words.
     pub input: String,
     /// Names and values: solver, device, times and the like.
     pub facts: Vec<(String, String)>,
-    /// What was left out, such as bad files.
+    /// Notes on inputs that were left out, such as bad files.
     pub notes: Vec<String>,
-    /// Parts of the time by name, in milliseconds.
+    /// Named parts of the total time, in milliseconds.
     pub times_ms: Vec<(String, f64)>,
     /// The systems.
     pub systems: Vec<SolvedSystem>,
-    /// Residuals by iteration, where they were kept.
+    /// Residuals by iteration, if they were recorded.
     pub history: Option<History>,
 }
 
-/// How a system ended.
+/// The outcome of one system.
 #[derive(Clone, Debug, Default)]
 pub struct SolvedSystem {
-    /// Its name.
+    /// Name of the system.
     pub name: String,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Stored entries.
+    /// Number of stored entries.
     pub nnz: usize,
-    /// How it ended.
+    /// Final status.
     pub status: String,
-    /// Iterations of all rungs.
+    /// Iterations summed over all rungs (schemes that were tried).
     pub iterations: u32,
-    /// Restarts.
+    /// Number of restarts.
     pub restarts: u32,
     /// `||b - A x|| / ||b||`, recomputed.
     pub relative_residual: f64,
-    /// What made its result.
+    /// The rung (scheme) that produced the result.
     pub rung: String,
 }
 
-/// The page of a solve: how many systems ended how, iterations, residuals, rungs, times, the
-/// systems that did not converge, histories.
+/// The page of a solve: the number of systems by status, iterations, residuals, rungs, times, the
+/// systems that did not converge, and histories.
 pub fn solve_page(solve: &Solve) -> Page {
     let count = solve.systems.len();
     let converged = solve.systems.iter().filter(|s| s.status == CONVERGED).count();
@@ -84,7 +84,7 @@ pub fn solve_page(solve: &Solve) -> Page {
     }
 }
 
-/// Systems by status and rung.
+/// The number of systems by status and rung.
 fn endings(solve: &Solve) -> TableBlock {
     let mut groups: BTreeMap<(bool, &str, &str), Vec<&SolvedSystem>> = BTreeMap::new();
     for system in &solve.systems {
@@ -167,7 +167,7 @@ fn statuses(solve: &Solve) -> Vec<&str> {
     found
 }
 
-/// A stacked histogram: for each status how many systems fall into each bin.
+/// A stacked histogram: for each status, the number of systems in each bin.
 fn histogram(
     solve: &Solve,
     labels: &[String],
@@ -235,7 +235,7 @@ fn iterations(solve: &Solve) -> Figure {
     }
 }
 
-/// The decade of a residual, of those that have one.
+/// The decade of a residual; `None` for zero and for values that are not finite.
 fn decade(residual: f64) -> Option<i32> {
     (residual > 0.0 && residual.is_finite()).then(|| residual.log10().floor() as i32)
 }
@@ -330,7 +330,7 @@ mod tests {
         let solve = Solve { systems, ..Solve::default() };
 
         let figure = iterations(&solve);
-        // 88 numbers of iterations in bins of three.
+        // 88 iteration counts in bins of three.
         assert_eq!(figure.table.len(), 30);
         let residuals = residuals(&solve).table;
         let words = residuals.to_json()["columns"][0]["words"].clone();

@@ -1,4 +1,4 @@
-//! Tables by column: what a page shows, sorts and gives away as CSV.
+//! Tables by column, which a page shows, sorts and offers as CSV.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub struct Table {
 /// The cells of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Column {
-    /// Numbers; what is missing or not finite is a gap.
+    /// Numbers; a missing or non-finite number is a gap.
     Numbers(Vec<Option<f64>>),
     /// Texts; an empty one is a gap.
     Texts(Vec<String>),
@@ -58,24 +58,24 @@ impl Table {
         self
     }
 
-    /// Leaves out columns that are gaps from top to bottom.
+    /// Removes columns that consist of gaps only.
     pub fn without_gaps(mut self) -> Self {
         self.columns.retain(|(_, column)| !column.is_gap());
         self
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, |(_, column)| column.len())
     }
 
-    /// Whether there is no row.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the page holds: texts as indices into the distinct ones, one index where all are equal,
-    /// numbers to seven significant digits.
+    /// The table as JSON for the page: texts as indices into the distinct ones, a single index if
+    /// all are equal, numbers to seven significant digits.
     pub(crate) fn to_json(&self) -> Value {
         let columns: Vec<Value> = self
             .columns
@@ -106,7 +106,7 @@ impl Table {
     }
 }
 
-/// A number of a page: a whole one as it is, others to seven significant digits, null for a gap.
+/// A number for the page: integers exactly, others to seven significant digits, null for a gap.
 pub(crate) fn number(value: Option<f64>) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {

@@ -11,10 +11,10 @@ pub enum RowsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system reports.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A line of a file is no row.
+    /// A line of a file is not a row.
     #[error("{}:{line}: expected a row of a bench, found {reason}", path.display())]
     Row {
         /// The file.
@@ -33,10 +33,10 @@ pub enum RowsError {
         line: usize,
         /// The newest schema that this program reads.
         expected: u32,
-        /// That of the line.
+        /// The schema of the line.
         found: u64,
     },
-    /// A line of a file is no text.
+    /// A line of a file is not UTF-8 text.
     #[error("{}:{line}: expected UTF-8, found another byte at column {byte}", path.display())]
     NotText {
         /// The file.
@@ -51,13 +51,13 @@ pub enum RowsError {
     Empty {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// What the file holds instead.
         found: &'static str,
     },
 }
 
 impl RowsError {
-    /// Turns what the system reports of a file into an error with its name.
+    /// Turns a system error of a file into an error that names the file.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

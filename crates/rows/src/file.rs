@@ -1,9 +1,9 @@
 //! Files of rows: JSON lines as the suites write them.
 //!
 //! A file may end in the middle of a line, where a suite was stopped or a disk was full: the whole
-//! lines are kept, and [`RowFile::partial`] says so. Everything else that is no row is an error that
-//! names file and line. Lines with a `gap` say what was not measured. The object of `bench --json`
-//! is read too.
+//! lines are kept, and [`RowFile::partial`] says so. Every other line that is not a row is an error
+//! that names file and line. Lines with a `gap` say what was not measured. The JSON object that
+//! `bench --json` prints is read too.
 
 use std::path::{Path, PathBuf};
 
@@ -20,15 +20,15 @@ use crate::row::{OLDEST_SCHEMA, Row, SCHEMA};
 pub struct RowFile {
     /// The file.
     pub path: PathBuf,
-    /// Its rows; where there is none there is a gap.
+    /// Its rows; if there is none, there is a gap.
     pub rows: Vec<Row>,
-    /// What was not measured, where the file tells.
+    /// What was not measured, as far as the file tells.
     pub gaps: Vec<Gap>,
-    /// Why the file does not hold all that was to be measured, one sentence.
+    /// Why the file is incomplete, in one sentence.
     pub partial: Option<String>,
 }
 
-/// What a line is judged by before it is read as a row.
+/// The fields that decide how a line is read.
 #[derive(Deserialize)]
 struct Header {
     schema: u64,
@@ -38,7 +38,7 @@ struct Header {
     gap: Option<serde::de::IgnoredAny>,
 }
 
-/// What a line holds: a row, or all of the object of `bench --json`.
+/// What a line holds: a row, a gap, or all rows and gaps of the object of `bench --json`.
 #[derive(Default, Deserialize)]
 struct Found {
     rows: Vec<Row>,
@@ -46,7 +46,7 @@ struct Found {
     gaps: Vec<Gap>,
 }
 
-/// Reads some files.
+/// Reads several files of rows.
 ///
 /// # Errors
 /// As [`read`].
@@ -67,7 +67,7 @@ pub fn read(path: &Path) -> Result<RowFile, RowsError> {
     let mut lines = 0;
     for (index, bytes) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         lines = index + 1;
-        // Only the last line can be without its end.
+        // Only the last line can lack its line end.
         let is_whole = bytes.ends_with(b"\n");
         match line(bytes).map_err(|fault| fault.into_error(path, lines)) {
             Ok(found) => {
@@ -94,16 +94,16 @@ pub fn read(path: &Path) -> Result<RowFile, RowsError> {
 
 /// What is wrong with a line.
 enum Fault {
-    /// Bytes that are no UTF-8, at this one; whether they may be the beginning of a character.
+    /// Invalid UTF-8 at this byte, counted from 1; whether it may be the beginning of a character.
     Bytes(usize, bool),
-    /// No row.
+    /// Not a row.
     Json(serde_json::Error),
     /// A row of another schema.
     Schema(u64),
 }
 
 impl Fault {
-    /// The error, and whether the line may be the beginning of a good one.
+    /// The error, and whether the line may be the beginning of a valid one.
     fn into_error(self, path: &Path, line: usize) -> (RowsError, bool) {
         let path = path.to_owned();
         match self {
@@ -119,7 +119,7 @@ impl Fault {
     }
 }
 
-/// What a line holds; nothing of an empty one.
+/// Reads a line: its rows and gaps, none for an empty line.
 fn line(bytes: &[u8]) -> Result<Found, Fault> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Fault::Bytes(error.valid_up_to() + 1, error.error_len().is_none()))?;

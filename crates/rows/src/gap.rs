@@ -9,7 +9,7 @@ use crate::row::{Run, SCHEMA};
 pub struct Gap {
     /// The case.
     pub case: String,
-    /// Ours, or the peer.
+    /// `sparsebatch`, or the peer.
     pub library: String,
     /// Kernel and format.
     pub configuration: String,
@@ -20,7 +20,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// What could not be measured, for no fault.
+    /// A gap that is not a fault.
     pub fn new(case: &str, library: &str, configuration: &str, reason: impl Into<String>) -> Self {
         Self {
             case: case.to_owned(),
@@ -44,7 +44,7 @@ pub struct GapLine {
 }
 
 impl GapLine {
-    /// The line of a run for a gap.
+    /// The line for a gap of `run`.
     pub fn new(run: &Run, gap: Gap) -> Self {
         let (suite, id, date) = (run.suite.to_owned(), run.id.clone(), run.date.clone());
         Self { schema: SCHEMA, suite, run: id, date, gap }

@@ -20,13 +20,13 @@ pub struct Growth {
     pub device: String,
     /// `spmv`, or the method.
     pub operation: String,
-    /// Who multiplies or solves.
+    /// The library that multiplies or solves.
     pub library: String,
-    /// Sizes that were measured.
+    /// Number of sizes measured.
     pub points: usize,
-    /// The least and the largest of them.
+    /// The smallest and the largest size.
     pub range: [f64; 2],
-    /// Milliseconds at these.
+    /// Milliseconds at these two sizes.
     pub ms: [f64; 2],
     /// The exponent over all points.
     pub exponent: Option<f64>,
@@ -34,11 +34,11 @@ pub struct Growth {
     pub exponent_large: Option<f64>,
 }
 
-/// What grows in a row.
+/// The size of a row along the axis of its experiment.
 fn size(row: &Row) -> Option<f64> {
     let size = match row.experiment.as_deref()? {
         "batch" => row.batch,
-        // Of one system.
+        // Rows of one system.
         "rows" if row.operation == "spmv" => row.n / row.batch.max(1),
         "rows" => row.n,
         "entries" => row.nnz,
@@ -47,8 +47,7 @@ fn size(row: &Row) -> Option<f64> {
     (size > 0).then_some(size as f64)
 }
 
-/// The slope of the straight line that is nearest to points in the sense of least squares; none of
-/// fewer than two different ones.
+/// The slope of the least-squares line through `points`; `None` unless two of them differ in x.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -83,7 +82,7 @@ fn growth(rows: &[&Row]) -> Option<Growth> {
     let of_run = rows.iter().filter(|row| row.date == *newest && row.median_ms.is_finite());
     let mut points: Vec<(f64, f64)> =
         of_run.filter_map(|row| Some((size(row)?, row.median_ms))).collect();
-    // Of the same size the fastest.
+    // Of several rows of one size, the fastest stays.
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     points.dedup_by_key(|point| point.0);
     let (first, last) = (*points.first()?, *points.last()?);

@@ -1,4 +1,4 @@
-//! Rows of measurements: what they hold, files of them, and what is said of many.
+//! Rows of measurements: what they hold, files of rows, and summaries of many rows.
 //!
 //! | start from | for |
 //! | --- | --- |

@@ -16,18 +16,18 @@ pub(crate) const OLDEST_SCHEMA: u32 = 1;
 /// a copy measured at the start of the run. Useful bytes of `y = A x + y` in f64 are 10 for each
 /// entry (8 value, 2 index), 2 for each row, 8 for each element of x, 16 for each of y: what a
 /// format with 16-bit indices cannot go below. The suites of single matrices use the same measure,
-/// although their indices have 32 bits, so that shares compare across suites; `share_moved` is of
-/// the bytes that the configuration itself has to move, padding included.
+/// although their indices have 32 bits, so that shares compare across suites; `share_moved` is the
+/// same share for the bytes that the configuration itself has to move, padding included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The suite, such as `flexible-batch`.
     pub suite: String,
-    /// The published experiment that is made again, such as `fig3`.
+    /// The published experiment that is repeated, such as `fig3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<String>,
-    /// What is computed on: a matrix or a mix of them.
+    /// The matrix, or mix of matrices, that is computed on.
     pub case: String,
     /// `sparsebatch`, or the peer.
     pub library: String,
@@ -36,26 +36,26 @@ pub struct Row {
     /// Whether this is what a user gets who chooses nothing.
     #[serde(default)]
     pub automatic: bool,
-    /// Of our solves `gpu` or `cpu`; of products on the processor, ours and peers', `cpu`.
+    /// For our solves, `gpu` or `cpu`; for products on the processor, ours and peers', `cpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// `spmv`, or a method of solution.
     pub operation: String,
-    /// Of solves.
+    /// For solves: the preconditioner.
     #[serde(default)]
     pub preconditioner: Option<String>,
     /// `f64` or `f32`.
     pub precision: String,
-    /// Systems.
+    /// Number of systems.
     pub batch: u64,
-    /// Rows of all systems, as `rows`; in solves of a uniform batch those of one system.
+    /// Rows of all systems, as `rows`; for solves of a uniform batch, rows of one system.
     #[serde(default)]
     pub n: u64,
-    /// Stored entries of all systems; in solves of a uniform batch those of one system.
+    /// Stored entries of all systems; for solves of a uniform batch, entries of one system.
     pub nnz: u64,
-    /// Rows.
+    /// Rows of all systems.
     pub rows: u64,
-    /// Columns.
+    /// Columns of all systems.
     #[serde(default)]
     pub columns: u64,
     /// Milliseconds of one product or solve: the median over the rounds.
@@ -67,17 +67,17 @@ pub struct Row {
     /// The slowest round.
     #[serde(deserialize_with = "or_nan")]
     pub max_ms: f64,
-    /// Each round, in their order, to six digits. Rows of older versions have none.
+    /// Milliseconds of each round, in order, to six digits. Rows of older versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "all_or_nan")]
     pub round_ms: Vec<f64>,
-    /// Of solves on a device: milliseconds of one call between two synchronisations, launch and
+    /// For solves on a device: milliseconds of one call between two synchronisations, launch and
     /// waiting included, the median of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<f64>,
-    /// Rounds.
+    /// Number of rounds.
     #[serde(default)]
     pub rounds: u64,
-    /// Products per round; `median_ms` is of one of them.
+    /// Products per round; `median_ms` is the time of one of them.
     #[serde(default)]
     pub products: u64,
     /// `events`: products or solves issued one by one between two events of the device; `graph`:
@@ -95,41 +95,41 @@ pub struct Row {
     pub share_moved: Option<f64>,
     /// Bytes that one product moves at least, padding included.
     pub bytes_moved: Option<u64>,
-    /// Milliseconds from CSR arrays on the device to the plan, kernels being compiled: analysis,
-    /// packing, memory.
+    /// Milliseconds from CSR arrays on the device to the plan, with kernels already compiled:
+    /// analysis, packing, memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_ms: Option<f64>,
     /// Two operations for each entry, over the median time.
     pub gflops: Option<f64>,
-    /// Of solves.
+    /// For solves: the mean number of iterations.
     #[serde(default)]
     pub mean_iterations: Option<f64>,
-    /// Of solves: the largest `||b - A x|| / ||b||` over the systems that converged, recomputed on
+    /// For solves: the largest `||b - A x|| / ||b||` over the systems that converged, recomputed on
     /// the host in f64.
     #[serde(default)]
     pub max_relative_residual: Option<f64>,
-    /// Of solves: systems that converged.
+    /// For solves: number of systems that converged.
     #[serde(default)]
     pub converged: Option<u64>,
-    /// Of solves of data on the host: bytes of device memory that they took.
+    /// For solves of data on the host: bytes of device memory that they took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_bytes: Option<u64>,
-    /// Of solves of data on the host that may not take all the memory: their rate over the best one
-    /// of the same batch without a limit.
+    /// For solves of data on the host under a memory limit: their rate over the best rate for the
+    /// same batch without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_fitting: Option<f64>,
-    /// Joules of one product or solve, where they were measured: of the whole GPU, or of the
-    /// processor's packages.
+    /// Joules of one product or solve, where measured: for the whole GPU, or for the processor's
+    /// packages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy_j: Option<f64>,
-    /// What was measured on.
+    /// The machine measured on.
     pub machine: Machine,
-    /// Shared by all rows of a run.
+    /// The name of the run, shared by all its rows.
     #[serde(default)]
     pub run: String,
     /// When the run began, UTC.
     pub date: String,
-    /// What was built.
+    /// The commit that was built.
     pub commit: String,
 }
 
@@ -140,23 +140,23 @@ impl Row {
     }
 }
 
-/// A number; NaN for null, which is what NaN and the infinities are written as.
+/// Reads a number; null gives NaN, since NaN and the infinities are written as null.
 fn or_nan<'de, D: serde::Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
 }
 
-/// Numbers; NaN for each null.
+/// Reads numbers; each null gives NaN.
 fn all_or_nan<'de, D: serde::Deserializer<'de>>(numbers: D) -> Result<Vec<f64>, D::Error> {
     let numbers = Option::<Vec<Option<f64>>>::deserialize(numbers)?.unwrap_or_default();
     Ok(numbers.into_iter().map(|number| number.unwrap_or(f64::NAN)).collect())
 }
 
-/// Times to six digits, more than a clock has.
+/// Rounds times to six digits, more than a clock resolves.
 pub fn short(times: &[f64]) -> Vec<f64> {
     times.iter().map(|time| format!("{time:.5e}").parse().unwrap_or(*time)).collect()
 }
 
-/// What was measured on.
+/// The machine measured on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// GPU or processor.
@@ -180,13 +180,13 @@ pub struct Machine {
     /// Bandwidth of a copy at the start of the run, bytes read and written, in 1e9 per second.
     #[serde(default)]
     pub copy_gb_per_s: f64,
-    /// The same at its end; absent when the run did not get there.
+    /// The same bandwidth at the end of the run; absent when the run did not get there.
     #[serde(default)]
     pub copy_gb_per_s_end: Option<f64>,
-    /// Bandwidth of reading.
+    /// Bandwidth of reading, in 1e9 bytes per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_gb_per_s: Option<f64>,
-    /// Second-level cache of a GPU, the largest cache of a processor.
+    /// Bytes of the second-level cache of a GPU, or of the largest cache of a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
 }
@@ -202,7 +202,7 @@ pub struct Run {
     pub date: String,
     /// The commit that was built: the variable `BENCH_COMMIT`, else the one that the build saw.
     pub commit: String,
-    /// What is measured on.
+    /// The machine measured on.
     pub machine: Machine,
 }
 

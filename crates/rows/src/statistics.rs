@@ -1,7 +1,7 @@
 //! Figures over several measurements.
 
-/// The middle value of unsorted numbers, the mean of the two middle ones of an even count; `None`
-/// of none.
+/// The middle value of unsorted numbers, or the mean of the two middle ones for an even count;
+/// `None` without numbers.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -13,22 +13,22 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The geometric mean of positive numbers; `None` of none.
+/// The geometric mean of positive numbers; `None` without numbers.
 pub fn geomean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.into_iter().fold((0u32, 0.0), |(n, sum), v| (n + 1, sum + v.ln()));
     (count > 0).then(|| (sum / f64::from(count)).exp())
 }
 
-/// Values of both samples together up to which [`rank_sum_p`] is exact.
+/// The most values of both samples together for which [`rank_sum_p`] is exact.
 const EXACT: usize = 64;
 
-/// The one-sided p-value of the Wilcoxon rank-sum test (Wilcoxon 1945; Mann and Whitney 1947): how
-/// probable it is, were both samples drawn alike, that the values of `above` rank as high among all
-/// values as they do, or higher. Equal values share their mean rank.
+/// The one-sided p-value of the Wilcoxon rank-sum test (Wilcoxon 1945; Mann and Whitney 1947): the
+/// probability, if both samples are drawn from one distribution, that the values of `above` rank at
+/// least as high among all values as they do. Equal values share their mean rank.
 ///
-/// Exact, by counting all splits of the values found, for up to 64 of them together; beyond, by the
-/// normal distribution with the variance corrected for equal values. `None` where a sample is empty or
-/// a value is no number.
+/// For up to 64 values in both samples together, the p-value is exact, by counting all splits of
+/// the values; beyond that, it is from the normal distribution with the variance corrected for
+/// equal values. `None` where a sample is empty or a value is NaN.
 pub fn rank_sum_p(below: &[f64], above: &[f64]) -> Option<f64> {
     if below.is_empty() || above.is_empty() || below.iter().chain(above).any(|v| v.is_nan()) {
         return None;
@@ -58,15 +58,15 @@ pub fn rank_sum_p(below: &[f64], above: &[f64]) -> Option<f64> {
     let all = n + m;
     let mean = m * (all + 1.0) / 2.0;
     let variance = n * m / 12.0 * (all + 1.0 - equal_cubes / (all * (all - 1.0)));
-    // All values are equal: nothing ranks higher.
+    // The variance is 0 if all values are equal: nothing ranks higher, p = 1.
     let deviation = found as f64 / 2.0 - mean - 0.5;
     Some(if variance > 0.0 { normal_tail(deviation / variance.sqrt()) } else { 1.0 })
 }
 
-/// The share of the selections of `count` of the `ranks` whose sum is at least `least`.
+/// Among the selections of `count` of the `ranks`, the share whose sum is at least `least`.
 fn exact_tail(ranks: &[usize], count: usize, least: usize) -> f64 {
     let most: usize = ranks.iter().sum();
-    // ways[k][s]: selections of k of the ranks looked at so far, of sum s.
+    // ways[k][s]: number of selections of k of the ranks seen so far with the sum s.
     let mut ways = vec![vec![0.0f64; most + 1]; count + 1];
     ways[0][0] = 1.0;
     for &rank in ranks {
@@ -119,7 +119,7 @@ mod tests {
     fn rank_sums_have_the_tails_of_the_tables() {
         let p = |below: &[f64], above: &[f64]| rank_sum_p(below, above).unwrap();
 
-        // Of the 20 splits of six values in two threes the last one, and the last two.
+        // Of the 20 splits of six values into two threes, these are the last one, and the last two.
         assert!((p(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]) - 1.0 / 20.0).abs() < 1e-15);
         assert!((p(&[1.0, 2.0, 4.0], &[3.0, 5.0, 6.0]) - 2.0 / 20.0).abs() < 1e-15);
         // Mann and Whitney 1947, table I: n = m = 5, U = 5.

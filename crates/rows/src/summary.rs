@@ -1,4 +1,4 @@
-//! Cases compared: the best of ours, what the library takes by itself, the best peer.
+//! Compares cases: our fastest row, the automatic choice of the library, the fastest peer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,13 +15,13 @@ const EQUAL_MS: f64 = 0.0003;
 /// The rows of one case of one run.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
-    /// The fastest of ours.
+    /// Our fastest row.
     pub best: Option<&'a Row>,
-    /// What a user gets who chooses nothing.
+    /// Our fastest row with the automatic choice: what a user gets who chooses nothing.
     pub automatic: Option<&'a Row>,
     /// The fastest peer.
     pub peer: Option<&'a Row>,
-    /// The fastest peer of those that take one call per system.
+    /// The fastest peer among those that take one call per system.
     pub looped: Option<&'a Row>,
     /// The first row, which names the case.
     pub first: &'a Row,
@@ -34,15 +34,16 @@ pub struct Totals {
     pub automatic_ratio: Option<f64>,
     /// Geometric mean of the peer's time over that of our best.
     pub best_ratio: Option<f64>,
-    /// The case in which the automatic choice does worst beside the peer.
+    /// The case with the least ratio to the peer, and that ratio: of the automatic choice, else of
+    /// our best.
     pub worst: Option<(String, f64)>,
     /// What the automatic choice costs over our best, on average.
     pub mean_regret: Option<f64>,
-    /// The case in which it costs most.
+    /// The case in which it costs most, and that cost.
     pub worst_regret: Option<(String, f64)>,
 }
 
-/// How often `ours` is faster than `peer`; 1 where both are bound by launches and nearly equal.
+/// How many times `ours` is faster than `peer`; 1 where both are launch-bound and nearly equal.
 pub fn ratio(ours: &Row, peer: &Row) -> f64 {
     let recorded = [ours, peer].iter().all(|row| row.timing == "graph");
     if recorded && (ours.median_ms - peer.median_ms).abs() < EQUAL_MS {
@@ -72,7 +73,7 @@ impl Comparison<'_> {
         Some(regret(self.automatic?.median_ms, self.best?.median_ms))
     }
 
-    /// The case, with the batch where it tells cases apart.
+    /// The case, with its batch, precision and operation where they tell cases apart.
     pub fn name(&self) -> String {
         let row = self.first;
         let mut name = row.case.clone();
@@ -89,7 +90,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Rows by run and case, cases in the order of their first rows. Rows without a time are left out.
+/// Groups rows by run and case, in the order of their first rows. Rows without a time are left out.
 pub fn compare(rows: &[Row]) -> Vec<Comparison<'_>> {
     let mut places = BTreeMap::new();
     let mut cases: Vec<Comparison<'_>> = Vec::new();
@@ -98,7 +99,7 @@ pub fn compare(rows: &[Row]) -> Vec<Comparison<'_>> {
             [&row.suite, &row.case, &row.operation, &row.precision, &row.run, &row.date],
             &row.experiment,
             &row.preconditioner,
-            // A processor and a GPU of the same run are compared apart.
+            // A processor and a GPU of the same run are compared separately.
             &row.machine.device,
             row.batch,
         );
@@ -145,7 +146,7 @@ pub fn totals(cases: &[Comparison<'_>]) -> Totals {
     }
 }
 
-/// A number, or a dash.
+/// Formats a number, or a dash for `None`.
 pub fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }

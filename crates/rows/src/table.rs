@@ -6,32 +6,32 @@ use crate::file::RowFile;
 use crate::row::Row;
 use crate::summary::{Comparison, cell, compare, totals, totals_text};
 
-/// The tables of some files: one for each suite and experiment, each case from its newest run on a
-/// machine that has a peer.
+/// The tables of several files: one for each suite, experiment and device, each case from its
+/// newest run, preferring runs with a peer.
 pub fn table(files: &[RowFile]) -> String {
     let rows: Vec<Row> = files.iter().flat_map(|file| &file.rows).cloned().collect();
     render(&rows)
 }
 
-/// What a table is of.
+/// The key of a table: suite, experiment and device.
 fn section(row: &Row) -> (&str, Option<&str>, Option<&str>) {
     (&row.suite, row.experiment.as_deref(), row.machine.device.as_deref())
 }
 
-/// Whether two cases are of the same thing, run apart.
+/// Whether two rows are of the same case, in any runs.
 fn same_case(a: &Row, b: &Row) -> bool {
     section(a) == section(b)
         && (&a.case, a.batch, &a.operation, &a.preconditioner, &a.precision)
             == (&b.case, b.batch, &b.operation, &b.preconditioner, &b.precision)
 }
 
-/// The tables of some rows: products, then solves.
+/// The tables of `rows`: products, then solves.
 pub fn render(rows: &[Row]) -> String {
     let solves = crate::solves::table::render(rows);
     products(rows).into_iter().chain(solves).collect::<Vec<_>>().join("\n")
 }
 
-/// Of each case its newest run, one beside peers before one without.
+/// For each case, its newest run; any run with a peer is preferred to one without.
 pub fn newest<'a>(cases: &[Comparison<'a>]) -> Vec<Comparison<'a>> {
     let rank = |case: &Comparison<'_>| (case.peer.is_some(), case.first.date.clone());
     let newest = |case: &&Comparison<'_>| {
@@ -59,7 +59,7 @@ fn products(rows: &[Row]) -> Vec<String> {
     tables.collect()
 }
 
-/// Distinct texts in the order of their coming, joined.
+/// The distinct texts of the rows in the order of their first occurrence, joined.
 fn distinct(rows: &[&Row], text: impl Fn(&Row) -> String) -> String {
     let mut found: Vec<String> = Vec::new();
     for row in rows {
@@ -71,7 +71,7 @@ fn distinct(rows: &[&Row], text: impl Fn(&Row) -> String) -> String {
     found.join(", ")
 }
 
-/// Title and machine of a table of cases that begin with these rows.
+/// Title and machine of a table; `rows` are the first rows of its cases.
 pub fn heading(rows: &[&Row]) -> String {
     let first = rows[0];
     let title = match &first.experiment {

@@ -1,4 +1,4 @@
-//! Products and solves of ours on a GPU beside those on the processor of the same run.
+//! Compares our products and solves on a GPU with those on the processor in the same run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,29 +7,30 @@ use crate::row::Row;
 use crate::statistics::geomean;
 use crate::summary::{OURS, cell};
 
-/// What one batch takes, in one run.
+/// Our rows of one batch in one run.
 #[derive(Clone, Debug)]
 pub struct Versus<'a> {
     /// The first row, which names the case.
     pub first: &'a Row,
-    /// On all cores.
+    /// Fastest on the processor, on all cores.
     pub cpu: Option<&'a Row>,
-    /// On the GPU, with everything there.
+    /// Fastest on the GPU, with all data on the GPU.
     pub gpu: Option<&'a Row>,
-    /// On the GPU, with vectors on the host.
+    /// Fastest on the GPU, with vectors on the host.
     pub vectors: Option<&'a Row>,
-    /// On the GPU, with everything on the host.
+    /// Fastest on the GPU, with all data on the host.
     pub whole: Option<&'a Row>,
 }
 
 impl Versus<'_> {
-    /// How often a row is faster than the processor.
+    /// How many times a row is faster than the processor.
     pub fn speed_up(&self, row: Option<&Row>) -> Option<f64> {
         Some(self.cpu?.median_ms / row?.median_ms)
     }
 }
 
-/// Rows of ours that a user gets, by run and batch, in the order of their first rows.
+/// Groups our rows by run and batch, in the order of their first rows, and keeps the fastest on
+/// each side.
 pub fn versus(rows: &[Row]) -> Vec<Versus<'_>> {
     let mut places = BTreeMap::new();
     let mut found: Vec<Versus<'_>> = Vec::new();

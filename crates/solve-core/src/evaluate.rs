@@ -1,5 +1,5 @@
-//! The true residual and robust norms: what every verdict of a solver rests on. Lengths are those of the pattern;
-//! they are not checked here ([`crate::residual()`] does).
+//! The true residual and robust norms, on which every verdict of a solver rests. Lengths must match
+//! the pattern; they are not checked here ([`crate::residual()`] does).
 
 use sparsebatch_formats::{CsrPatternRef, Scalar};
 
@@ -29,14 +29,14 @@ pub fn norm2<T: Scalar>(v: &[T]) -> f64 {
     sum_squares(v, pow2(-exponent)).sqrt() * pow2(exponent)
 }
 
-/// `||A||_F` from the values of A: [`norm2`], but for the order of the sum, in which many entries take less
-/// time.
+/// `||A||_F` from the values of A. Differs from [`norm2`] only in the order of summation, which is
+/// faster for many entries.
 pub fn frobenius_norm<T: Scalar>(values: &[T]) -> f64 {
     let sum = widest(ManySquares(values));
     if (1e-280..1e280).contains(&sum) { sum.sqrt() } else { norm2(values) }
 }
 
-/// `sum v_i^2` in 32 interleaved partial sums, which are four chains of additions at the widest vectors.
+/// `sum v_i^2` in 32 interleaved partial sums: four chains of additions with the widest vectors.
 struct ManySquares<'a, T>(&'a [T]);
 
 impl<T: Scalar> Part for ManySquares<'_, T> {
@@ -106,9 +106,9 @@ pub fn by_power_of_two<T: Scalar>(exponent: i32) -> impl Fn(T) -> T {
 }
 
 /// `r = b - A x` of one system in the working precision, and `||r||_2` (NaN when it is not finite).
-/// The products of a row are added in ascending column order, and their sum subtracted from `b`:
-/// in the other order a huge `x` whose products cancel, as a singular matrix invites it, absorbs
-/// `b` and leaves a residual of 0 that is none.
+/// The products of a row are added in ascending column order, and their sum is subtracted from `b`.
+/// In the other order the cancelling products of a huge `x`, as singular matrices yield it, would
+/// absorb `b` and leave a false residual of 0.
 ///
 /// Lengths: `values` one per entry, `x`, `b` and `r` one per row.
 pub fn residual<T: Scalar>(
@@ -182,7 +182,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a pattern: its rows, and the entries of its longest row.
+    /// Sizes of `pattern`: its number of rows, and the entries of its longest row.
     pub fn of(pattern: CsrPatternRef<'_>) -> Self {
         let nrows = pattern.nrows();
         let longest_row = (0..nrows).map(|row| pattern.row(row).len()).max().unwrap_or(0);
@@ -209,7 +209,7 @@ impl Sizes {
         1.001 * operations * unit * magnitude + underflow + self.error_of_norm(norm)
     }
 
-    /// A bound of the rounding error of [`norm2`], in f64, for a vector with an entry a row.
+    /// A bound of the rounding error of [`norm2`], in f64, for a vector with one entry per row.
     #[inline]
     fn error_of_norm(self, norm: f64) -> f64 {
         (0.125 * self.nrows as f64 + 16.0) * f64::EPSILON * norm
@@ -225,11 +225,12 @@ pub struct Evaluated {
     pub error: f64,
 }
 
-/// Below this a product's error may not be a number of f64.
+/// For products smaller than this the rounding error may not be representable in f64.
 pub const SAFE_PRODUCT: f64 = 1e-290;
 
 impl Evaluated {
-    /// From the norms of a residual of so many rows and of the bounds of its rows' errors.
+    /// An evaluation from the `norm` of a residual of `nrows` rows and the norm `error` of the
+    /// error bounds of its rows.
     #[inline]
     pub fn new(nrows: usize, norm: f64, error: f64) -> Self {
         let sizes = Sizes { nrows, longest_row: 0 };
@@ -240,10 +241,10 @@ impl Evaluated {
 
 /// `r = b - A x`, rounded once to the working precision, and its norm with a bound of the error.
 ///
-/// Each row is a dot product of twofold precision in f64: products are split into a rounded product and
-/// its error by a fused multiply-add, sums likewise, and the errors are added up beside the sum. The
-/// error that is left is bounded by rounding the errors' own sum, of which the sizes are known, and by
-/// what of a product's error underflows.
+/// Each row is a dot product of twofold precision in f64: products are split into a rounded product
+/// and its error by a fused multiply-add, sums likewise, and the errors are added up beside the
+/// sum. The remaining error is bounded by the rounding of the sum of errors, whose sizes are known,
+/// and by the underflow of the products' errors.
 ///
 /// # Source
 /// T. Ogita, S. M. Rump, S. Oishi, Accurate sum and dot product, 2005, doi:10.1137/030601818,
@@ -259,7 +260,8 @@ pub fn residual_twofold<T: Scalar>(
     widest(Twofold { pattern, values, x, b, r })
 }
 
-/// A fused multiply-add is an instruction where the machine has it, and rounds alike where it is computed.
+/// Task of [`residual_twofold`]. The fused multiply-add is one instruction where the CPU has it,
+/// and rounds identically where it is emulated.
 struct Twofold<'a, T> {
     pattern: CsrPatternRef<'a>,
     values: &'a [T],
@@ -277,7 +279,8 @@ impl<T: Scalar> Part for Twofold<'_, T> {
         let cols = pattern.col_idx();
         let (mut exact, mut errors) = (vec![0.0; r.len()], vec![0.0; r.len()]);
         for (row, r) in r.iter_mut().enumerate() {
-            // sum + rest is b - A x, but for errors of `rest`, whose terms' sizes are summed in `size`.
+            // `sum + rest` is b - A x up to rounding errors of `rest`; `size` adds up the sizes of
+            // the terms of `rest`. `lost` counts the products whose error may underflow.
             let (mut sum, mut rest, mut size, mut lost) = (b[row].to_f64(), 0.0f64, 0.0f64, 0u32);
             let range = pattern.row(row);
             for (&value, &col) in values[range.clone()].iter().zip(&cols[range.clone()]) {
@@ -301,7 +304,8 @@ impl<T: Scalar> Part for Twofold<'_, T> {
     }
 }
 
-/// `a + b` rounded, and the rounding error, which is a number of f64 whenever the sum is finite.
+/// `a + b` rounded, and its rounding error, which is representable in f64 whenever the sum is
+/// finite.
 #[inline(always)]
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;

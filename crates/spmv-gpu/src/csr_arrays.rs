@@ -1,4 +1,4 @@
-//! CSR arrays that lie in the memory of an executor already: those of another library, or of
+//! CSR arrays that already lie in the memory of an executor, written by another library or by
 //! kernels of the caller.
 
 use crate::kernels::CHECK;
@@ -8,14 +8,14 @@ use sparsebatch_cuda::{
 
 /// The arrays of a CSR matrix, or of a batch of them, in the memory of an executor.
 ///
-/// On a [`Device`](sparsebatch_cuda::Device) the buffers may stand for
-/// [memory of someone else](sparsebatch_cuda::DeviceBuffer::from_raw).
+/// On a [`Device`](sparsebatch_cuda::Device) the buffers may wrap [memory owned by someone
+/// else](sparsebatch_cuda::DeviceBuffer::from_raw).
 pub struct CsrArrays<E: Executor, T: Value> {
-    /// Row starts from 0 to the number of entries, one more than rows.
+    /// Row pointers, one more than rows: from 0 to the number of entries.
     pub row_ptr: E::Buffer<i32>,
-    /// Columns, ascending strictly in each row.
+    /// Column indices, strictly ascending in each row.
     pub col_idx: E::Buffer<i32>,
-    /// Entries, as `col_idx`.
+    /// Values of the entries, in the order of `col_idx`.
     pub values: E::Buffer<T>,
 }
 
@@ -30,13 +30,13 @@ pub struct CsrSize {
     pub nnz: usize,
 }
 
-/// As `BLOCK_THREADS` of the kernel.
+/// Threads per block: `BLOCK_THREADS` of the kernel.
 const BLOCK_THREADS: u32 = 256;
 const BLOCK_ROWS: usize = 8;
-/// Blocks that keep a device busy.
+/// Number of blocks that keeps a device busy.
 const MANY_BLOCKS: usize = 4096;
 
-/// Checks that concatenated index arrays are CSR patterns of these sizes. Waits.
+/// Checks that concatenated index arrays are CSR patterns of these sizes. Waits for the result.
 pub(crate) fn check_csr<E: Executor>(
     executor: &E,
     sizes: &[CsrSize],
@@ -60,9 +60,10 @@ pub(crate) fn check_csr<E: Executor>(
     args.scalar(sizes.len() as u64).input(&patterns).input(row_ptr).input(col_idx);
     args.output(&mut fault);
     #[expect(unsafe_code, reason = "a launch")]
-    // SAFETY: 1. the parameters of csr_check. 2. `describe` has compared the sizes with the lengths
-    // of the arrays and with the limits of the kernel; it reads nothing beyond them. 3. The buffers
-    // are of the executor, by their types, and borrowed. 4. `fault` is a buffer of its own.
+    // SAFETY: 1. These are the parameters of csr_check. 2. `describe` has compared the sizes with
+    // the lengths of the arrays and with the limits of the kernel, which reads nothing beyond them.
+    // 3. The buffers belong to the executor, by their types, and are borrowed. 4. `fault` is a
+    // separate buffer.
     unsafe {
         executor.launch(&KernelKey::new(&CHECK, "csr_check"), config, &mut args)?;
     }
@@ -70,7 +71,7 @@ pub(crate) fn check_csr<E: Executor>(
     if fault == u64::MAX { Ok(()) } else { Err(error_of(fault, sizes)) }
 }
 
-/// The words of each pattern, as in `check.cu`.
+/// The descriptor words of each pattern, in the layout of `check.cu`.
 fn describe(sizes: &[CsrSize], pointers: usize, columns: usize) -> Result<Vec<u64>, GpuError> {
     let limit = |name, found: usize| {
         if i32::try_from(found).is_ok() {

@@ -1,4 +1,4 @@
-//! Products on an NVIDIA GPU: of one matrix, and of whole batches.
+//! Sparse matrix-vector products on an NVIDIA GPU, with one matrix and with whole batches.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -6,8 +6,9 @@
 //! | [`flexible`] | products of a whole batch in one launch, systems of any sizes and patterns |
 //! | [`single`] | products with one matrix: a plan for each format and kernel |
 //!
-//! Each has its kernels in its folder. Plans are written over [`Executor`](sparsebatch_cuda::Executor) and run on a
-//! [`Device`](sparsebatch_cuda::Device) or in an emulation.
+//! Each module has its kernels in its folder. Plans are written over
+//! [`Executor`](sparsebatch_cuda::Executor) and run on a [`Device`](sparsebatch_cuda::Device) or in
+//! an emulation.
 #![deny(unsafe_code)]
 
 mod csr_arrays;

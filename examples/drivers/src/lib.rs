@@ -1,7 +1,7 @@
-//! The two drivers among the examples, programs that do physics as a simulation code would, and the campaign, which
-//! attacks the solvers. Each is a
-//! module with a function `main`, which `examples/*.rs` of the root package calls. They are a library so
-//! that the examples, their tests and the tests of `kernel-emu` compile them once.
+//! The two drivers among the examples, programs that do physics as a simulation code would, and the
+//! campaign, which attacks the solvers. Each is a module with a function `main`, which
+//! `examples/*.rs` of the root package calls. They are a library so that the examples, their tests
+//! and the tests of `kernel-emu` compile them once.
 #![allow(missing_docs, reason = "a driver, not an interface; public for its tests")]
 #![deny(unsafe_code)]
 
@@ -11,7 +11,7 @@ pub mod campaign;
 pub mod nuclear_burning;
 pub mod radiation_diffusion;
 
-/// The root of the repository, where the example data is and where the plots go.
+/// The root folder of the repository, with the example data and the plots.
 fn repository() -> &'static Path {
     let drivers = Path::new(env!("CARGO_MANIFEST_DIR"));
     drivers.ancestors().nth(2).expect("this crate is in examples/drivers")

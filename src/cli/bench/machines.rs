@@ -1,4 +1,4 @@
-//! The suites of `bench` over machines: threads, a GPU against the CPU, growth, energy.
+//! The options of the `bench` suites over machines: threads, a GPU against the CPU, growth, energy.
 
 use std::path::PathBuf;
 
@@ -72,7 +72,7 @@ pub(super) struct EnergyArgs {
 }
 
 impl CpuArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Result<Cpu, BenchError> {
         let Common { size, cases, no_peer, output, .. } = self.common.on(Measured::Cpu)?;
         Ok(Cpu {
@@ -102,14 +102,14 @@ impl OnMachinesArgs {
 }
 
 impl GpuVsCpuArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> GpuVsCpu {
         GpuVsCpu { on: self.on.options(), matrices: self.matrices.clone() }
     }
 }
 
 impl ScalingArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Result<Scaling, BenchError> {
         let Common { size, cases, backend, output, .. } = &self.common;
         Ok(Scaling {
@@ -124,7 +124,7 @@ impl ScalingArgs {
 }
 
 impl EnergyArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Energy {
         Energy { on: self.on.options(), powercap: self.powercap.clone() }
     }

@@ -1,4 +1,4 @@
-//! The suites of `bench` over single matrices, but for `single`.
+//! The options of the `bench` suites over single matrices, except `single`.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ pub(super) struct RowKernelArgs {
 }
 
 impl ThroughputArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Result<Throughput, BenchError> {
         let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(Throughput {
@@ -86,7 +86,7 @@ impl ThroughputArgs {
 }
 
 impl SellPArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Result<SellP, BenchError> {
         let Common { size, cases, no_peer, backend, output } = &self.common;
         let shapes: Result<Vec<Shape>, BenchError> =
@@ -106,7 +106,7 @@ impl SellPArgs {
 }
 
 impl RowKernelArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Result<RowKernels, BenchError> {
         let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(RowKernels {

@@ -1,4 +1,4 @@
-//! The suite of `bench` over whole solves.
+//! The options of the `bench` suite over whole solves.
 
 use std::path::PathBuf;
 
@@ -81,7 +81,7 @@ enum SolvePrecision {
     F32,
 }
 
-/// The choices of a list of names.
+/// Parses a list of names into choices.
 fn choices<C: std::str::FromStr<Err = sparsebatch::ArgumentError>>(
     names: &[String],
 ) -> Result<Vec<C>, BenchError> {
@@ -91,7 +91,7 @@ fn choices<C: std::str::FromStr<Err = sparsebatch::ArgumentError>>(
 }
 
 impl SolverArgs {
-    /// What the suite is asked for.
+    /// The options of the suite.
     pub(super) fn options(&self) -> Result<Solvers, BenchError> {
         let Common { size, cases, no_peer, backend, output } = &self.common;
         Ok(Solvers {

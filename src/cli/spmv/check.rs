@@ -1,4 +1,4 @@
-//! The oracle: every row of a product against the sequential one.
+//! The check of products: every row is compared with the sequential product.
 
 use sparsebatch::{Batch, Scalar};
 
@@ -10,12 +10,13 @@ pub(super) struct Expected {
     value: f64,
     bound: f64,
     finite: bool,
-    /// A stored entry or its `x` is NaN or infinite, so that no order of sums gives a number.
+    /// Whether a stored entry or its `x` is NaN or infinite, so that no order of summation gives a
+    /// finite number.
     poisoned: bool,
 }
 
-/// The sequential products, row by row, in f64, with `c * nnz_row * eps * (|A| |x|)_row`, the
-/// bound of two sums of the same terms in different orders and precisions.
+/// The sequential products, row by row, in f64, with the error bound `c * nnz_row * eps * (|A|
+/// |x|)_row` of two sums of the same terms in different orders and precisions.
 pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
     let mut copy = Vec::new();
     let mut rows = Vec::with_capacity(batch.row_offset(batch.nitems()));
@@ -47,9 +48,9 @@ pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
     rows
 }
 
-/// The largest error over its bound, and the first row beyond it. Rows that hold NaN or infinities
-/// have to be NaN or infinite; those whose terms or sum overflow are left out, since that depends on
-/// the order of the sum.
+/// The largest ratio of error to bound, and the first row beyond its bound. Rows that contain NaN
+/// or infinities must give NaN or an infinity. Rows whose terms or sum overflow are not checked,
+/// since the overflow depends on the order of the sum.
 pub(super) fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
     let (mut worst, mut wrong) = (0.0f64, None);
     for (row, (found, expected)) in y.iter().zip(reference).enumerate() {

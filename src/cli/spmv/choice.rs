@@ -1,4 +1,4 @@
-//! What `--kernel` and `--format` mean on either backend, and which backend computes.
+//! The meaning of `--kernel` and `--format` on either backend, and the choice of the backend.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ use super::cpu;
 /// The name of the packed product, the default for batches.
 pub(super) const PACKED: &str = "packed";
 
-/// Every name that `--kernel` takes.
+/// Every name that `--kernel` accepts.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names = vec!["auto", "all"];
     names.extend(KERNELS.iter().map(|(name, _)| *name).filter(|&name| name != "auto"));
@@ -21,7 +21,7 @@ pub(super) fn names() -> Vec<&'static str> {
     names
 }
 
-/// The kernels of the GPU for so many systems: those of batches multiply one matrix too.
+/// Names of the GPU kernels for `nitems` systems: those of batches also multiply one matrix.
 fn gpu_names(nitems: usize) -> Vec<&'static str> {
     let single = SingleKernel::ALL.iter().filter(|_| nitems == 1).map(|kernel| kernel.name());
     let mut names: Vec<&str> = single.filter(|&name| name != PACKED).collect();
@@ -30,13 +30,13 @@ fn gpu_names(nitems: usize) -> Vec<&'static str> {
     names
 }
 
-/// What to run.
+/// The requested kernels and format.
 pub(super) struct Wanted<'a> {
-    /// Names of [`names`].
+    /// Kernel names, out of [`names`].
     pub(super) kernels: &'a [String],
-    /// The format.
+    /// The requested format.
     pub(super) format: FormatChoice,
-    /// Systems of the input.
+    /// Number of systems of the input.
     pub(super) nitems: usize,
 }
 
@@ -45,28 +45,28 @@ pub(super) struct Wanted<'a> {
 pub(super) enum GpuChoice {
     /// The library's choice.
     Auto,
-    /// One of the kernels of single matrices.
+    /// A kernel of single matrices.
     Single(SingleKernel),
     /// The packed product.
     Packed,
-    /// One of the flexible batched kernels.
+    /// A flexible batched kernel.
     Flexible(FlexibleKernel),
 }
 
-/// Where to compute, and what.
+/// The backend that computes, with its kernels.
 #[derive(Debug, PartialEq)]
 pub(super) enum Target<D> {
-    /// On the CPU, and why.
+    /// The CPU, with the reason.
     Cpu(Vec<cpu::Choice>, String),
-    /// On a GPU, and why.
+    /// A GPU, with the reason.
     Gpu(D, Vec<GpuChoice>, String),
 }
 
-/// Decides where to compute. A GPU that was not asked for gives way to the CPU where only that has
-/// the kernels wanted.
+/// Chooses the backend. A GPU that was not requested gives way to the CPU if only the CPU has the
+/// wanted kernels.
 ///
 /// # Errors
-/// In one line, when neither has them, or only the one that may not be taken.
+/// A reason in one line, when neither backend has the kernels, or only one that is not allowed.
 pub(super) fn target<D>(
     wanted: &Wanted<'_>,
     found: Found<D>,
@@ -91,7 +91,7 @@ pub(super) fn target<D>(
 }
 
 impl Wanted<'_> {
-    /// Whether `--kernel all` was said.
+    /// Whether `--kernel all` was given.
     pub(super) fn is_all(&self) -> bool {
         self.kernels.iter().any(|kernel| kernel == "all")
     }
@@ -118,7 +118,7 @@ impl Wanted<'_> {
         named.collect()
     }
 
-    /// All of the format; kernels of single matrices are left out of batches.
+    /// All CPU kernels of the format, without kernels of single matrices for a batch.
     fn all_on_cpu(&self) -> Vec<cpu::Choice> {
         const ALL: [cpu::Choice; 9] = [
             (FormatChoice::Csr, KernelChoice::Rows),
@@ -186,7 +186,7 @@ impl Wanted<'_> {
         Ok(choice)
     }
 
-    /// The usual kernel of the format.
+    /// The default kernel of the format on a GPU.
     fn auto_on_gpu(&self) -> Result<GpuChoice, String> {
         let single = self.nitems == 1;
         let kernel = match self.format {
@@ -199,7 +199,7 @@ impl Wanted<'_> {
             FormatChoice::Csr => return Ok(GpuChoice::Flexible(FlexibleKernel::CsrSmart)),
             FormatChoice::Ell => return Ok(GpuChoice::Flexible(FlexibleKernel::Ell)),
             FormatChoice::SellP => return Ok(GpuChoice::Flexible(FlexibleKernel::SellP)),
-            // What is not repeatable only runs when asked for by name.
+            // Kernels that are not repeatable run only when requested by name.
             FormatChoice::Coo => {
                 return Err(format!(
                     "sums of a batch in coo vary from run to run, expected --kernel {}",
@@ -249,7 +249,7 @@ impl GpuChoice {
         }
     }
 
-    /// Whether two products give the same bits.
+    /// Whether repeated products give the same bits.
     pub(super) fn is_repeatable(self) -> bool {
         match self {
             Self::Flexible(kernel) => kernel.is_repeatable(),
@@ -257,7 +257,7 @@ impl GpuChoice {
         }
     }
 
-    /// Format and kernel by name.
+    /// The names of format and kernel.
     pub(super) fn names(self) -> (&'static str, &'static str) {
         let format = name_of(FORMATS, &self.format());
         match self {

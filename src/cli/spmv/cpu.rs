@@ -16,10 +16,10 @@ use super::run::{
 /// A format and a kernel.
 pub(super) type Choice = (FormatChoice, KernelChoice);
 
-/// The product that the cost of plans is held against: it needs no analysis.
+/// The product that the cost of plans is compared with: it needs no analysis.
 pub(super) const BASELINE: Choice = (FormatChoice::Csr, KernelChoice::Rows);
 
-/// The threads of the current pool.
+/// The CPU backend, on the threads of the current pool.
 pub(super) struct Cpu<'a, T> {
     batch: &'a Batch<T>,
     /// The only matrix of a batch of one, for the kernels of single matrices.
@@ -28,7 +28,7 @@ pub(super) struct Cpu<'a, T> {
 }
 
 impl<'a, T: CpuScalar> Cpu<'a, T> {
-    /// Products of `batch` and `x`.
+    /// Prepares for products of `batch` and `x`.
     pub(super) fn new(batch: &'a Batch<T>, x: &'a [T]) -> Self {
         Self { batch, single: (batch.nitems() == 1).then(|| only_matrix(batch)), x }
     }
@@ -103,8 +103,8 @@ impl<T: CpuScalar> Backend<T> for Cpu<'_, T> {
     }
 }
 
-/// The bytes of a product less those of padding: a value, and where the format stores one per slot
-/// a column index.
+/// The bytes of a product without those of padding. A padding slot has a value and, in formats that
+/// store one per slot, a column index.
 fn useful_bytes<T: Scalar>(explain: &Explain) -> usize {
     let index = match (explain.format, explain.kernel) {
         ("ell" | "hyb", _) | ("sellp", "rows") if explain.nitems == 1 => 4,

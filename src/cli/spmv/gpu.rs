@@ -16,7 +16,7 @@ use super::super::input::only_matrix;
 use super::choice::GpuChoice;
 use super::run::{Backend, Copy, Facts, Figures, Label, MEASURE_FOR, REPETITIONS, Unplanned};
 
-/// A batch on its way to a GPU, and an operand there.
+/// The GPU backend: a batch on the host, and its operand on the GPU.
 pub(super) struct Gpu<'a, T: Value> {
     device: Device,
     batch: &'a Batch<T>,
@@ -26,14 +26,14 @@ pub(super) struct Gpu<'a, T: Value> {
     y: DeviceBuffer<T>,
 }
 
-/// A plan of either kind.
+/// A plan of any kind.
 pub(super) enum Plan<T: Value> {
     Single(Box<SinglePlan<Device, T>>),
     Packed(Box<PackedPlan<Device, T>>),
     Flexible(Box<FlexiblePlan<Device, T>>),
 }
 
-/// The plan that `--kernel auto` stands for with a batch, and why.
+/// The plan for a batch with `--kernel auto`, and the reason for it.
 fn automatic_batch<T: Value>(
     device: &Device,
     batch: &Batch<T>,
@@ -43,7 +43,7 @@ fn automatic_batch<T: Value>(
             let why = "the packed product is the default for batches".to_owned();
             Ok((Plan::Packed(Box::new(plan)), why))
         }
-        // A system is too large for it.
+        // The packed product refuses a batch with too large a system.
         Err(refused @ GpuError::InvalidArgument { .. }) => {
             let options = FlexibleOptions::new(FlexibleKernel::CsrI);
             let plan = FlexiblePlan::new(device, batch, options)?;
@@ -54,7 +54,7 @@ fn automatic_batch<T: Value>(
 }
 
 impl<'a, T: Value> Gpu<'a, T> {
-    /// Products of `batch` and `x`.
+    /// Prepares for products of `batch` and `x`.
     ///
     /// # Errors
     /// When the vectors do not fit the GPU's memory.
@@ -69,7 +69,7 @@ impl<'a, T: Value> Gpu<'a, T> {
         })
     }
 
-    /// Makes a plan; tells why this one.
+    /// Makes a plan, and gives the reason for its choice.
     fn make(&self, choice: GpuChoice) -> Result<(Plan<T>, String), GpuError> {
         let (device, batch) = (&self.device, self.batch);
         let plan = match (choice, &self.single) {
@@ -96,7 +96,7 @@ impl<'a, T: Value> Gpu<'a, T> {
         Ok((plan, "asked for by name".to_owned()))
     }
 
-    /// `y = A x` on the device. Does not wait.
+    /// Issues `y = A x` on the device without waiting.
     fn apply(&mut self, plan: &mut Plan<T>) -> Result<(), GpuError> {
         match plan {
             Plan::Single(plan) => plan.apply(T::ONE, &self.x, T::ZERO, &mut self.y),
@@ -105,8 +105,8 @@ impl<'a, T: Value> Gpu<'a, T> {
         }
     }
 
-    /// Times by events on the device. All products are issued before the first time is asked for,
-    /// behind one that is not timed, so that the device need not wait for the host.
+    /// Times by events on the device. All products are issued before the first time is read, after
+    /// untimed ones, so that the device need not wait for the host.
     fn times(&mut self, plan: &mut Plan<T>) -> Result<Vec<Duration>, GpuError> {
         const WARM_UP: u32 = 3;
         let device = self.device.clone();
@@ -187,7 +187,7 @@ impl<T: Value> Backend<T> for Gpu<'_, T> {
     }
 
     fn plan(&self, choice: GpuChoice) -> Result<(Plan<T>, Facts), Unplanned> {
-        // The first plan compiles its kernels, or loads them; the second tells what a plan costs.
+        // The first plan compiles or loads its kernels; the second gives the cost of a plan.
         let timed = || {
             let start = Instant::now();
             let made = self.make(choice).map_err(unplanned)?;
@@ -210,7 +210,7 @@ impl<T: Value> Backend<T> for Gpu<'_, T> {
     }
 }
 
-/// What is about the matrix, and what about the machine.
+/// Separates refusals of the matrix from failures of the machine.
 fn unplanned(error: GpuError) -> Unplanned {
     match error {
         GpuError::InvalidArgument { .. }
@@ -224,31 +224,31 @@ fn duration(ms: f32) -> Duration {
     Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3)
 }
 
-/// How many products of this duration are timed.
+/// The number of products of this duration to time.
 fn repetitions(product: Duration) -> usize {
     let fit = MEASURE_FOR.as_secs_f64() / product.as_secs_f64().max(1e-6);
     (fit as usize).clamp(REPETITIONS.0, REPETITIONS.1)
 }
 
-/// By how many systems a stored pattern and a stored value are shared.
+/// The number of systems that share a stored pattern, and a stored value.
 #[derive(Clone, Copy)]
 struct Sharing {
     pattern: usize,
     values: usize,
 }
 
-/// What bytes depend on besides the plan's account.
+/// The sizes that byte counts depend on besides the plan's own account.
 #[derive(Clone, Copy)]
 struct Layout {
     /// Bytes of x and y.
     vectors: usize,
-    /// Bytes of the column of a slot.
+    /// Bytes of the column index of a slot.
     index: usize,
     sharing: Sharing,
 }
 
 impl Layout {
-    /// The slots held of `padding` over all systems, and their bytes.
+    /// The stored padding slots, for `padding` counted over all systems, and their bytes.
     fn padding<T>(self, padding: u64) -> (usize, usize) {
         let padding = padding as usize;
         let held = padding / self.sharing.values;
@@ -269,7 +269,7 @@ fn of_single<T>(explain: &SingleExplain) -> Figures {
 
 fn of_packed<T>(explain: &PackedExplain, layout: Layout) -> Figures {
     let (padding, padding_bytes) = layout.padding::<T>(explain.slots.saturating_sub(explain.nnz));
-    // The plan's own figure is that of a product which reads y.
+    // The plan's own figure includes reading y.
     let product_bytes = explain.device_bytes as usize + layout.vectors;
     Figures {
         padding,

@@ -1,7 +1,7 @@
 //! `sparsebatch spmv`.
 //!
-//! `choice.rs` decides where to compute and by which kernels, `run.rs` checks and times them over a
-//! seam that `cpu.rs` and `gpu.rs` implement, `report.rs` prints.
+//! `choice.rs` chooses the backend and the kernels, `run.rs` checks and times them through a trait
+//! that `cpu.rs` and `gpu.rs` implement, `report.rs` prints.
 
 mod check;
 mod choice;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
     }
 }
 
-/// All rows, and the time of the product that the cost of plans is held against.
+/// Measures all kernels, and the time of the product that the cost of plans is compared with.
 fn measure<T: CpuScalar + Value>(
     batch: &Batch<T>,
     x: &[T],

@@ -1,4 +1,4 @@
-//! What `spmv` prints.
+//! The printed report of `spmv`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::super::input::Systems;
 use super::super::output::{SCHEMA, Skipped, Table, bytes, ms, one_line};
 use super::run::{self, Measured, Outcome};
 
-/// What is known before anything is measured.
+/// The part of the report that is known before the measurements.
 #[derive(Serialize)]
 pub(super) struct Context {
     /// The inputs in words.
     pub(super) input: String,
-    /// Systems.
+    /// Number of systems.
     pub(super) systems: usize,
     /// Rows of all systems.
     pub(super) rows: usize,
@@ -24,17 +24,17 @@ pub(super) struct Context {
     pub(super) nnz: usize,
     /// Type of the values.
     pub(super) precision: &'static str,
-    /// Where the products run.
+    /// The backend of the products.
     pub(super) backend: &'static str,
-    /// Why there.
+    /// The reason for the backend.
     pub(super) backend_reason: String,
-    /// What computes.
+    /// The device that computes.
     pub(super) device: String,
     /// Threads of the pool.
     pub(super) threads: usize,
     /// Time to read.
     pub(super) read_ms: f64,
-    /// Files left out.
+    /// Files that were skipped.
     pub(super) skipped: Vec<Skipped>,
 }
 
@@ -152,8 +152,8 @@ impl Row {
     }
 }
 
-/// The number of products after which a plan has paid for itself; `None` when its products are no
-/// faster than those that need none.
+/// The number of products after which a plan has paid for itself; `None` if its products are no
+/// faster than the baseline's, which needs no plan.
 fn break_even(cost: Duration, product: Duration, baseline: Duration) -> Option<u64> {
     let gain = baseline.as_secs_f64() - product.as_secs_f64();
     (gain > 0.0).then(|| (cost.as_secs_f64() / gain).ceil() as u64)
@@ -174,7 +174,7 @@ impl Outcome {
 }
 
 impl Report {
-    /// Rows of what was measured; `baseline` is the time of a product without a plan.
+    /// The report of the measurements; `baseline` is the time of a product without a plan.
     pub(super) fn new(context: Context, outcome: Outcome, baseline: Duration) -> Self {
         let copy = outcome.copy;
         let row = |row| Row::new(row, context.nnz, copy.gb_s, baseline);
@@ -190,7 +190,7 @@ impl Report {
         }
     }
 
-    /// The same as a table; with `explain` each plan's own account.
+    /// The report as a table; with `explain` also each plan's own account.
     pub(super) fn text(&self, systems: &Systems, explain: bool) -> String {
         let mut text = String::new();
         let Context { input, backend, backend_reason, device, threads, precision, .. } =

@@ -1,4 +1,4 @@
-//! Measuring products: the seam between a report and what computes.
+//! Measures products through the trait [`Backend`], which separates the report from the backends.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sparsebatch::{Batch, Scalar};
 use super::super::error::CliError;
 use super::check::{self, Expected};
 
-/// Products are repeated for about this long.
+/// Approximate time for which products are repeated.
 pub(super) const MEASURE_FOR: Duration = Duration::from_millis(300);
 /// Fewest and most repetitions.
 pub(super) const REPETITIONS: (usize, usize) = (5, 1000);
@@ -15,7 +15,7 @@ pub(super) const REPETITIONS: (usize, usize) = (5, 1000);
 /// The bandwidth of a copy.
 #[derive(Clone, Copy)]
 pub(super) struct Copy {
-    /// 10^9 bytes a second, those read and those written.
+    /// Bandwidth in 10^9 bytes per second, counting bytes read and bytes written.
     pub(super) gb_s: f64,
     /// Bytes of each of the two arrays.
     pub(super) bytes: usize,
@@ -30,71 +30,71 @@ pub(super) struct Label {
     pub(super) kernel: &'static str,
 }
 
-/// What a plan tells about itself.
+/// The facts about a plan.
 pub(super) struct Facts {
-    /// What runs.
+    /// Format and kernel that run.
     pub(super) label: Label,
-    /// Why.
+    /// The reason for this choice.
     pub(super) why: String,
     /// The plan's own account, in one line.
     pub(super) explain: String,
-    /// Whether two products give the same bits.
+    /// Whether repeated products give the same bits.
     pub(super) repeatable: bool,
-    /// What it holds and moves.
+    /// Bytes that the plan holds and that a product moves.
     pub(super) figures: Figures,
-    /// Time spent on the plan, kernels compiled already.
+    /// Time to make the plan, without compiling kernels.
     pub(super) cost: Duration,
-    /// Time spent on compiling kernels or loading them, where that is done.
+    /// Time to compile or load kernels, for a backend that does so.
     pub(super) compile: Option<Duration>,
 }
 
-/// What a plan holds and what a product moves.
+/// Sizes of a plan and of its products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Figures {
-    /// Value slots held that are no entry.
+    /// Number of stored value slots that are padding.
     pub(super) padding: usize,
     /// Bytes that the plan holds.
     pub(super) plan_bytes: usize,
     /// Bytes of a product with `beta == 0`, padding included, each array counted once.
     pub(super) product_bytes: usize,
-    /// Those less the bytes of padding.
+    /// `product_bytes` without the bytes of padding.
     pub(super) useful_bytes: usize,
 }
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 pub(super) enum Unplanned {
     /// The matrix or batch does not suit the format or kernel, in one line.
     Refused(String),
-    /// Something failed.
+    /// A failure.
     Failed(CliError),
 }
 
-/// What computes products of one matrix or batch and one operand.
+/// A backend that computes products of one matrix or batch with one operand.
 pub(super) trait Backend<T> {
-    /// A format and kernel asked for.
+    /// A requested format and kernel.
     type Choice: std::marker::Copy;
-    /// What multiplies.
+    /// A plan that multiplies.
     type Plan;
 
     /// Measures the bandwidth of a copy.
     fn copy_bandwidth(&self) -> Result<Copy, CliError>;
 
-    /// What was asked for, by name.
+    /// The names of the requested format and kernel.
     fn label(choice: Self::Choice) -> Label;
 
     /// Makes a plan.
     fn plan(&self, choice: Self::Choice) -> Result<(Self::Plan, Facts), Unplanned>;
 
-    /// `y = A x`, on top of a `y` that must not be read.
+    /// Computes `y = A x`; the previous content of `y` must not be read.
     fn multiply(&mut self, plan: &mut Self::Plan, y: &mut [T]) -> Result<(), CliError>;
 
-    /// Times of products after a warm-up, in any order; `y` may be used.
+    /// Times of products after a warm-up, in any order; `y` may be overwritten.
     fn time(&mut self, plan: &mut Self::Plan, y: &mut [T]) -> Result<Vec<Duration>, CliError>;
 }
 
-/// All that was measured.
+/// All measurements.
 pub(super) struct Outcome {
-    /// The copy bandwidth of what computed.
+    /// The copy bandwidth of the device that computed.
     pub(super) copy: Copy,
     /// One row per choice.
     pub(super) rows: Vec<Row>,
@@ -102,19 +102,19 @@ pub(super) struct Outcome {
     pub(super) y: Vec<f64>,
 }
 
-/// One format and kernel.
+/// The row of one format and kernel.
 pub(super) struct Row {
-    /// What was asked for.
+    /// The requested format and kernel.
     pub(super) label: Label,
-    /// What was measured, or why it was refused.
+    /// The measurement, or the reason for a refusal.
     pub(super) measured: Result<Measured, String>,
 }
 
 /// The figures of one format and kernel.
 pub(super) struct Measured {
-    /// The plan's own account.
+    /// The facts about the plan.
     pub(super) facts: Facts,
-    /// The products timed.
+    /// The times of its products.
     pub(super) times: Times,
     /// The largest error over its bound; at most 1 in a correct product.
     pub(super) worst_error: f64,
@@ -124,18 +124,18 @@ pub(super) struct Measured {
 
 /// Times of equal products.
 pub(super) struct Times {
-    /// How many.
+    /// Number of products.
     pub(super) repetitions: usize,
     /// The median.
     pub(super) median: Duration,
-    /// The least.
+    /// The shortest time.
     pub(super) min: Duration,
-    /// The most.
+    /// The longest time.
     pub(super) max: Duration,
 }
 
 impl Times {
-    /// Of at least one time.
+    /// Summarises at least one time.
     pub(super) fn of(mut times: Vec<Duration>) -> Self {
         times.sort();
         Self {
@@ -150,7 +150,7 @@ impl Times {
 /// Checks, then times every choice.
 ///
 /// # Errors
-/// What fails on the way; with `strict` also a choice that is refused.
+/// Any failure; with `strict` also a choice that is refused.
 pub(super) fn measure<T: Scalar, B: Backend<T>>(
     backend: &mut B,
     batch: &Batch<T>,
@@ -187,7 +187,7 @@ fn one<T: Scalar, B: Backend<T>>(
     y: &mut [T],
     reference: &[Expected],
 ) -> Result<Measured, CliError> {
-    // What stands in y must not matter when beta is 0.
+    // The content of y must not matter when beta is 0.
     y.fill(T::from_f64(f64::NAN));
     backend.multiply(plan, y)?;
     let (worst_error, wrong) = check::check(y, reference);

@@ -1,4 +1,4 @@
-//! Factors of dense matrices that lie on the device, kept for several right-hand sides.
+//! Dense LU factors kept on the device for several right-hand sides.
 
 use std::rc::Rc;
 
@@ -7,22 +7,22 @@ use sparsebatch_cuda::{Device, DeviceBuffer, GpuError};
 use super::Library;
 use super::ffi::Work;
 
-/// Dense LU with partial pivoting of a batch on the device, by cuBLAS: `getrfBatched` once for a set of
-/// matrices, `getrsBatched` for each set of right-hand sides. What sparse solves are compared with in a
-/// program that solves several times with one matrix.
+/// Dense LU with partial pivoting of a batch on the device, by cuBLAS: `getrfBatched` once for a
+/// set of matrices, `getrsBatched` for each set of right-hand sides. Programs that solve several
+/// times with one matrix compare their sparse solves with it.
 ///
-/// Nothing waits for the device: all calls are issued on its stream.
+/// No call waits for the device: all are issued on its stream.
 pub struct DenseFactors {
     work: Work<f64>,
     version: String,
 }
 
 impl DenseFactors {
-    /// For `nitems` systems of `n` rows, and so many sets of right-hand sides.
+    /// Allocates for `nitems` systems of `n` rows and `sets` sets of right-hand sides.
     ///
     /// # Errors
-    /// [`GpuError::InvalidArgument`] where cuBLAS is not found, or for what it cannot number;
-    /// [`GpuError::OutOfMemory`].
+    /// [`GpuError::InvalidArgument`] where cuBLAS is not found, or where a size exceeds its
+    /// integers; [`GpuError::OutOfMemory`].
     pub fn new(device: &Device, n: usize, nitems: usize, sets: usize) -> Result<Self, GpuError> {
         let library = Library::load(device).map_err(|found| GpuError::InvalidArgument {
             name: "cuBLAS",
@@ -38,7 +38,8 @@ impl DenseFactors {
         &self.version
     }
 
-    /// The matrices, item after item, each column by column. Factors take their place.
+    /// The matrices, item after item, each column by column. Factorisation overwrites them with the
+    /// factors.
     pub fn matrices_mut(&mut self) -> &mut DeviceBuffer<f64> {
         self.work.matrices_mut()
     }
@@ -61,18 +62,18 @@ impl DenseFactors {
         self.work.vectors_mut()
     }
 
-    /// Overwrites a set of right-hand sides of the first `nitems` systems with the solutions.
+    /// Overwrites set `set` of right-hand sides of the first `nitems` systems with the solutions.
     ///
     /// # Errors
     /// What cuBLAS reports.
     ///
     /// # Panics
-    /// For a set that there is not.
+    /// When `set` is not less than the number of sets.
     pub fn solve(&mut self, set: usize, nitems: usize) -> Result<(), GpuError> {
         self.work.substitute(set, nitems)
     }
 
-    /// Of each system: 0, or the column without a pivot, counted from 1.
+    /// Status of each system: 0, or the column without a pivot, counted from 1.
     pub fn info(&self) -> &DeviceBuffer<i32> {
         self.work.info()
     }

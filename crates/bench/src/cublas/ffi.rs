@@ -1,4 +1,4 @@
-//! The calls of cuBLAS. All the unsafe code of the peer is here.
+//! The calls of cuBLAS, with all the unsafe code of this peer.
 //!
 //! The bindings panic where the library is missing, so [`is_present`] comes first.
 #![allow(unsafe_code)]
@@ -12,7 +12,7 @@ use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Pod};
 
 const PLAIN: sys::cublasOperation_t = sys::cublasOperation_t::CUBLAS_OP_N;
 
-/// Whether the library is here.
+/// Whether the library is found.
 pub(super) fn is_present() -> bool {
     // SAFETY: looks for the library and loads it; its initialisers have no preconditions.
     unsafe { sys::is_culib_present() }
@@ -33,14 +33,14 @@ fn checked(call: &'static str, status: Status) -> Result<(), GpuError> {
 /// The library's state for a device.
 pub(super) struct Handle {
     raw: sys::cublasHandle_t,
-    // The stream is the device's.
+    // Keeps the device alive, which owns the stream of the handle.
     _device: Device,
 }
 
 impl Handle {
-    /// The library has been found.
+    /// Creates a handle. The library must be present (`is_present`).
     pub(super) fn new(device: &Device) -> Result<Self, GpuError> {
-        // Binds the context to this thread, which the library then takes.
+        // Binds the device's context to this thread; the library uses the current context.
         device.synchronize()?;
         let mut raw = ptr::null_mut();
         // SAFETY: (1) the library is present; (2) the pointer is to one handle.
@@ -73,13 +73,13 @@ impl Drop for Handle {
 
 type Int = std::ffi::c_int;
 
-/// A precision, with its calls.
+/// A precision that the batched LU supports.
 pub(crate) trait Element: Pod + Calls {}
 
 impl Element for f64 {}
 impl Element for f32 {}
 
-/// The calls of a precision; their contracts are those of the library.
+/// The library's calls in one precision; their safety contracts are the library's.
 pub(crate) trait Calls: Sized {
     /// `cublas<t>copy`.
     unsafe fn copy(
@@ -118,7 +118,7 @@ macro_rules! calls {
                 from: *const Self,
                 to: *mut Self,
             ) -> Status {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds the contract of the call.
                 unsafe { sys::$copy(handle, len, from, 1, to, 1) }
             }
 
@@ -130,7 +130,7 @@ macro_rules! calls {
                 info: *mut Int,
                 batch: Int,
             ) -> Status {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds the contract of the call.
                 unsafe { sys::$getrf(handle, n, matrices, n, pivots, info, batch) }
             }
 
@@ -143,7 +143,7 @@ macro_rules! calls {
                 info: *mut Int,
                 batch: Int,
             ) -> Status {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds the contract of the call.
                 unsafe {
                     sys::$getrs(handle, PLAIN, n, 1, factors, n, pivots, vectors, n, info, batch)
                 }
@@ -155,14 +155,14 @@ macro_rules! calls {
 calls!(f64, cublasDcopy_v2_64, cublasDgetrfBatched, cublasDgetrsBatched);
 calls!(f32, cublasScopy_v2_64, cublasSgetrfBatched, cublasSgetrsBatched);
 
-/// The arrays of a batched factorisation, n x n each, with sets of vectors.
+/// The arrays of a batched `n` x `n` factorisation, with sets of right-hand sides.
 pub(super) struct Work<T: Element> {
     handle: Rc<Handle>,
     n: Int,
     nitems: Int,
     matrices: DeviceBuffer<T>,
     vectors: Vec<DeviceBuffer<T>>,
-    /// Where each matrix begins, and each vector of each set.
+    /// Device addresses of each matrix, and of each vector of each set.
     matrix_starts: DeviceBuffer<u64>,
     vector_starts: Vec<DeviceBuffer<u64>>,
     pivots: DeviceBuffer<i32>,
@@ -206,7 +206,7 @@ impl<T: Element> Work<T> {
         })
     }
 
-    /// Issues copies of matrices and right-hand sides to where solves work.
+    /// Issues copies of matrices and right-hand sides into the arrays that a solve overwrites.
     pub(super) fn load(
         &mut self,
         matrices: &DeviceBuffer<T>,
@@ -231,19 +231,19 @@ impl<T: Element> Work<T> {
         Ok(())
     }
 
-    /// Issues factorisation and substitution of what was loaded.
+    /// Issues factorisation and substitution of the loaded systems.
     pub(super) fn solve(&mut self) -> Result<(), GpuError> {
         let nitems = self.nitems as usize;
         self.factor(nitems)?;
         self.substitute(0, nitems)
     }
 
-    /// The number of systems for a call, none of which does not exist.
+    /// Number of systems of a call: `nitems`, at most those allocated.
     fn items(&self, nitems: usize) -> Int {
         Int::try_from(nitems).map_or(self.nitems, |nitems| nitems.min(self.nitems))
     }
 
-    /// Issues the factorisation of the first systems, which the factors overwrite.
+    /// Issues the factorisation of the first `nitems` systems; the factors overwrite the matrices.
     pub(super) fn factor(&mut self, nitems: usize) -> Result<(), GpuError> {
         // SAFETY: (1) the handle is alive, with its context bound to this thread; (2) the arrays are
         // in device memory, of at least as many pointers, n times as many pivots and as many codes; (3)
@@ -261,7 +261,8 @@ impl<T: Element> Work<T> {
         checked("cublasGetrfBatched", status)
     }
 
-    /// Issues the substitution of a set of vectors of the first systems, which the solutions overwrite.
+    /// Issues the substitution for set `set` of the first `nitems` systems; solutions overwrite the
+    /// right-hand sides.
     pub(super) fn substitute(&mut self, set: usize, nitems: usize) -> Result<(), GpuError> {
         let mut wrong_argument = 0;
         // SAFETY: as in `factor`; (4) the pointers of the vectors are to n values each that this value
@@ -280,7 +281,7 @@ impl<T: Element> Work<T> {
         checked("cublasGetrsBatched", status)
     }
 
-    /// The solutions of what was loaded, where the right-hand sides were.
+    /// The solutions of the loaded systems, which overwrote the right-hand sides.
     pub(super) fn solutions(&self) -> &DeviceBuffer<T> {
         &self.vectors[0]
     }
@@ -290,17 +291,17 @@ impl<T: Element> Work<T> {
         &mut self.matrices
     }
 
-    /// The sets of vectors.
+    /// The sets of right-hand sides or solutions.
     pub(super) fn vectors(&self) -> &[DeviceBuffer<T>] {
         &self.vectors
     }
 
-    /// The sets of vectors.
+    /// The sets of right-hand sides or solutions.
     pub(super) fn vectors_mut(&mut self) -> &mut [DeviceBuffer<T>] {
         &mut self.vectors
     }
 
-    /// Of each system: 0, or the column without a pivot, counted from 1.
+    /// Status of each system: 0, or the column without a pivot, counted from 1.
     pub(super) fn info(&self) -> &DeviceBuffer<i32> {
         &self.info
     }

@@ -1,8 +1,8 @@
 //! The peer of solves: the dense batched LU of cuBLAS, loaded at run time.
 //!
-//! The matrices are made dense and uploaded beforehand, and brought back before every solve, since
-//! the factors take their place: neither is timed, in the peer's favour. `ffi.rs` has the calls and
-//! all the unsafe code. `factors.rs` keeps the factors for programs that solve with them again.
+//! The matrices are made dense and uploaded before the timing, and restored before every solve,
+//! since the factors overwrite them: neither is timed, in the peer's favour. `ffi.rs` has the calls
+//! and all the unsafe code. `factors.rs` keeps the factors for programs that solve with them again.
 
 mod factors;
 mod ffi;
@@ -20,16 +20,16 @@ pub use factors::DenseFactors;
 pub(crate) use ffi::Element;
 use ffi::{Handle, Work};
 
-/// What rows call it.
+/// Configuration name of the peer in rows.
 pub(crate) const CONFIGURATION: &str = "dense LU getrfBatched + getrsBatched";
 
-/// The most rows of a system: beyond, a dense factorisation is no comparison.
+/// Most rows of a system: beyond this, a dense factorisation is no useful comparison.
 pub(crate) const MAX_ROWS: usize = 256;
 
-/// The most bytes of the dense matrices, of which there are two copies.
+/// Most bytes of the dense matrices, of which the device holds two copies.
 const MAX_BYTES: usize = 8 << 30;
 
-/// Bytes that are made dense at a time.
+/// Bytes of dense matrices that are made and uploaded at a time.
 const CHUNK_BYTES: usize = 64 << 20;
 
 /// The library, with a handle on the stream of a device.
@@ -57,7 +57,7 @@ impl Library {
     }
 }
 
-/// A batch of dense matrices, with what a solve needs.
+/// A batch of dense matrices on the device, with the arrays of its solve.
 pub(crate) struct DenseLu<T: Element> {
     device: Device,
     matrices: DeviceBuffer<T>,
@@ -73,8 +73,8 @@ impl<T: Element + Real> DenseLu<T> {
     /// Makes the matrices dense and uploads them.
     ///
     /// # Errors
-    /// [`GpuError::InvalidArgument`] for ragged batches and for what is too large for a comparison;
-    /// [`GpuError::OutOfMemory`].
+    /// [`GpuError::InvalidArgument`] for ragged batches and for systems or batches too large for a
+    /// comparison; [`GpuError::OutOfMemory`].
     pub(crate) fn new(
         device: &Device,
         library: &Library,
@@ -105,7 +105,7 @@ impl<T: Element + Real> DenseLu<T> {
     }
 }
 
-/// Some matrices, column by column.
+/// The matrices of `items` as dense ones, each column by column.
 fn make_dense<T: Real>(
     systems: &Systems<T>,
     n: usize,

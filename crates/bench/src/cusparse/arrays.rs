@@ -1,7 +1,7 @@
-//! A matrix on the host as the formats of cuSPARSE have it, with 32-bit indices.
+//! A matrix on the host in the layouts of cuSPARSE's formats, with 32-bit indices.
 //!
-//! Arrays are made in pieces, which are copied to the device one after the other: those of a large
-//! block-diagonal matrix would take as much memory again as the batch that it is made of.
+//! Arrays are made in pieces, each copied to the device before the next: the whole arrays of a
+//! large block-diagonal matrix would take as much memory again as the batch that it is made of.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use sparsebatch_formats::{Csr, CsrPatternRef, FormatError, RaggedCsr};
 
 use crate::parallel::in_parts;
 
-/// Rows of a slice.
+/// Rows per slice.
 pub(crate) const SLICE: usize = 32;
 
-/// Slots per entry above which slices are no comparison.
+/// Most slots per entry: with more padding, slices are no useful comparison.
 const MAX_FILL: usize = 4;
 
-/// Entries or slots that are made before they are copied to the device.
+/// Entries or slots of a piece, copied to the device at a time.
 const PIECE: usize = 4 << 20;
 
-/// Entries that a thread makes at a time.
+/// Entries that one thread makes at a time.
 const GRAIN: usize = 1 << 14;
 
 /// A matrix in CSR.
@@ -32,11 +32,12 @@ pub(crate) struct HostCsr<'a> {
     ncols: usize,
 }
 
-/// Columns row by row.
+/// Column indices, row by row.
 enum Columns<'a> {
-    /// Of one matrix.
+    /// The column indices of one matrix.
     Given(&'a [i32]),
-    /// Those of the items of a batch, moved behind each other.
+    /// The items of a batch as diagonal blocks: the column indices of each are shifted by the
+    /// columns of the items before it.
     OfBlocks(&'a RaggedCsr<f64>),
 }
 
@@ -54,13 +55,13 @@ fn too_large(what: &'static str, found: usize) -> GpuError {
 }
 
 impl<'a> HostCsr<'a> {
-    /// One matrix.
+    /// Wraps one matrix.
     pub(crate) fn single(pattern: CsrPatternRef<'a>, values: &'a [f64]) -> Self {
         let row_ptr = Cow::Borrowed(pattern.row_ptr());
         Self { row_ptr, cols: Columns::Given(pattern.col_idx()), values, ncols: pattern.ncols() }
     }
 
-    /// A batch as one block-diagonal matrix.
+    /// Wraps a batch as one block-diagonal matrix.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can count.
@@ -87,7 +88,7 @@ impl<'a> HostCsr<'a> {
     /// The matrix in our own format.
     ///
     /// # Errors
-    /// When a row has a column twice.
+    /// When a row repeats a column.
     pub(crate) fn into_csr(self) -> Result<Csr<f64>, FormatError> {
         let mut cols = vec![0; self.nnz()];
         self.cols(0..self.nnz(), &mut cols);
@@ -119,8 +120,8 @@ impl<'a> HostCsr<'a> {
         self.row_ptr[row] as usize..self.row_ptr[row + 1] as usize
     }
 
-    /// Calls `visit` with runs of entries and what is added to the columns of each, from the block
-    /// that has the first of `entries`.
+    /// Calls `visit` for the part of each block in `entries`, with its range of entries and the
+    /// number to add to its stored columns. The first block is the one that holds `entries.start`.
     fn for_blocks(&self, entries: Range<usize>, mut visit: impl FnMut(Range<usize>, i32)) {
         let Columns::OfBlocks(batch) = self.cols else { return visit(entries, 0) };
         let offsets = batch.nnz_offsets();
@@ -133,7 +134,7 @@ impl<'a> HostCsr<'a> {
         }
     }
 
-    /// The columns as they are stored.
+    /// The columns as stored, not shifted by block.
     fn stored_cols(&self) -> &'a [i32] {
         match self.cols {
             Columns::Given(cols) => cols,
@@ -141,7 +142,7 @@ impl<'a> HostCsr<'a> {
         }
     }
 
-    /// The columns of some entries.
+    /// Writes the columns of `entries` to `to`.
     fn cols(&self, entries: Range<usize>, to: &mut [i32]) {
         let stored = self.stored_cols();
         to.par_chunks_mut(GRAIN).enumerate().for_each(|(chunk, to)| {
@@ -153,7 +154,7 @@ impl<'a> HostCsr<'a> {
         });
     }
 
-    /// The row of each of some entries.
+    /// Writes the row of each of `entries` to `to`.
     fn rows(&self, entries: Range<usize>, to: &mut [i32]) {
         to.par_chunks_mut(GRAIN).enumerate().for_each(|(chunk, to)| {
             let begin = entries.start + chunk * GRAIN;
@@ -190,7 +191,7 @@ impl<'a> HostCsr<'a> {
         in_pieces(device, self.nnz(), |entries, to| self.rows(entries, to))
     }
 
-    /// Where slices begin, the last one filled up with empty rows.
+    /// Computes the slices' offsets; empty rows complete the last slice.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] for too much padding, before anything is allocated.
@@ -223,7 +224,7 @@ impl<'a> HostCsr<'a> {
         slice * SLICE..((slice + 1) * SLICE).min(self.nrows())
     }
 
-    /// Uploads columns and values in slices.
+    /// Uploads columns and values in the layout of `slices`.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
@@ -239,7 +240,7 @@ impl<'a> HostCsr<'a> {
         let mut first = 0;
         while first + 1 < starts.len() {
             let begin = starts[first] as usize;
-            // One at least.
+            // A piece has at least one slice.
             let end = starts.partition_point(|&start| start as usize <= begin + PIECE) - 1;
             let end = end.max(first + 1);
             let range = begin..starts[end] as usize;
@@ -253,7 +254,7 @@ impl<'a> HostCsr<'a> {
         Ok((cols, values))
     }
 
-    /// Writes slices from `first` on, halves of them at the same time.
+    /// Writes slices from `first` on; recursion fills the two halves in parallel.
     fn fill(&self, first: usize, starts: &[i32], cols: &mut [i32], values: &mut [f64]) {
         let count = starts.len() - 1;
         if count > 256 {
@@ -281,7 +282,7 @@ impl<'a> HostCsr<'a> {
                 if entries.is_empty() {
                     continue;
                 }
-                // A row is of one block.
+                // A row lies in one block, so `visit` is called at most once per row.
                 self.for_blocks(entries, |run, first| {
                     for (place, k) in run.enumerate() {
                         of_slice[place * SLICE + lane] = first + stored[k];
@@ -294,18 +295,18 @@ impl<'a> HostCsr<'a> {
 }
 
 impl Slices {
-    /// Where they begin, and how many slots there are.
+    /// Offset of each slice, and the number of slots at the end.
     pub(super) fn starts(&self) -> &[i32] {
         &self.slice_ptr
     }
 
-    /// Slots in all.
+    /// Total number of slots.
     pub(super) fn slots(&self) -> usize {
         self.slice_ptr[self.slice_ptr.len() - 1] as usize
     }
 }
 
-/// Uploads `len` indices that `make` makes, range by range.
+/// Uploads `len` indices; `make` fills one range at a time.
 fn in_pieces(
     device: &Device,
     len: usize,

@@ -1,4 +1,4 @@
-//! The calls of cuSPARSE. All the unsafe code of the peer is here.
+//! The calls of cuSPARSE, with all the unsafe code of this peer.
 //!
 //! The bindings panic where the library is missing, so [`is_present`] comes first.
 #![allow(unsafe_code)]
@@ -17,7 +17,7 @@ const INDEX: sys::cusparseIndexType_t = sys::cusparseIndexType_t::CUSPARSE_INDEX
 const BASE: sys::cusparseIndexBase_t = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
 const PLAIN: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
-/// Whether the library is here.
+/// Whether the library is found.
 pub(super) fn is_present() -> bool {
     // SAFETY: looks for the library and loads it; its initialisers have no preconditions.
     unsafe { sys::is_culib_present() }
@@ -42,14 +42,14 @@ fn address<T: Pod>(buffer: &DeviceBuffer<T>) -> *mut c_void {
 /// The library's state for a device.
 pub(super) struct Handle {
     raw: sys::cusparseHandle_t,
-    // The stream is the device's.
+    // Keeps the device alive, which owns the stream of the handle.
     _device: Device,
 }
 
 impl Handle {
-    /// The library has been found.
+    /// Creates a handle. The library must be present (`is_present`).
     pub(super) fn new(device: &Device) -> Result<Self, GpuError> {
-        // Binds the context to this thread, which the library then takes.
+        // Binds the device's context to this thread; the library uses the current context.
         device.synchronize()?;
         let mut raw = ptr::null_mut();
         // SAFETY: (1) the library is present; (2) the pointer is to one handle.
@@ -83,14 +83,14 @@ impl Drop for Handle {
 /// The arrays of a matrix.
 pub(super) struct Layout {
     pub(super) format: Format,
-    /// Where rows start; in coordinates the row of each entry; where slices start.
+    /// Row offsets (CSR), the row of each entry (COO) or slice offsets (SELL).
     pub(super) starts: DeviceBuffer<i32>,
     pub(super) cols: DeviceBuffer<i32>,
     pub(super) values: DeviceBuffer<f64>,
 }
 
 impl Layout {
-    /// The same arrays once more.
+    /// A second handle on the same arrays, without a copy.
     pub(super) fn share(&self) -> Result<Self, GpuError> {
         fn whole<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<DeviceBuffer<T>, GpuError> {
             buffer.range(0..buffer.len())
@@ -100,13 +100,13 @@ impl Layout {
         Ok(Self { format: *format, starts, cols, values })
     }
 
-    /// Bytes of all arrays.
+    /// Total bytes of the arrays.
     pub(super) fn bytes(&self) -> u64 {
         (self.starts.bytes() + self.cols.bytes() + self.values.bytes()) as u64
     }
 }
 
-/// A descriptor of a matrix. Its arrays are alive as long as it is.
+/// A descriptor of a matrix, which keeps the matrix's arrays alive.
 struct Descriptor {
     raw: sys::cusparseSpMatDescr_t,
     _layout: Layout,
@@ -203,8 +203,8 @@ pub(super) struct Scratch {
     workspaces: Workspaces,
 }
 
-/// Memory that workspaces are parts of: thousands of allocations, and the waits to free them, would take
-/// longer than what is measured.
+/// Memory that workspaces are carved from: thousands of allocations, and the waits to free them,
+/// would take longer than the measurement.
 struct Workspaces {
     block: DeviceBuffer<u8>,
     used: usize,
@@ -214,7 +214,7 @@ impl Workspaces {
     /// Bytes of a block that several workspaces share.
     const BLOCK: usize = 4 << 20;
 
-    /// Where workspaces begin, as allocations do.
+    /// Alignment of a workspace in bytes, that of an allocation.
     const ALIGNMENT: usize = 256;
 
     fn take(&mut self, device: &Device, bytes: usize) -> Result<DeviceBuffer<u8>, GpuError> {
@@ -231,7 +231,7 @@ impl Workspaces {
 }
 
 impl Scratch {
-    /// For matrices of up to so many rows and columns.
+    /// Allocates for matrices of up to `nrows` rows and `ncols` columns.
     pub(super) fn new(device: &Device, nrows: usize, ncols: usize) -> Result<Self, GpuError> {
         let workspaces = Workspaces { block: device.alloc(0)?, used: 0 };
         Ok(Self { x: device.alloc(ncols)?, y: device.alloc(nrows)?, workspaces })
@@ -247,21 +247,21 @@ impl Scratch {
     }
 }
 
-/// A matrix with one algorithm, analysed.
+/// A matrix analysed for one algorithm.
 pub(super) struct Product {
     matrix: Descriptor,
     x: Vector,
     y: Vector,
     algorithm: Alg,
     workspace: DeviceBuffer<u8>,
-    /// The addresses that the vectors have.
+    /// Addresses of x and y that the descriptors now hold.
     bound: (u64, u64),
     handle: Rc<Handle>,
 }
 
 impl Product {
-    /// `sizes` are rows, columns and entries, and `layout` has the arrays of such a matrix with
-    /// indices in their ranges.
+    /// Analyses a matrix. `sizes` are rows, columns and entries, and `layout` has the arrays of
+    /// such a matrix with indices in their ranges.
     pub(super) fn new(
         device: &Device,
         handle: Rc<Handle>,
@@ -319,14 +319,14 @@ impl Product {
                 address(&product.workspace),
             )
         };
-        // The analysis is there for some formats only; products do without it.
+        // Only some formats have an analysis; products of the others do without it.
         if algorithm != Alg::CUSPARSE_SPMV_SELL_ALG1 {
             checked("cusparseSpMV_preprocess", status)?;
         }
         Ok(product)
     }
 
-    /// `y = A x + beta y`. Issues and returns.
+    /// Issues `y = A x + beta y` and returns.
     pub(super) fn apply(
         &mut self,
         x: &DeviceBuffer<f64>,

@@ -1,4 +1,4 @@
-//! One call per system: what a program does that has no batched product.
+//! One cuSPARSE call per system, as in a program without a batched product.
 
 use std::rc::Rc;
 
@@ -10,23 +10,23 @@ use super::ffi::{Layout, Product, Scratch};
 use super::{Algorithm, Format, Library};
 use crate::contender::{Multiply, Operand};
 
-/// A batch, each system a matrix in CSR of its own, analysed. Its arrays are parts of those of the
-/// whole batch.
+/// A batch with each system analysed as a CSR matrix of its own. Its arrays are ranges of those of
+/// the whole batch.
 pub(crate) struct Loop {
     items: Vec<Product>,
     rows: Vec<usize>,
     cols: Vec<usize>,
-    /// The parts of the vectors that were multiplied last, and their addresses.
+    /// Each system's ranges of the last x and y; `bound` holds the addresses of x and y.
     parts: Vec<(Operand, Operand)>,
     bound: (u64, u64),
     bytes: u64,
 }
 
 impl Loop {
-    /// Of a batch whose arrays are on the device.
+    /// Analyses every system of a batch whose arrays are on the device.
     ///
     /// # Errors
-    /// What the library or the driver refuses.
+    /// An error of the library or the driver.
     pub(crate) fn new(
         library: &Library,
         batch: &RaggedCsr<f64>,
@@ -44,7 +44,7 @@ impl Loop {
             let view = batch.item(item);
             let pattern = view.pattern();
             let entries = nnz_offsets[item]..nnz_offsets[item + 1];
-            // Every item before has one row pointer more than it has rows.
+            // Each earlier item has one row pointer more than it has rows.
             let pointers = row_offsets[item] + item..row_offsets[item + 1] + item + 1;
             let layout = Layout {
                 format: Format::Csr,
@@ -68,7 +68,7 @@ impl Loop {
         })
     }
 
-    /// Bytes that all products move at least.
+    /// Fewest bytes that one product of the whole batch moves.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.bytes
     }

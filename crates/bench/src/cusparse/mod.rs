@@ -1,7 +1,7 @@
-//! The peer: cuSPARSE, loaded at run time.
+//! The peer of products: cuSPARSE, loaded at run time.
 //!
-//! `arrays.rs` brings matrices into its formats, `ffi.rs` has its calls and all the unsafe code,
-//! `looped.rs` is one call per system.
+//! `arrays.rs` converts matrices to its formats, `ffi.rs` has its calls and all the unsafe code,
+//! `looped.rs` makes one call per system.
 
 mod arrays;
 mod ffi;
@@ -27,11 +27,11 @@ pub(crate) struct Library {
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Compressed rows.
+    /// Compressed sparse rows (CSR).
     Csr,
-    /// Coordinates.
+    /// Coordinates (COO).
     Coo,
-    /// Slices of [`SLICE`] rows.
+    /// Slices of [`SLICE`] rows (sliced ELL).
     Sell,
 }
 
@@ -40,21 +40,21 @@ pub(crate) enum Format {
 pub(crate) enum Algorithm {
     /// CSR, the default algorithm.
     Csr1,
-    /// CSR, repeatable.
+    /// CSR, bitwise reproducible.
     Csr2,
     /// Coordinates, the default algorithm.
     Coo1,
-    /// Coordinates, repeatable.
+    /// Coordinates, bitwise reproducible.
     Coo2,
     /// Slices.
     Sell,
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub(crate) const ALL: [Self; 3] = [Self::Csr, Self::Coo, Self::Sell];
 
-    /// The algorithms that read it.
+    /// The algorithms of this format.
     pub(crate) fn algorithms(self) -> &'static [Algorithm] {
         match self {
             Self::Csr => &[Algorithm::Csr1, Algorithm::Csr2],
@@ -95,8 +95,8 @@ impl Library {
         self.handle.version()
     }
 
-    /// Uploads columns and values of a matrix, which rows and coordinates share, as often as there are
-    /// `copies`. Of one copy the values may be there already.
+    /// Uploads columns and values of a matrix `copies` times, for CSR and coordinates to share.
+    /// With one copy, `values` may be on the device already.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
@@ -117,7 +117,7 @@ impl Library {
         (0..copies).map(one).collect()
     }
 
-    /// A matrix in rows or coordinates, once for each copy of its entries.
+    /// Makes a matrix in CSR or coordinates for each copy of its entries.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
@@ -138,11 +138,11 @@ impl Library {
         entries.iter().map(one).collect()
     }
 
-    /// A matrix in slices, as often as there are `copies`.
+    /// Uploads a matrix in slices `copies` times.
     ///
     /// # Errors
-    /// [`GpuError::OutOfMemory`]; [`GpuError::InvalidArgument`] when slices would have more padding
-    /// than is worth a comparison.
+    /// [`GpuError::OutOfMemory`]; [`GpuError::InvalidArgument`] when slices would have too much
+    /// padding for a useful comparison.
     pub(crate) fn in_slices(
         &self,
         matrix: &HostCsr<'_>,
@@ -158,10 +158,10 @@ impl Library {
         (0..copies).map(one).collect()
     }
 
-    /// A matrix with an algorithm of its format, analysed.
+    /// Analyses a matrix for an algorithm of its format.
     ///
     /// # Errors
-    /// What the library or the driver refuses.
+    /// An error of the library or the driver.
     pub(crate) fn matrix(
         &self,
         uploaded: &Uploaded,
@@ -200,7 +200,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Bytes that a product moves at least, padding included.
+    /// Fewest bytes that a product moves, padding included.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.bytes
     }

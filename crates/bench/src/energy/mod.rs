@@ -1,7 +1,7 @@
-//! Joules of a product or solve, by the counters of a machine.
+//! Energy of a product or solve in joules, by the machine's counters.
 //!
-//! Counters are coarse: calls run for a second at least between two readings. What they count is all
-//! that a GPU or a processor takes, at rest too.
+//! Counters are coarse: calls run for at least a second between two readings. A counter covers the
+//! whole GPU or processor, its idle power included.
 
 mod nvml;
 mod rapl;
@@ -11,36 +11,36 @@ pub(crate) use rapl::{POWERCAP, Rapl};
 
 use std::time::Instant;
 
-/// Counters of energy.
+/// Energy counters of a device.
 pub(crate) trait Meter {
-    /// What they show now.
+    /// Reads all counters.
     ///
     /// # Errors
-    /// Why they cannot be read, one sentence.
+    /// The reason why they cannot be read, in one sentence.
     fn read(&self) -> Result<Vec<u64>, String>;
 
-    /// Joules between two readings that are less than a turn of the counters apart.
+    /// Joules between two readings, which must be less than one full range of each counter apart.
     fn joules(&self, before: &[u64], after: &[u64]) -> f64;
 }
 
-/// Counters, and how long calls run between two readings.
+/// Energy counters, and the time that calls run between two readings.
 pub(crate) struct EnergyMeter {
     meter: Box<dyn Meter>,
-    /// Seconds at least.
+    /// Least time in seconds.
     seconds: f64,
 }
 
 impl EnergyMeter {
-    /// Counters that are read so many seconds apart at least.
+    /// Reads `meter` at intervals of at least `seconds`.
     pub(crate) fn new(meter: impl Meter + 'static, seconds: f64) -> Self {
         Self { meter: Box::new(meter), seconds }
     }
 
-    /// Joules of one call, or why they cannot be read; nothing without counters. A call takes about
-    /// `call_ms`.
+    /// Measures the joules of one call; `None` without a meter, and a reason in words where the
+    /// counters cannot be read. A call takes about `call_ms`.
     ///
     /// # Errors
-    /// What a call reports.
+    /// An error of a call.
     pub(crate) fn measure<S, E>(
         this: Option<&Self>,
         call_ms: f64,
@@ -54,26 +54,26 @@ impl EnergyMeter {
     }
 }
 
-/// Joules of one call, or why they are not known; nothing where nobody asked.
+/// Joules of one call or the reason why they are unknown; `None` where energy is not measured.
 pub(crate) type Joules = Option<Result<f64, String>>;
 
-/// How long calls run between two readings.
+/// The time that calls run between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Duration {
-    /// Seconds at least.
+    /// Least time in seconds.
     seconds: f64,
-    /// Milliseconds of a call, about.
+    /// Approximate milliseconds of one call.
     call_ms: f64,
 }
 
-/// Milliseconds of calls that nobody waits for.
+/// Milliseconds of calls that are issued before each wait.
 const AHEAD_MS: f64 = 20.0;
 
-/// Joules of one call, where the counters can be read. Calls are counted from 0; `wait` waits for
-/// those that were issued.
+/// Joules of one call, or why the counters cannot be read. `call` gets its index from 0; `wait`
+/// waits for the calls that were issued.
 ///
 /// # Errors
-/// What a call reports.
+/// An error of a call.
 fn joules_of<S, E>(
     meter: &dyn Meter,
     Duration { seconds, call_ms }: Duration,
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A joule for each reading and one for each call.
+    /// A meter in joules that shows a counter of the test.
     struct Counted<'a>(&'a Cell<u64>);
 
     impl Meter for Counted<'_> {
@@ -151,7 +151,8 @@ mod tests {
         );
 
         assert_eq!(found, Ok(Ok(3.0)));
-        // Two calls between waits, for 10 ms of at least 4 each.
+        // Two calls are issued before each wait: 20 ms (`AHEAD_MS`) for calls of 10 ms. A call
+        // takes 4 ms at least.
         assert!(turns >= 2 && turns % 2 == 0 && waits.get() == 1 + turns / 2, "{turns}");
     }
 

@@ -5,14 +5,14 @@ use sparsebatch_cuda::{Device, Executor};
 
 use super::Meter;
 
-/// A GPU's counter, in millijoules.
+/// The energy counter of a GPU, in millijoules.
 #[derive(Debug)]
 pub(crate) struct Nvml {
     library: nvml_wrapper::Nvml,
     uuid: String,
 }
 
-/// A GPU's name for itself, as NVML writes it.
+/// The UUID of a GPU in NVML's notation.
 fn uuid_text(bytes: [u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
@@ -20,15 +20,16 @@ fn uuid_text(bytes: [u8; 16]) -> String {
 }
 
 impl Nvml {
-    /// The counter of a device.
+    /// Opens the counter of a device.
     ///
     /// # Errors
-    /// In words: NVML is not found, does not know the device, or it has no such counter.
+    /// In words: NVML is not found, does not know the device, or the device has no such counter.
     pub(crate) fn open(on: &Device) -> Result<Self, String> {
         let library = nvml_wrapper::Nvml::init()
             .map_err(|error| format!("libnvidia-ml.so.1 cannot be used: {error}"))?;
         let ordinal = i32::try_from(on.info().ordinal).map_err(|error| error.to_string())?;
-        // Devices may be hidden or in another order here than there.
+        // CUDA may hide devices or number them in another order than NVML, so the UUID identifies
+        // the device.
         let uuid = device::get(ordinal).and_then(device::get_uuid);
         let uuid = uuid.map_err(|error| format!("the GPU does not tell its UUID: {error:?}"))?;
         let found = Self { library, uuid: uuid_text(uuid.bytes.map(|byte| byte as u8)) };

@@ -1,4 +1,4 @@
-//! The counters of a processor: RAPL, as Linux shows it in `/sys/class/powercap`.
+//! The energy counters of a processor: RAPL, as Linux shows it in `/sys/class/powercap`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::Meter;
 /// The folder of the counters.
 pub(crate) const POWERCAP: &str = "/sys/class/powercap";
 
-/// The packages of a processor. A package's counter holds its cores and caches, mostly not the
+/// The packages of a processor. A package's counter covers its cores and caches, usually not the
 /// memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rapl {
@@ -17,12 +17,12 @@ pub(crate) struct Rapl {
 #[derive(Clone, Debug, PartialEq)]
 struct Zone {
     counter: PathBuf,
-    /// Microjoules after which the counter begins again at 0.
+    /// Microjoules at which the counter wraps around to 0.
     range: u64,
 }
 
-/// Whether a folder is a package, such as `intel-rapl:0`, rather than a part of one, such as
-/// `intel-rapl:0:1`, or another interface to it.
+/// Whether a folder is that of a package, such as `intel-rapl:0`, rather than of a part of one,
+/// such as `intel-rapl:0:1`, or of another interface to it.
 fn is_package(name: &str) -> bool {
     let number = name.strip_prefix("intel-rapl:");
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
@@ -40,16 +40,16 @@ fn number(path: &Path) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{}: expected a number, found {text:?}", path.display()))
 }
 
-/// Microjoules between two readings of a counter that begins again after `range`.
+/// Microjoules between two readings of a counter that wraps around at `range`.
 fn difference(before: u64, after: u64, range: u64) -> u64 {
     if after >= before { after - before } else { range.saturating_sub(before) + after }
 }
 
 impl Rapl {
-    /// The packages below a folder, each of which can be read.
+    /// Finds the packages below a folder and checks that each can be read.
     ///
     /// # Errors
-    /// Why there is none, one sentence.
+    /// The reason why there is none, in one sentence.
     pub(crate) fn find(folder: &Path) -> Result<Self, String> {
         let absent = || format!("no intel-rapl counter in {}", folder.display());
         let mut zones = Vec::new();
@@ -83,7 +83,7 @@ impl Meter for Rapl {
 mod tests {
     use super::*;
 
-    /// A folder like that of the system, with these counters.
+    /// A folder like the system's, with the given counters.
     fn powercap(zones: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, energy) in zones {

@@ -1,4 +1,4 @@
-//! What a run has: a GPU, the processor, or both.
+//! A run of products on a GPU, the processor, or both.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::{BenchError, Outcome};
 use sparsebatch_rows::Gap;
 use sparsebatch_rows::summary::OURS;
 
-/// A run on whatever its [`Target`] says.
+/// A run on the devices of a [`Target`].
 pub(crate) struct Bench<'a> {
     place: Place<'a>,
-    /// Whether the GPU is left out after all.
+    /// Whether the GPU is left out from now on.
     without_gpu: bool,
     host: Option<Host>,
 }
 
-/// Who has the rows.
+/// The owner of the recorder of rows.
 enum Place<'a> {
     Gpu(Session<'a>),
     Host(Recorder<'a>),
 }
 
-/// What [`Bench`] becomes for another kind of session: its rows, its GPU and its processor.
+/// The parts of a [`Bench`] for another kind of session: its recorder, GPU, meter and processor.
 pub(crate) struct Parts<'a> {
     pub(crate) recorder: Recorder<'a>,
     pub(crate) device: Option<Device>,
@@ -39,8 +39,8 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Starts a run: measures bandwidths, prints what was found. Without a GPU our kernels there
-    /// and, with `peers`, cuSPARSE become gaps.
+    /// Starts a run: measures bandwidths and prints the devices found. Without a GPU, our GPU
+    /// kernels and, with `peers`, cuSPARSE become gaps.
     ///
     /// # Errors
     /// The reason why a GPU cannot be used; an output that cannot be written.
@@ -69,7 +69,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Starts a run on the processor of what is of no GPU.
+    /// Starts a run of cases that are measured on the processor only.
     ///
     /// # Errors
     /// An output that cannot be written.
@@ -92,12 +92,12 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Measures the GPU no more.
+    /// Stops measuring the GPU.
     pub(crate) fn leave_gpu_out(&mut self) {
         self.without_gpu = true;
     }
 
-    /// The processor itself, if it is measured, for changes.
+    /// The processor itself, if it is measured, mutable.
     pub(crate) fn processor(&mut self) -> &mut Option<Host> {
         &mut self.host
     }
@@ -108,7 +108,7 @@ impl<'a> Bench<'a> {
         Some(HostSession { host, recorder: self.place.recorder() })
     }
 
-    /// Takes what cannot be measured, for no fault.
+    /// Records a gap that is no fault.
     pub(crate) fn gap(
         &mut self,
         case: &str,
@@ -119,10 +119,11 @@ impl<'a> Bench<'a> {
         self.place.recorder().gap(Gap::new(case, library, configuration, reason))
     }
 
-    /// Compiles what the GPU is measured by, if it is, in f64 and, if asked for, in f32.
+    /// Compiles the kernels for `options` in f64 and, with `in_f32`, in f32, if the GPU is
+    /// measured.
     ///
     /// # Errors
-    /// What printing reports.
+    /// An error of printing.
     pub(crate) fn compile(
         &mut self,
         options: &[SingleOptions],
@@ -133,10 +134,10 @@ impl<'a> Bench<'a> {
         if in_f32 { session.compile::<f32>(options) } else { Ok(()) }
     }
 
-    /// Compiles what batches are multiplied by on the GPU, if it is measured.
+    /// Compiles the kernels that multiply `batches`, if the GPU is measured.
     ///
     /// # Errors
-    /// What printing reports.
+    /// An error of printing.
     pub(crate) fn compile_batches<'b>(
         &mut self,
         batches: impl IntoIterator<Item = &'b Batch<f64>>,
@@ -144,10 +145,10 @@ impl<'a> Bench<'a> {
         self.gpu().map_or(Ok(()), |session| session.compile_batches(batches))
     }
 
-    /// Takes contenders of ours that a run without a GPU leaves out.
+    /// Records our contenders that a run without a GPU leaves out as gaps.
     ///
     /// # Errors
-    /// What printing or writing reports.
+    /// An error of printing or writing.
     pub(crate) fn without_gpu<S: AsRef<str>>(
         &mut self,
         target: &Target,
@@ -158,7 +159,7 @@ impl<'a> Bench<'a> {
         configurations.try_for_each(|name| self.gap("all", OURS, name.as_ref(), reason))
     }
 
-    /// Takes the peers that multiply in f64 alone, where f32 is measured.
+    /// Records the peers that multiply in f64 only as gaps, where f32 is measured.
     ///
     /// # Errors
     /// As [`Bench::gap`].
@@ -174,7 +175,7 @@ impl<'a> Bench<'a> {
         crates.map(Peer::name).try_for_each(|name| self.gap("all", name, "csr, f32", REASON))
     }
 
-    /// Takes the matrices of a published table that are not there.
+    /// Records the matrices of a published table that are not in the folder as gaps.
     ///
     /// # Errors
     /// As [`Bench::gap`].
@@ -188,12 +189,12 @@ impl<'a> Bench<'a> {
         missing.try_for_each(|name| self.gap(name, OURS, "all", reason))
     }
 
-    /// Takes a gap where there is one.
+    /// Records `gap` if there is one.
     pub(crate) fn missing(&mut self, gap: Option<Gap>) -> Result<(), BenchError> {
         gap.map_or(Ok(()), |gap| self.place.recorder().gap(gap))
     }
 
-    /// Its parts, for solves in the same run.
+    /// Takes the run apart, for solves in the same run.
     pub(crate) fn into_parts(self) -> Parts<'a> {
         let host = self.host;
         match self.place {
@@ -206,10 +207,10 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Ends the run. What was measured is kept when it ended early.
+    /// Ends the run. The rows so far are kept when it ended early.
     ///
     /// # Errors
-    /// Why it ended early; what printing or writing reports.
+    /// The reason why it ended early; an error of printing or writing.
     pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Outcome, BenchError> {
         if let (Ok(()), Some(host)) = (&ended, &self.host) {
             host.measure_again(self.place.recorder());

@@ -27,26 +27,26 @@ use crate::{BenchError, Outcome};
 use sparsebatch_rows::summary::OURS;
 use sparsebatch_rows::{Gap, Machine};
 
-/// Most entries of a pattern that kernels are compiled with.
+/// Most entries of a pattern whose kernels are compiled beforehand.
 const COMPILED_VALUES: usize = 1 << 22;
 
-/// Slots an entry that are reckoned with before a matrix is converted.
+/// Assumed slots per entry of a matrix before its conversion.
 const PADDED: usize = 2;
 
-/// Rows of the matrix that kernels are compiled with.
+/// Rows of the small matrix whose plans compile the kernels.
 const SMALL: usize = 256;
 
-/// A device, the peer on it, and where rows go.
+/// A device, the peer on it, and the recorder of rows.
 pub(crate) struct Session<'a> {
     pub(crate) device: Device,
     pub(crate) library: Option<Library>,
-    /// What joules are counted by.
+    /// The energy meter, if energy is measured.
     pub(crate) meter: Option<EnergyMeter>,
     pub(super) recorder: Recorder<'a>,
 }
 
 impl<'a> Session<'a> {
-    /// Starts a run: finds device and peer, measures the bandwidth, prints what was found.
+    /// Starts a run: finds device and peer, measures the bandwidth, prints a summary of them.
     ///
     /// # Errors
     /// The reason why there is no GPU; an output that cannot be written.
@@ -83,12 +83,12 @@ impl<'a> Session<'a> {
         self.recorder.note(line)
     }
 
-    /// How products of a problem are issued.
+    /// The pace at which products of a problem are issued.
     pub(crate) fn pace(&self, problem: &Problem<'_>) -> Pace {
         Pace::of(problem.useful_bytes(), self.recorder.run().machine.copy_gb_per_s)
     }
 
-    /// Vectors for a problem, in as many copies as its data need not to stay in the cache.
+    /// Vectors for a problem, in enough copies to keep its data out of the cache.
     pub(crate) fn operands<T: Value>(
         &self,
         problem: &Problem<'_>,
@@ -98,8 +98,8 @@ impl<'a> Session<'a> {
         timed(Uploading, || Operands::new(&self.device, x, problem.nrows, copies))
     }
 
-    /// Checks a contender, times it and takes the row; a refusal or a wrong answer becomes a gap.
-    /// Returns the plans of what was measured.
+    /// Checks a contender, times it and records the row; a refusal or a wrong answer becomes a gap.
+    /// Returns the plans if the contender was measured.
     ///
     /// # Errors
     /// When the device is lost, and when the row cannot be printed or written.
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
     ) -> Result<Option<Vec<P>>, BenchError> {
         let meter = self.meter.as_ref();
         let measured = contender.and_then(|mut contender| {
-            // The first and the last copy.
+            // Checks the first and the last copy.
             for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
                 let wrong = timed(Checking, || {
                     contender.answer(copy).map(|answer| (problem.oracle)(&answer))
@@ -164,13 +164,14 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// Compiles kernels at the same time. What is refused is refused again where it is measured.
+    /// Compiles kernels in parallel. Errors are ignored here: the measurement reports them again.
     pub(crate) fn prepare(&self, keys: &[KernelKey]) {
         timed(Compiling, || self.device.prepare(keys)).ok();
     }
 
-    /// Compiles the kernels of plans for T at the same time, by making the plans of a small matrix, and
-    /// prints how long that took. What is refused here is refused again, and a gap, where it is measured.
+    /// Compiles the kernels of plans for `T` in parallel, by making the plans of a small matrix,
+    /// and prints the time. A plan refused here is refused again, and recorded as a gap, when it is
+    /// measured.
     ///
     /// # Errors
     /// When the line cannot be printed.
@@ -189,15 +190,16 @@ impl<'a> Session<'a> {
         self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
 
-    /// As [`Session::compile`], of the default of batches of one pattern each, but for large patterns.
+    /// As [`Session::compile`], for the default kernels of uniform batches, except those with large
+    /// patterns.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Session::compile`].
     pub(crate) fn compile_batches<'b>(
         &mut self,
         batches: impl IntoIterator<Item = &'b Batch<f64>>,
     ) -> Result<(), BenchError> {
-        // Kernels do not depend on values.
+        // Kernels do not depend on values, so all entries are 1.
         let like = |batch: &Batch<f64>| match batch {
             Batch::Uniform(batch) if batch.pattern().nnz() <= COMPILED_VALUES => {
                 let matrix =
@@ -217,9 +219,9 @@ impl<'a> Session<'a> {
         self.note(&format!("{count} plans of batches compiled in {seconds:.1} s"))
     }
 
-    /// Measures plans of ours on one matrix, each converted once for all copies. Plans are made at the
-    /// same time, as many as the device has room for, before the first of them is measured. Returns what
-    /// each explains, where it was measured.
+    /// Measures our plans on one matrix, each converted once for all copies. Plans are made in
+    /// parallel, as many at a time as the device has room for. Returns the [`SingleExplain`] of
+    /// each plan that was measured.
     ///
     /// # Errors
     /// As [`Session::measure`].
@@ -242,7 +244,7 @@ impl<'a> Session<'a> {
             let mut plans = VecDeque::from(plans);
             for (label, options) in group {
                 let plan = match plans.pop_front() {
-                    // Those behind it hold what it needs.
+                    // The plans after it hold the memory that it needs: frees them and tries again.
                     Some(Err(GpuError::OutOfMemory { .. })) => {
                         plans.iter_mut().for_each(|plan| {
                             *plan = Err(GpuError::OutOfMemory { needed: 0, free: 0 });
@@ -262,8 +264,8 @@ impl<'a> Session<'a> {
         Ok(explained)
     }
 
-    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library is here. Of one
-    /// copy the values may be on the device already.
+    /// Measures every format and algorithm of cuSPARSE on one matrix, if the library was found.
+    /// With one copy, the values may be on the device already.
     ///
     /// # Errors
     /// As [`Session::measure`].
@@ -302,10 +304,10 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ends the run. What was measured is kept when it ended early.
+    /// Ends the run. The rows so far are kept when it ended early.
     ///
     /// # Errors
-    /// Why it ended early; what printing or writing reports.
+    /// The reason why it ended early; an error of printing or writing.
     pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Outcome, BenchError> {
         if ended.is_ok()
             && let Ok(found) = timed(Ceilings, || measure_bandwidth(&self.device))
@@ -318,7 +320,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Whether a device says that something is not for it, or that memory is short.
+/// Whether an error is a refusal: an unsupported format or argument, or too little memory.
 pub(crate) fn is_refusal(error: &GpuError) -> bool {
     matches!(
         error,
@@ -348,13 +350,13 @@ pub fn machine_of(device: &Device) -> Machine {
     }
 }
 
-/// The version of the driver, where the system tells it.
+/// The version of the driver, if the system tells.
 fn driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     version_in(&text)
 }
 
-/// The first word of digits and points with at least one of each.
+/// The first word of the first line that has only digits and points, with at least one point.
 fn version_in(text: &str) -> Option<String> {
     let is_version =
         |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');

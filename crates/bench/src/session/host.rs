@@ -15,34 +15,34 @@ use crate::recorder::Recorder;
 use sparsebatch_rows::summary::OURS;
 use sparsebatch_rows::{Gap, Machine};
 
-/// Bytes of a matrix for each entry while it is measured: ours or a peer's, its source, and what
-/// conversions hold meanwhile.
+/// Bytes per entry while a matrix is measured: our matrix or a peer's, its source, and the
+/// temporaries of conversions.
 const BYTES_PER_ENTRY: usize = 48;
 
-/// A processor, and how long is spent on a contender.
+/// A processor, and the effort spent on each contender.
 pub(crate) struct Host {
     machine: Machine,
     effort: Effort,
-    /// A pool of one thread, where it can be started.
+    /// A pool of one thread, if one could be started.
     one_thread: Option<rayon::ThreadPool>,
-    /// What joules are counted by.
+    /// The energy meter, if energy is measured.
     pub(crate) meter: Option<EnergyMeter>,
 }
 
-/// A contender under a name, in a pool of threads or, without, in the one in use.
+/// The label of a contender, and the thread pool that it runs in (`None`: the current one).
 pub(crate) struct Turn<'p> {
     pub(crate) label: Label,
     pub(crate) pool: Option<&'p rayon::ThreadPool>,
 }
 
-/// A processor, and where rows go.
+/// A processor, and the recorder of rows.
 pub(crate) struct HostSession<'b, 'a> {
     pub(super) host: &'b Host,
     pub(super) recorder: &'b mut Recorder<'a>,
 }
 
 impl Host {
-    /// The processor, with the threads of the pool in use; measures its bandwidth.
+    /// The processor with the threads of the current pool; measures its bandwidth.
     pub(crate) fn new(effort: Effort) -> Self {
         let found = timed(Ceilings, measure_bandwidth);
         let machine = Machine {
@@ -54,12 +54,12 @@ impl Host {
         Self { machine, effort, one_thread, meter: None }
     }
 
-    /// As rows describe it.
+    /// The processor as rows describe it.
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// In words, with its bandwidths.
+    /// The processor in words, with its bandwidths.
     pub(crate) fn described(&self) -> String {
         let Machine { device, copy_gb_per_s, read_gb_per_s, .. } = &self.machine;
         let read = read_gb_per_s.unwrap_or(f64::NAN);
@@ -76,7 +76,7 @@ impl Host {
 }
 
 impl<'b> HostSession<'b, '_> {
-    /// A contender on all threads and then on one, which is named so.
+    /// The turns of a contender on all threads and then on one, which its label names.
     pub(crate) fn on_all_and_one(&self, label: Label) -> Vec<Turn<'b>> {
         let host: &'b Host = self.host;
         let configuration = format!("{}, 1 thread", label.configuration);
@@ -85,13 +85,13 @@ impl<'b> HostSession<'b, '_> {
         [Turn { label, pool: None }].into_iter().chain(alone).collect()
     }
 
-    /// Vectors for a problem, in as many copies as its data need not to stay in the cache, so far as
-    /// the effort allows.
+    /// Vectors for a problem, in enough copies to keep its data out of the cache, as far as the
+    /// effort allows.
     pub(crate) fn operands<T: Scalar>(&self, problem: &Problem<'_>, x: &[T]) -> HostOperands<T> {
         self.operands_of(x, problem.nrows, problem.useful_bytes_in::<T>())
     }
 
-    /// As [`HostSession::operands`], of a product that touches so many bytes.
+    /// As [`HostSession::operands`], for a product that touches `useful_bytes`.
     pub(crate) fn operands_of<T: Scalar>(
         &self,
         x: &[T],
@@ -103,7 +103,7 @@ impl<'b> HostSession<'b, '_> {
         timed(Making, || HostOperands::new(x, nrows, copies))
     }
 
-    /// Takes what cannot be measured, for no fault.
+    /// Records a gap that is no fault.
     pub(crate) fn gap(
         &mut self,
         problem: &Problem<'_>,
@@ -118,8 +118,8 @@ impl<'b> HostSession<'b, '_> {
         self.recorder.note(line)
     }
 
-    /// Makes a contender of `plan`, once for each copy of the vectors, checks it, times it and takes
-    /// the row; a refusal or a wrong answer becomes a gap. Returns whether it was measured.
+    /// Makes a contender of `plan`, once for each copy of the vectors, checks it, times it and
+    /// records the row; a refusal or a wrong answer becomes a gap. Returns whether it was measured.
     ///
     /// # Errors
     /// When the row cannot be printed or written.
@@ -135,8 +135,8 @@ impl<'b> HostSession<'b, '_> {
         self.measure_in_turns(&turns, problem, operands, plan, costs)
     }
 
-    /// As [`HostSession::measure`], the same plans in turns, each in its pool of threads. What is
-    /// refused is refused in every one, and a gap of the first.
+    /// As [`HostSession::measure`], with the same plans in each of `turns`, each in its thread
+    /// pool. A refusal would repeat in every turn, so only the first becomes a gap.
     ///
     /// # Errors
     /// As [`HostSession::measure`].
@@ -166,7 +166,7 @@ impl<'b> HostSession<'b, '_> {
         Ok(true)
     }
 
-    /// Checks and times a contender in a pool, and takes the row.
+    /// Checks and times a contender in a thread pool, and records the row.
     fn turn<P: HostMultiply<T>, T: Scalar>(
         &mut self,
         &Turn { ref label, pool }: &Turn<'_>,
@@ -177,7 +177,7 @@ impl<'b> HostSession<'b, '_> {
     ) -> Result<(), BenchError> {
         let (effort, meter) = (self.host.effort, self.host.meter.as_ref());
         let measured = (|| {
-            // The first and the last copy.
+            // Checks the first and the last copy.
             for copy in (0..contender.copies()).step_by((contender.copies() - 1).max(1)) {
                 let answer = timed(Checking, || within(pool, || contender.answer(copy)))?;
                 if let Some(wrong) = timed(Checking, || (problem.oracle)(&answer)) {
@@ -212,7 +212,7 @@ impl<'b> HostSession<'b, '_> {
         }
     }
 
-    /// Takes a contender that reports an error: a refusal is no fault.
+    /// Records the error of a contender as a gap; a refusal is no fault.
     fn refused(
         &mut self,
         problem: &Problem<'_>,
@@ -226,7 +226,7 @@ impl<'b> HostSession<'b, '_> {
     }
 }
 
-/// Work in a pool of threads, else in the one in use.
+/// Runs `work` in `pool`, or in the current pool.
 fn within<R: Send>(pool: Option<&rayon::ThreadPool>, work: impl FnOnce() -> R + Send) -> R {
     match pool {
         None => work(),

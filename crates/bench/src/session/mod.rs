@@ -30,7 +30,7 @@ use sparsebatch_rows::{self, Machine, Row, Run, SCHEMA};
 /// The name of the peer on GPUs in rows.
 pub(crate) const CUSPARSE: &str = "cuSPARSE";
 
-/// What is multiplied.
+/// A matrix or batch to multiply, with its name and sizes.
 pub(crate) struct Problem<'a> {
     pub(crate) case: &'a str,
     pub(crate) experiment: Option<&'a str>,
@@ -38,29 +38,29 @@ pub(crate) struct Problem<'a> {
     pub(crate) nrows: usize,
     pub(crate) ncols: usize,
     pub(crate) nnz: usize,
-    /// What is wrong with an answer.
+    /// Describes what is wrong with an answer, if anything.
     pub(crate) oracle: &'a dyn Fn(&[f64]) -> Option<String>,
 }
 
 impl Problem<'_> {
-    /// See [`Row`].
+    /// The useful bytes of a product in f64, as defined in [`Row`].
     pub(crate) fn useful_bytes(&self) -> f64 {
         self.useful_bytes_in::<f64>()
     }
 
-    /// As of [`Row`], for values of any size: 2 bytes of index an entry and a row.
+    /// The useful bytes of [`Row`] for values of type `T`: 2 bytes of index per entry and per row.
     pub(crate) fn useful_bytes_in<T>(&self) -> f64 {
         let values = self.nnz + 2 * self.nrows + self.ncols;
         (size_of::<T>() * values + 2 * (self.nnz + self.nrows)) as f64
     }
 }
 
-/// What a plan costs.
+/// The costs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
-    /// Bytes that a product moves at least.
+    /// Fewest bytes that a product moves.
     pub(crate) bytes_moved: u64,
-    /// From arrays on the device to the plan, where it says so.
+    /// Milliseconds from arrays on the device to the plan, if known.
     pub(crate) plan_ms: Option<f64>,
 }
 
@@ -70,34 +70,34 @@ impl From<u64> for Costs {
     }
 }
 
-/// What multiplies.
+/// The label of a contender: library, configuration and precision.
 #[derive(Clone, Debug)]
 pub(crate) struct Label {
     pub(crate) library: &'static str,
     pub(crate) configuration: String,
     pub(crate) automatic: bool,
     pub(crate) precision: &'static str,
-    /// Useful bytes, where they are not those of products in f64.
+    /// Useful bytes, if they differ from those of a product in f64.
     pub(crate) useful_bytes: Option<f64>,
 }
 
 impl Label {
-    /// One of ours.
+    /// A label of our library.
     pub(crate) fn ours(configuration: impl Into<String>, automatic: bool) -> Self {
         Self { automatic, ..Self::of(OURS, configuration) }
     }
 
-    /// In a precision, with useful bytes of a product in it.
+    /// The label in precision `T`, with the useful bytes of a product in it.
     pub(crate) fn in_precision<T: Scalar>(self, useful_bytes: f64) -> Self {
         Self { precision: T::NAME, useful_bytes: Some(useful_bytes), ..self }
     }
 
-    /// One of cuSPARSE.
+    /// A label of cuSPARSE.
     pub(crate) fn peer(configuration: impl Into<String>) -> Self {
         Self::of(CUSPARSE, configuration)
     }
 
-    /// One of a peer's.
+    /// A label of any library.
     pub(crate) fn of(library: &'static str, configuration: impl Into<String>) -> Self {
         Self {
             library,
@@ -109,10 +109,10 @@ impl Label {
     }
 }
 
-/// What was measured of a contender.
+/// The measurement of a contender.
 pub(crate) struct Measured<'a> {
     pub(crate) timing: &'a Timing,
-    /// Copies that products took turns in.
+    /// Number of copies that products alternated between.
     pub(crate) copies: usize,
     pub(crate) costs: Costs,
     /// `cpu` on the processor.
@@ -181,7 +181,7 @@ impl Problem<'_> {
     }
 }
 
-/// Processor cores.
+/// Number of processor cores.
 pub(crate) fn host_cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }

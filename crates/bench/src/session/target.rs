@@ -1,10 +1,10 @@
-//! What a run measures.
+//! The devices that a run measures.
 
 use sparsebatch_cuda::device::availability;
 
 use crate::BenchError;
 
-/// What is measured.
+/// The devices to measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// The first GPU.
@@ -12,24 +12,24 @@ pub enum Backend {
     Gpu,
     /// The processor.
     Cpu,
-    /// One after the other.
+    /// The GPU and the processor, one after the other.
     Both,
 }
 
-/// What of a machine is measured.
+/// The devices of a machine that are measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The processor.
     pub(crate) host: bool,
-    /// Why the GPU is not; `None` where it is.
+    /// Why the GPU is not measured; `None` where it is.
     pub(crate) no_gpu: Option<String>,
 }
 
 impl Target {
-    /// What was asked for, else the GPU if there is one, else the processor.
+    /// The requested devices; without a request, the GPU if there is one, else the processor.
     ///
     /// # Errors
-    /// The reason why there is no GPU, where it was asked for.
+    /// The reason why there is no GPU, if one was requested.
     pub(crate) fn of(backend: Option<Backend>) -> Result<Self, BenchError> {
         Ok(match backend {
             None => match availability() {
@@ -46,7 +46,7 @@ impl Target {
         })
     }
 
-    /// The same, on the processor whether or not there is a GPU; a GPU where there is one.
+    /// As [`Target::of`], but without a request the processor is measured as well as a GPU.
     ///
     /// # Errors
     /// As [`Target::of`].

@@ -1,4 +1,4 @@
-//! Products of data on the host by a GPU: copies there and back are part of the time.
+//! Products on a GPU of data on the host: copies there and back are part of the time.
 
 use sparsebatch_cuda::{Device, GpuError};
 
@@ -10,8 +10,8 @@ use crate::phases::timed;
 use sparsebatch_rows::Gap;
 
 impl Session<'_> {
-    /// Checks a call that computes `y += A x` of arrays on the host, times it by the host's clock and
-    /// takes the row; a refusal or a wrong answer becomes a gap. `state` is what is kept between
+    /// Checks a call that computes `y += A x` of arrays on the host, times it by the host's clock
+    /// and records the row; a refusal or a wrong answer becomes a gap. `state` persists between
     /// calls.
     ///
     /// # Errors

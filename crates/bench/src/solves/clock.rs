@@ -1,9 +1,9 @@
 //! The clock of solves.
 //!
-//! On a device a solve is timed twice. Between two events, as products are (see `timing.rs`), its
-//! data in copies that the cache does not hold: `median_ms`. And as one call between two
-//! synchronisations by the host's clock, launch and waiting included: `wall_ms`, as most libraries'
-//! figures are taken. On the CPU there is the host's clock alone.
+//! On a device a solve is timed twice. `median_ms` is the time between two events, as for products
+//! (see `timing.rs`), with enough copies of the data to keep it out of the cache. `wall_ms` is the
+//! time of one call between two synchronisations by the host's clock, launch and waiting included,
+//! as most libraries' figures are taken. On the CPU there is the host's clock alone.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use super::{Real, Solve};
 use crate::timing::{Pace, Timing, rounds};
 use sparsebatch_rows::statistics::median;
 
-/// Milliseconds of a solve.
+/// The timing of a solve, in milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct SolveTiming {
     pub(crate) timing: Timing,
-    /// Of one call between two synchronisations, on a device.
+    /// Milliseconds of one call between two synchronisations, on a device.
     pub(crate) wall_ms: Option<f64>,
 }
 
@@ -27,7 +27,7 @@ fn milliseconds(begin: Instant) -> f64 {
     begin.elapsed().as_secs_f64() * 1e3
 }
 
-/// One call by the host's clock.
+/// Times one call by the host's clock.
 fn wall<T: Real>(
     solve: &mut dyn Solve<T>,
     device: Option<&Device>,
@@ -42,15 +42,17 @@ fn wall<T: Real>(
     Ok(milliseconds(begin))
 }
 
-/// Times a solve: on `device` by its events and by the host's clock, else by the latter alone.
+/// Times a solve: on `device` by its events and by the host's clock, else by the host's clock
+/// alone.
 ///
 /// # Errors
-/// What a solve reports.
+/// An error of a solve.
 pub(crate) fn time<T: Real>(
     solve: &mut dyn Solve<T>,
     device: Option<&Device>,
 ) -> Result<SolveTiming, SolveError> {
-    // Every copy once, and for some milliseconds in all: a device that has waited for a compiler is slower before.
+    // Warms up: every copy once, and some milliseconds in all, since a device that has idled during
+    // a compilation is slower at first.
     let warm = Duration::from_millis(if device.is_some() { 30 } else { 10 });
     let (begin, mut fastest, mut copy) = (Instant::now(), f64::INFINITY, 0);
     while copy < solve.copies().max(2) || begin.elapsed() < warm {
@@ -67,7 +69,7 @@ pub(crate) fn time<T: Real>(
     Ok(SolveTiming { timing: Timing::of(times, products), wall_ms: median(&walls) })
 }
 
-/// Times of rounds between events, and how many solves each has.
+/// Times of rounds between events, and the number of solves in each.
 fn events<T: Real>(
     solve: &mut dyn Solve<T>,
     device: &Device,
@@ -88,7 +90,7 @@ fn events<T: Real>(
         if leads {
             issue(solve)?;
         }
-        // What restores keeps the device busy meanwhile.
+        // The restoring copies keep the device busy until the first event.
         solve.restore(round)?;
         start.record(device)?;
         issue(solve)?;

@@ -16,7 +16,7 @@ pub(crate) trait Plan<T: Real> {
     /// Issues the solve of every system from x = 0; all arrays item-major.
     ///
     /// # Errors
-    /// What the plan refuses or the device reports.
+    /// A refusal of the plan or an error of the device.
     fn solve(
         &mut self,
         values: &DeviceBuffer<T>,
@@ -24,20 +24,20 @@ pub(crate) trait Plan<T: Real> {
         x: &mut DeviceBuffer<T>,
     ) -> Result<(), SolveError>;
 
-    /// How the systems of the last solve ended.
+    /// The outcome of each system of the last solve.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     fn outcomes(&self) -> Result<Vec<Outcome>, SolveError>;
 
     /// Kernel and shape, such as `cg(32 threads x 4 rows, registers)`.
     fn configuration(&self) -> String;
 
-    /// Whether some systems iterate in another precision than they are told in.
+    /// Whether some systems iterate in a precision other than that of their data.
     fn is_mixed(&self) -> bool;
 }
 
-/// A solver of data on the device as a plan.
+/// A plan that wraps a solver of data on the device.
 struct Ours<T: Real>(Box<dyn GpuSolver<Device, T>>);
 
 impl<T: Real> Plan<T> for Ours<T> {
@@ -63,8 +63,8 @@ impl<T: Real> Plan<T> for Ours<T> {
     }
 }
 
-/// Solves over the products of a plan, which has the values that it was made with: those of all
-/// copies.
+/// A plan that iterates with products of a plan. The latter holds the values that it was made with,
+/// which are the same in all copies.
 struct Composed<T: Real>(ComposedSolver<Device, T>);
 
 impl<T: Real> Plan<T> for Composed<T> {
@@ -90,10 +90,10 @@ impl<T: Real> Plan<T> for Composed<T> {
     }
 }
 
-/// The plan for systems by a method; `tuning` where its shape is fixed.
+/// The plan for systems by the method of `options`; `tuning` fixes the shape of its kernel.
 ///
 /// # Errors
-/// [`SolveError::Unsupported`] for what the GPU does not do yet; what the plan reports.
+/// [`SolveError::Unsupported`] for what the GPU does not do yet; an error of the plan.
 pub(crate) fn plan<T: Real>(
     device: &Device,
     systems: &Systems<T>,
@@ -102,7 +102,8 @@ pub(crate) fn plan<T: Real>(
 ) -> Result<Box<dyn Plan<T>>, SolveError> {
     let batch = &systems.batch;
     let scheme = match options.method {
-        // A plan has one scheme. What it leaves shows in the row; the ladder is climbed on the host.
+        // A plan has one scheme, the first choice. The row shows the systems that it leaves
+        // unsolved; only the host's solver climbs the ladder of schemes.
         Method::Auto => choose_schemes(batch, options, device.info())[0].0,
         _ => options.scheme::<T>(),
     };
@@ -124,10 +125,12 @@ pub(crate) fn plan<T: Real>(
     Ok(Box::new(Ours(solver)))
 }
 
-/// Most values of a batch whose plan is made to compile its kernels: that of a larger one takes longer.
+/// Most values of a batch whose plan is made just to compile its kernels: for a larger one, making
+/// it takes longer than compiling.
 const COMPILED_VALUES: usize = 1 << 20;
 
-/// Whether a plan compiles its kernels soon: those of systems as a whole, and small ones of others.
+/// Whether making a plan just to compile its kernels is quick: plans that solve each system as a
+/// whole, and those of small batches.
 pub(crate) fn is_soon_made<T: Real>(
     systems: &Systems<T>,
     options: &SolveOptions,
@@ -139,7 +142,7 @@ pub(crate) fn is_soon_made<T: Real>(
     is_iterative && !has_factors && (is_whole || systems.values().len() <= COMPILED_VALUES)
 }
 
-/// Rows of the largest system.
+/// Number of rows of the largest system.
 fn largest<T: Real>(batch: &Batch<T>) -> usize {
     let rows = match batch {
         Batch::Uniform(batch) => return batch.pattern().nrows(),
@@ -148,12 +151,12 @@ fn largest<T: Real>(batch: &Batch<T>) -> usize {
     rows.max().unwrap_or(0)
 }
 
-/// Values, right-hand sides and solutions of a batch on the device, in copies.
+/// Copies of the values, right-hand sides and solutions of a batch on the device.
 #[derive(Default)]
 pub(crate) struct DeviceSystems<T: Real>(Vec<[DeviceBuffer<T>; 3]>);
 
 impl<T: Real> DeviceSystems<T> {
-    /// Uploads `copies` copies.
+    /// Uploads `copies` copies of the systems.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
@@ -178,10 +181,11 @@ pub(crate) struct GpuSolve<T: Real> {
 }
 
 impl<T: Real> GpuSolve<T> {
-    /// Of systems that several plans solve one after the other. Their solutions are 0 first.
+    /// Shares the device copies of systems that several plans solve one after the other. Zeroes
+    /// their solutions.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(crate) fn new(
         device: &Device,
         plan: Box<dyn Plan<T>>,

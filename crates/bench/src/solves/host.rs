@@ -8,7 +8,7 @@ use sparsebatch_solvers::{
 use super::systems::Systems;
 use super::{Answer, Real, Solve};
 
-/// A batch and its analysis.
+/// A batch and its analysed solver.
 pub(crate) struct HostSolve<'a, T: Real> {
     systems: &'a Systems<T>,
     solver: BatchSolver<T>,
@@ -22,7 +22,7 @@ impl<'a, T: Real> HostSolve<'a, T> {
     /// Analyses a batch for the CPU.
     ///
     /// # Errors
-    /// What the solver refuses.
+    /// A refusal of the solver.
     pub(crate) fn on_cpu(
         systems: &'a Systems<T>,
         options: &SolveOptions,
@@ -30,10 +30,10 @@ impl<'a, T: Real> HostSolve<'a, T> {
         Ok(Self::new(BatchSolver::new(&systems.batch, options)?, systems, options))
     }
 
-    /// Analyses a batch for a GPU, which solves copy it to.
+    /// Analyses a batch for a GPU; solves copy the data to it.
     ///
     /// # Errors
-    /// What the solver refuses.
+    /// A refusal of the solver.
     pub(crate) fn on_gpu(
         gpu: Gpu,
         systems: &'a Systems<T>,
@@ -54,7 +54,7 @@ impl<'a, T: Real> HostSolve<'a, T> {
         self.report.as_ref()?.runs.first()
     }
 
-    /// In how many pieces the last solve went through the GPU, and the kernel.
+    /// The number of pieces in which the last solve went through the GPU, and the kernel.
     pub(crate) fn pieces(&self) -> String {
         self.run().map_or(String::new(), |run| match run.chunks {
             1 => run.kernel.clone(),
@@ -62,13 +62,13 @@ impl<'a, T: Real> HostSolve<'a, T> {
         })
     }
 
-    /// What the last solve took on the GPU.
+    /// Bytes of device memory that the last solve took.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         self.run().map(|run| run.device_bytes)
     }
 
-    /// Method and instruction set of the last solve, such as `cpu cg, 2 threads, avx2`, with the
-    /// preconditioner where the solver chose it.
+    /// Method, threads and instruction set of the last solve, such as `cpu cg, 2 threads, avx2`,
+    /// with the preconditioner where the solver chose it.
     pub(crate) fn configuration(&self) -> String {
         let Some(BatchReport { scheme, device, .. }) = &self.report else {
             return "cpu".to_owned();

@@ -1,4 +1,4 @@
-//! Batched solves: what is solved, by what, how it is timed and judged.
+//! Batched solves: the systems, the contenders, the clock and the check of solutions.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -33,38 +33,39 @@ impl<T> Real for T where
 {
 }
 
-/// The solutions of a batch, item-major, and how each system ended where the solver says so.
+/// The solutions of a batch, item-major, and the outcome of each system if the solver reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<T> {
     pub(crate) x: Vec<T>,
     pub(crate) outcomes: Option<Vec<Outcome>>,
 }
 
-/// A batch and what solves it, analysed, its data where the solver wants it.
+/// A batch and its analysed solver, with the data in the memory of the solver.
 ///
-/// The data lies there in copies that solves take turns in; copies are counted from 0 and around.
+/// Solves alternate between copies of the data; copy indices wrap around.
 pub(crate) trait Solve<T> {
-    /// Copies of the data.
+    /// Number of copies of the data.
     fn copies(&self) -> usize;
 
-    /// Brings back what the last solve of a copy left changed. Not timed.
+    /// Restores the data that the last solve of a copy overwrote. Not timed.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     fn restore(&mut self, copy: usize) -> Result<(), SolveError>;
 
-    /// Whether solves ask for [`Solve::restore`] before them.
+    /// Whether [`Solve::restore`] must precede each solve.
     fn wants_restoring(&self) -> bool;
 
-    /// Solves every system of a copy from x = 0. On a device, issues the work and returns.
+    /// Solves every system of a copy from x = 0. On a device, issues the work and returns without
+    /// waiting.
     ///
     /// # Errors
-    /// What the solver refuses or the device reports.
+    /// A refusal of the solver or an error of the device.
     fn solve(&mut self, copy: usize) -> Result<(), SolveError>;
 
-    /// What the last solve, which was of `copy`, found. Waits for it.
+    /// Waits for the last solve, which was of `copy`, and returns its solutions and outcomes.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     fn answer(&mut self, copy: usize) -> Result<Answer<T>, SolveError>;
 }

@@ -1,4 +1,4 @@
-//! What is said of a contender: whether its answers are right, and its row.
+//! The verdict on a contender's answers, and its row.
 
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
@@ -8,7 +8,7 @@ use super::systems::{Systems, Verdict, check};
 use super::{Real, Solve};
 use sparsebatch_rows::{self, Machine, Row, Run, SCHEMA};
 
-/// What solves.
+/// The label of a contender: library, backend and options.
 pub(super) struct Label<'a> {
     pub(super) library: &'static str,
     pub(super) backend: Option<&'static str>,
@@ -16,13 +16,14 @@ pub(super) struct Label<'a> {
     pub(super) options: &'a SolveOptions,
 }
 
-/// The preconditioner of a solve in rows.
+/// The preconditioner's name in rows; none for LU.
 pub(super) fn preconditioner(options: &SolveOptions) -> Option<String> {
     (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
 }
 
 impl Label<'_> {
-    /// A row, whose experiment and configuration, and what only some contenders have, are still open.
+    /// A row without experiment, configuration and the fields of some contenders only, which the
+    /// caller sets.
     pub(super) fn row<T: Real>(
         &self,
         run: &Run,
@@ -90,14 +91,15 @@ impl Label<'_> {
     }
 }
 
-/// What the test of all solutions found, and how the systems ended where the contender tells.
+/// The verdict of the test of all solutions, and the outcomes of the systems if the contender
+/// reports them.
 pub(super) struct Judged {
     pub(super) verdict: Verdict,
     pub(super) outcomes: Option<Vec<Outcome>>,
 }
 
-/// Solves the first and the last copy and tests all solutions: what the worse of them found, or what
-/// is wrong.
+/// Solves the first and the last copy and tests all solutions. Returns the worse verdict, or
+/// describes a wrong answer.
 pub(super) fn judge<T: Real>(
     systems: &Systems<T>,
     contender: &mut impl Solve<T>,
@@ -119,7 +121,7 @@ pub(super) fn judge<T: Real>(
     Ok(Ok(found.expect("there is a copy at least")))
 }
 
-/// How many systems ended otherwise than solved, by status.
+/// The number of unsolved systems by status.
 pub(super) fn unsolved(outcomes: &[Outcome]) -> Option<String> {
     let counts: Vec<String> = Status::ALL
         .iter()

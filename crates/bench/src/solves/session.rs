@@ -36,41 +36,42 @@ use sparsebatch_rows::{Gap, Machine, Row};
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
 
-/// What is measured of it, in words.
+/// Configuration name of the peer in gaps.
 const DENSE_LU: &str = "dense LU";
 
-/// The GPU, the peer on it, the processor, and where rows go.
+/// The GPU, the peer on it, the processor, and the recorder of rows.
 pub(crate) struct SolveSession<'a> {
     device: Option<Device>,
     cublas: Option<cublas::Library>,
     host: Option<Host>,
-    /// What joules of the GPU are counted by.
+    /// The energy meter of the GPU, if energy is measured.
     meter: Option<EnergyMeter>,
     /// The experiment of the rows that follow.
     experiment: Option<&'static str>,
-    /// Whether a solve is measured that iterates in the working precision though it need not: where no other does.
+    /// Whether to measure a solve with another inner precision even if its plan iterates in the
+    /// working precision: set where no other solve covers that.
     repeats: bool,
     recorder: Recorder<'a>,
 }
 
-/// A batch with its name.
+/// A named batch.
 pub(crate) struct Problem<'a, T: Real> {
     case: &'a str,
     systems: &'a Systems<T>,
-    /// On the GPU, while solvers there follow each other.
+    /// The batch on the GPU, kept while consecutive solvers run there.
     uploaded: RefCell<Option<DeviceSystems<T>>>,
 }
 
 impl<'a, T: Real> Problem<'a, T> {
-    /// A batch under a name.
+    /// Names a batch.
     pub(crate) fn new(case: &'a str, systems: &'a Systems<T>) -> Self {
         Self { case, systems, uploaded: RefCell::new(None) }
     }
 }
 
 impl<'a> SolveSession<'a> {
-    /// Starts a run: finds what it runs on, and prints that. Without a GPU our solvers there and,
-    /// with `peers`, cuBLAS become gaps.
+    /// Starts a run: finds its devices and prints them. Without a GPU, our GPU solvers and, with
+    /// `peers`, cuBLAS become gaps.
     ///
     /// # Errors
     /// The reason why a GPU cannot be used; an output that cannot be written.
@@ -108,7 +109,7 @@ impl<'a> SolveSession<'a> {
         Ok(Self { device, cublas, host, meter: None, experiment: None, repeats: false, recorder })
     }
 
-    /// Goes on with solves where a run has measured products.
+    /// Continues a run of products with solves.
     ///
     /// # Errors
     /// When a gap cannot be printed or written.
@@ -119,12 +120,12 @@ impl<'a> SolveSession<'a> {
         Ok(Self { device, cublas, host, meter, experiment: None, repeats: true, recorder })
     }
 
-    /// Names the experiment of the rows that follow.
+    /// Sets the experiment of the rows that follow.
     pub(crate) fn experiment(&mut self, experiment: Option<&'static str>) {
         self.experiment = experiment;
     }
 
-    /// The peer, or a gap.
+    /// Returns the peer, or records a gap.
     fn peer(
         found: Option<Result<cublas::Library, String>>,
         recorder: &mut Recorder<'_>,
@@ -143,7 +144,7 @@ impl<'a> SolveSession<'a> {
         self.recorder.note(line)
     }
 
-    /// Takes a recorded figure as a row.
+    /// Records a published figure as a row.
     pub(crate) fn reference(
         &mut self,
         reference: &Reference,
@@ -158,9 +159,9 @@ impl<'a> SolveSession<'a> {
         self.device.is_some()
     }
 
-    /// Compiles the kernels of our solvers of some systems at the same time, if the GPU is measured, by
-    /// making their plans, and prints how long that took. What is refused here is refused again, and a
-    /// gap, where it is measured.
+    /// Compiles the kernels of our GPU solvers for `jobs` in parallel, if the GPU is measured, by
+    /// making their plans, and prints the time. A plan refused here is refused again, and recorded
+    /// as a gap, when it is measured.
     ///
     /// # Errors
     /// When the line cannot be printed.
@@ -180,7 +181,7 @@ impl<'a> SolveSession<'a> {
         self.note(&format!("{count} solvers for {precision} compiled in {seconds:.1} s"))
     }
 
-    /// Measures our solver on the GPU, if it is asked for.
+    /// Measures our solver on the GPU, if the GPU is measured.
     ///
     /// # Errors
     /// When the device is lost, and when the row cannot be printed or written.
@@ -198,7 +199,7 @@ impl<'a> SolveSession<'a> {
             Some(tuning) => format!("{} {}", options.method, shape(tuning)),
         };
         let contender = timed(Planning, || {
-            // The first one compiles.
+            // The first plan compiles the kernels; the second is timed.
             drop(plan(&device, systems, options, tuning)?);
             let begin = Instant::now();
             let plan = plan(&device, systems, options, tuning)?;
@@ -216,7 +217,7 @@ impl<'a> SolveSession<'a> {
             }
             GpuSolve::new(&device, plan, uploaded.as_ref().expect("made above"))
         });
-        // What would be the solve in the working precision once more.
+        // Skips a solve that would repeat the one in the working precision.
         if !is_other {
             return Ok(());
         }
@@ -228,8 +229,9 @@ impl<'a> SolveSession<'a> {
         self.measure(problem, &label, contender, Some(&device), &configuration, finish)
     }
 
-    /// Measures our solver on the GPU with everything on the host: copies there and back are part of
-    /// the time. Its rate is held against `fitting_ms` where that is given. Returns the median.
+    /// Measures our solver on the GPU with all data on the host: copies there and back are part of
+    /// the time. If `fitting_ms` is given, the row has the ratio of `fitting_ms` to the median.
+    /// Returns the median.
     ///
     /// # Errors
     /// As [`SolveSession::gpu`].
@@ -260,7 +262,7 @@ impl<'a> SolveSession<'a> {
         Ok(median_ms)
     }
 
-    /// Measures our solver on the CPU, if it is asked for.
+    /// Measures our solver on the CPU, if the CPU is measured.
     ///
     /// # Errors
     /// As [`SolveSession::gpu`].
@@ -283,8 +285,8 @@ impl<'a> SolveSession<'a> {
         self.measure(problem, &label, contender, None, &refused, finish)
     }
 
-    /// Measures the dense batched LU of cuBLAS, if the library is here. What it solves is counted by
-    /// the test of solutions, with a rounding floor.
+    /// Measures the dense batched LU of cuBLAS, if the library was found. Its solved systems are
+    /// those that pass the test of solutions, with the rounding floor `floor`.
     ///
     /// # Errors
     /// As [`SolveSession::gpu`].
@@ -306,8 +308,8 @@ impl<'a> SolveSession<'a> {
         self.measure(problem, &label, contender, Some(&device), refused, finish)
     }
 
-    /// Checks a contender, times it and takes the row that `finish` completes; a refusal or a wrong
-    /// answer becomes a gap.
+    /// Checks a contender, times it and records the row that `finish` completes; a refusal or a
+    /// wrong answer becomes a gap.
     fn measure<T: Real, S: Solve<T>>(
         &mut self,
         problem: &Problem<'_, T>,
@@ -374,10 +376,10 @@ impl<'a> SolveSession<'a> {
         })
     }
 
-    /// Ends the run. What was measured is kept when it ended early.
+    /// Ends the run. The rows so far are kept when it ended early.
     ///
     /// # Errors
-    /// Why it ended early; what printing or writing reports.
+    /// The reason why it ended early; an error of printing or writing.
     pub(crate) fn finish(mut self, ended: Result<(), BenchError>) -> Result<Measured, BenchError> {
         if ended.is_ok() {
             let found = timed(Ceilings, || measure_bandwidth(self.device.as_ref()?).ok());
@@ -394,14 +396,15 @@ impl<'a> SolveSession<'a> {
     }
 }
 
-/// Whether a solve is the first of those that differ by the precision of iterations: in the working one, or with
-/// a preconditioner of its own choice, which is measured in one alone.
+/// Whether a solve is the first of those that differ only in the inner precision: it iterates in
+/// the working precision, or chooses its preconditioner itself, which is measured in one precision
+/// only.
 pub(crate) fn is_first(options: &SolveOptions) -> bool {
     options.inner_precision == InnerPrecision::Working
         || options.preconditioner == Preconditioner::Auto
 }
 
-/// Whether a solver says that it is not for this, or that memory is short.
+/// Whether an error is a refusal: an unsupported case or option, or too little memory.
 fn is_refusal(error: &SolveError) -> bool {
     match error {
         SolveError::Gpu(error) => session::is_refusal(error),
@@ -410,14 +413,14 @@ fn is_refusal(error: &SolveError) -> bool {
     }
 }
 
-/// A shape that was asked for.
+/// The requested shape of the kernel, as text.
 fn shape(tuning: &GpuTuning) -> String {
     let group = tuning.group.map(|(threads, rows)| format!("{threads}x{rows}"));
     let place = tuning.values.map(|place| place.key().to_owned());
     group.into_iter().chain(place).chain(limits(tuning)).collect::<Vec<_>>().join(",")
 }
 
-/// What was asked for beside threads, rows and places.
+/// The requested vectors, resident blocks and cluster size, as text.
 fn limits(tuning: &GpuTuning) -> impl Iterator<Item = String> {
     let vectors = tuning.vectors.map(|vectors| format!("v{vectors}"));
     let cluster = tuning.cluster.map(|cluster| format!("c{cluster}"));

@@ -20,7 +20,7 @@ pub(crate) struct Systems<T> {
 }
 
 impl<T: Scalar> Systems<T> {
-    /// Systems of one pattern, item-major.
+    /// Makes systems of one pattern; values and right-hand sides are item-major.
     ///
     /// # Errors
     /// When the values do not fit the pattern.
@@ -34,8 +34,8 @@ impl<T: Scalar> Systems<T> {
         Ok(Self { batch: Batch::Uniform(batch), b })
     }
 
-    /// `nitems` systems of one pattern whose entries are all 1, stored once, without right-hand sides:
-    /// what plans look at.
+    /// Makes `nitems` systems of one pattern whose entries are all 1, stored once, without
+    /// right-hand sides: enough for making plans.
     ///
     /// # Errors
     /// When memory is short.
@@ -45,10 +45,10 @@ impl<T: Scalar> Systems<T> {
         Ok(Self { batch: Batch::Uniform(batch), b: Vec::new() })
     }
 
-    /// `nitems` systems: those of a uniform batch in turn.
+    /// Makes `nitems` systems by repeating those of a uniform batch in order.
     ///
     /// # Errors
-    /// When memory overflows.
+    /// When sizes overflow.
     pub(crate) fn in_turn(
         source: &BatchCsr<T>,
         b: &[T],
@@ -64,10 +64,10 @@ impl<T: Scalar> Systems<T> {
         Self::uniform(pattern, nitems, values, repeated)
     }
 
-    /// As [`in_turn`](Self::in_turn), of these systems, on all cores.
+    /// As [`in_turn`](Self::in_turn), for these systems, on all cores.
     ///
     /// # Errors
-    /// When there is none, or they are of several patterns; when memory overflows.
+    /// When there is no system, or there are several patterns; when sizes overflow.
     pub(crate) fn repeated(&self, nitems: usize) -> Result<Self, BenchError> {
         let Batch::Uniform(batch) = &self.batch else {
             return Err(BenchError::Option {
@@ -89,10 +89,10 @@ impl<T: Scalar> Systems<T> {
         Ok(Self::uniform(pattern, nitems, values, b)?)
     }
 
-    /// The first systems.
+    /// The first `nitems` systems.
     ///
     /// # Errors
-    /// When memory overflows.
+    /// When sizes overflow.
     pub(crate) fn first(&self, nitems: usize) -> Result<Self, FormatError> {
         match &self.batch {
             Batch::Uniform(batch) => {
@@ -148,7 +148,8 @@ impl<T: Scalar> Systems<T> {
         }
     }
 
-    /// Bytes of values, right-hand sides and solutions: what a solve reads and writes at least.
+    /// Bytes of values, right-hand sides and solutions, which a solve reads or writes at least
+    /// once.
     pub(crate) fn bytes(&self) -> u64 {
         ((self.values().len() + 2 * self.b.len()) * size_of::<T>()) as u64
     }
@@ -162,19 +163,19 @@ impl<T: Scalar> Systems<T> {
     }
 }
 
-/// What a test of all solutions found.
+/// The verdict of the test of all solutions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
-    /// Systems that are solved: by their status where there is one, else by the test.
+    /// Number of solved systems: by status if the solver reports one, else by the test.
     pub(crate) solved: usize,
-    /// The largest `||b - A x|| / ||b||` over them.
+    /// The largest `||b - A x|| / ||b||` of the solved systems.
     pub(crate) max_relative_residual: f64,
-    /// The first system that is said to be solved and is not.
+    /// Describes the first system that is reported as solved and fails the test.
     pub(crate) wrong: Option<String>,
 }
 
-/// `||b - A x||`, `||b||`, `|| |A||x| + |b| ||` of one system, and the entries of its longest row;
-/// in f64.
+/// `||b - A x||`, `||b||`, `|| |A||x| + |b| ||` and the number of entries of the longest row of one
+/// system, in f64.
 fn norms<T: Scalar>(systems: &Systems<T>, item: usize, x: &[T]) -> [f64; 4] {
     let (pattern, mut copy) = (systems.batch.pattern(item), Vec::new());
     let values = systems.batch.values_in(item, &mut copy);
@@ -214,7 +215,7 @@ pub(crate) fn check<T: Scalar>(
         let [residual, rhs, magnitude, longest] = norms(systems, item, x);
         let rounding = (longest + 2.0) * eps * magnitude;
         let limit = (options.rel_tol_of::<T>(item) * rhs).max(floor * eps * magnitude) + rounding;
-        // Not for NaN.
+        // NaN and infinite residuals fail.
         let passes = residual.is_finite() && residual <= limit;
         let said = outcomes.map_or(passes, |all| all[item].status == Status::Converged);
         let relative = if residual == 0.0 { 0.0 } else { residual / rhs };
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
     use sparsebatch_formats::generate;
 
-    /// Twice [2 1; 0 4] x = [4; 8], whose solution is [1; 2].
+    /// Two copies of [2 1; 0 4] x = [4; 8], whose solution is [1; 2].
     fn systems() -> Systems<f64> {
         let matrix = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![2.0, 1.0, 4.0]).unwrap();
         let (pattern, values) = matrix.into_parts();
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn tolerance_and_floor_are_those_of_the_solve() {
-        // A residual of 4e-8 beside a right-hand side of 9.
+        // The residual norm is 4e-8, and the norm of the right-hand side is about 9.
         let x = [1.0, 2.0, 1.0, 2.0 + 1e-8];
         let solved = |options: SolveOptions| check(&systems(), &x, None, &options).solved;
         let rel_tol = |rel_tol| SolveOptions::new().rel_tol(rel_tol);

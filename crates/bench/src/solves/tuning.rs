@@ -6,12 +6,13 @@ use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
 
 use crate::BenchError;
 
-/// The places of values.
+/// The places where a kernel may keep the matrix values.
 const PLACES: [ValuePlace; 3] = [ValuePlace::Registers, ValuePlace::Shared, ValuePlace::Global];
 
-/// A shape of the solver's kernel, its parts with colons between: `THREADSxROWS`, threads per system by rows
-/// per thread; a place for values (`registers`, `shared`, `global`); `vN`, vectors in shared memory; `rN`,
-/// blocks that a multiprocessor is to hold; `cN`, blocks of a cluster that has a system.
+/// A shape of the solver's kernel, its parts separated by colons: `THREADSxROWS`, threads per
+/// system by rows per thread; a place for the matrix values (`registers`, `shared`, `global`);
+/// `vN`, vectors in shared memory; `rN`, resident blocks per multiprocessor; `cN`, blocks of the
+/// cluster that solves a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning(pub GpuTuning);
 
@@ -33,7 +34,7 @@ impl FromStr for Tuning {
     }
 }
 
-/// Fixes what a part of a name says, if it says something.
+/// Sets the option that a part of a name states; `None` for an unknown part.
 fn take(tuning: &mut GpuTuning, part: &str) -> Option<()> {
     let number = |letter: char| part.strip_prefix(letter).and_then(|rest| rest.parse().ok());
     if let Some(place) = PLACES.iter().find(|place| place.key() == part) {

@@ -7,14 +7,15 @@ use sparsebatch_formats::{Csr, FormatError, RaggedCsr};
 use super::Size;
 use crate::parallel::in_parts;
 
-/// Experiments of Anzt et al. 2017 (doi 10.1145/3148226.3148230) that are made again.
+/// Experiments of Anzt et al. 2017 (doi 10.1145/3148226.3148230) that the suite repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// The matrices of 800 rows and more, homogeneous batches of growing size.
     Fig3,
-    /// Generated matrices of order 1,024, rows of equal length or entries in few rows.
+    /// Generated matrices of order 1,024, with rows of equal length or with the entries in few
+    /// rows.
     Fig4,
-    /// Large homogeneous batches of each matrix, by entries a row.
+    /// Large homogeneous batches of each matrix, ordered by entries per row.
     Fig5,
     /// Random mixes of the matrices of 800 rows and more, of growing size.
     Fig6,
@@ -23,10 +24,10 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// All of them.
+    /// All experiments.
     pub const ALL: [Self; 5] = [Self::Fig3, Self::Fig4, Self::Fig5, Self::Fig6, Self::Fig7];
 
-    /// The name.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fig3 => "fig3",
@@ -37,12 +38,12 @@ impl Experiment {
         }
     }
 
-    /// Whether the batch as one block-diagonal matrix is measured beside it.
+    /// Whether the batch is also measured as one block-diagonal matrix.
     pub(super) fn has_block_diagonal(self) -> bool {
         matches!(self, Self::Fig5 | Self::Fig6 | Self::Fig7)
     }
 
-    /// Whether one call per system is measured beside it.
+    /// Whether one call per system is also measured.
     pub(super) fn has_loops(self) -> bool {
         self != Self::Fig5
     }
@@ -51,13 +52,13 @@ impl Experiment {
 /// Rows of the generated matrices.
 pub(super) const ORDER: usize = 1_024;
 
-/// The stream of the values of generated matrices.
+/// Random stream of the values of generated matrices.
 const VALUES: u64 = 41;
 
-/// Rows from which a matrix belongs to the mix of large ones.
+/// Fewest rows of a matrix in the mix of large ones.
 const LARGE_ROWS: usize = 800;
 
-/// A batch, not made yet.
+/// Description of a batch that is made later.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -66,12 +67,12 @@ pub(super) struct Case {
     members: Members,
 }
 
-/// What the items are.
+/// The items of a batch.
 #[derive(Clone, Debug, PartialEq)]
 enum Members {
-    /// Perturbed copies of these matrices.
+    /// Perturbed copies of the matrices with these indices.
     Copies(Vec<usize>),
-    /// Generated, all different.
+    /// Generated matrices, all different, with `mean` entries per row.
     Generated { mean: usize, balanced: bool },
 }
 
@@ -133,7 +134,7 @@ fn hetero(matrices: &[&Csr<f64>], nitems: usize) -> Result<RaggedCsr<f64>, Forma
     RaggedCsr::try_new(&nrows, &ncols, &nnz, row_ptr, col_idx, values)
 }
 
-/// Where parts of these lengths begin, and the end of the last.
+/// Offsets of consecutive parts of these lengths, with the total length at the end.
 fn offsets(lengths: &[usize]) -> Vec<usize> {
     let ends = lengths.iter().scan(0, |end, length| {
         *end += length;
@@ -142,9 +143,9 @@ fn offsets(lengths: &[usize]) -> Vec<usize> {
     std::iter::once(0).chain(ends).collect()
 }
 
-/// A matrix of order 1,024 with `mean` entries a row on average, accumulated in few rows: full rows
-/// at equal distances, as many as the entries beyond the diagonal fill, the last of them in part;
-/// the diagonal elsewhere. Values uniform in [-1, 1).
+/// A matrix of order 1,024 with `mean` entries per row on average, concentrated in few rows. Full
+/// rows at equal distances hold the entries beyond the diagonal, the last of them in part; the
+/// other rows have the diagonal only. Values are uniform in [-1, 1).
 pub(super) fn accumulated(mean: usize, seed: u64) -> Result<Csr<f64>, FormatError> {
     let beyond = mean.saturating_sub(1) * ORDER;
     let full = beyond.div_ceil(ORDER - 1);
@@ -155,7 +156,7 @@ pub(super) fn accumulated(mean: usize, seed: u64) -> Result<Csr<f64>, FormatErro
         let is_full = row % distance == 0 && row / distance < full;
         let extra = if is_full { left.min(ORDER - 1) } else { 0 };
         left -= extra;
-        // The diagonal, and the first `extra` other columns.
+        // The row has the diagonal and the first `extra` other columns.
         let others = (0..ORDER).filter(|&col| col != row).take(extra);
         let mut columns: Vec<i32> = others.chain([row]).map(|col| col as i32).collect();
         columns.sort_unstable();
@@ -166,7 +167,7 @@ pub(super) fn accumulated(mean: usize, seed: u64) -> Result<Csr<f64>, FormatErro
     Csr::try_new(ORDER, ORDER, row_ptr, cols, values)
 }
 
-/// Batch sizes up to a limit, by decades and halves.
+/// Batch sizes up to a limit, at each decade and half decade.
 fn sweep(size: Size, limit: usize) -> Vec<usize> {
     let steps: &[usize] = match size {
         Size::Small => &[1, 100, 1_000],
@@ -178,10 +179,10 @@ fn sweep(size: Size, limit: usize) -> Vec<usize> {
     sizes
 }
 
-/// Items of a batch where the user says nothing.
+/// Default number of items of a batch.
 pub(super) fn default_items(size: Size, experiment: Option<Experiment>) -> usize {
     match (experiment, size) {
-        // The source's thousand matrices.
+        // The source uses a thousand matrices.
         (Some(Experiment::Fig4), Size::Small) => 100,
         (Some(Experiment::Fig4), _) | (_, Size::Small) => 1_000,
         (None | Some(Experiment::Fig5), _) | (_, Size::Paper) => 10_000,
@@ -189,8 +190,7 @@ pub(super) fn default_items(size: Size, experiment: Option<Experiment>) -> usize
     }
 }
 
-/// The cases of an experiment, or of the suite itself, on some matrices in ASCII order of their
-/// names.
+/// The cases of an experiment, or of the suite itself, on matrices in ASCII order of their names.
 pub(super) fn cases(
     matrices: &[(String, Csr<f64>)],
     experiment: Option<Experiment>,
@@ -266,7 +266,7 @@ mod tests {
     use crate::suites::read_all;
     use sparsebatch_testing::shared_dir;
 
-    /// Entries and rows of a batch, by the draw of its definition.
+    /// Entries and rows of a batch, counted by the random draw that defines it.
     fn counted(case: &Case, matrices: &[(String, Csr<f64>)]) -> (usize, usize) {
         let Members::Copies(members) = &case.members else { panic!("generated") };
         (0..case.items as u64).fold((0, 0), |(nnz, rows), item| {

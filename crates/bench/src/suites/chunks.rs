@@ -1,7 +1,7 @@
 //! The experiment `chunks` of the suite `solvers`: a batch on the host, solved on the GPU, end to end.
 //!
-//! Three times: with the whole batch in the memory of the GPU, in pieces as the library does it by
-//! itself, and in pieces with the library's memory capped.
+//! The solve is measured three times: with the whole batch in the memory of the GPU, in the
+//! library's default pieces, and in pieces with the library's memory capped.
 
 use sparsebatch_solvers::{Gpu, Method, Pieces, Preconditioner, SolveOptions};
 
@@ -12,19 +12,19 @@ use crate::solves::Real;
 use crate::solves::session::{Problem, SolveSession};
 use crate::solves::systems::Systems;
 
-/// Different systems; a batch has them in turn.
+/// Number of different systems; a larger batch repeats them in order.
 const DIFFERENT: usize = 4096;
 
-/// The case that is measured where none is named.
+/// The default case.
 pub(crate) const USUAL_CASE: &str = "tri 128";
 
-/// The experiment in rows.
+/// Name of the experiment in rows.
 const NAME: &str = "chunks";
 
-/// What is solved, and within what.
+/// Size of the batch and of the device memory for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// Bytes of values, right-hand sides and solutions, about.
+    /// Approximate bytes of values, right-hand sides and solutions.
     pub data_bytes: u64,
     /// Bytes of device memory that the library may take; half of the data when absent.
     pub limit_bytes: Option<u64>,
@@ -43,7 +43,7 @@ impl Chunks {
         self.limit_bytes.unwrap_or(self.data_bytes / 2)
     }
 
-    /// As many items of some bytes each as make up the data.
+    /// Number of items that make up `data_bytes`, when `items` items take `bytes`.
     fn items(&self, bytes: u64, items: usize) -> usize {
         let items = u128::from(self.data_bytes) * items as u128 / u128::from(bytes.max(1));
         usize::try_from(items).unwrap_or(usize::MAX).max(1)

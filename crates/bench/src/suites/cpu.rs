@@ -1,5 +1,5 @@
-//! The suite `cpu`: products with one matrix by every format and kernel of the processor on 1 to all
-//! threads, beside the crates sprs, faer and nalgebra-sparse, which have one.
+//! The suite `cpu`: products with one matrix by every format and kernel of the processor on 1 to
+//! all threads, beside the crates sprs, faer and nalgebra-sparse, which run on one thread.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,36 +15,36 @@ use super::{check_names, wanted};
 use crate::session::{Bench, HostSession, Label, Turn};
 use crate::{BenchError, Outcome};
 
-/// What measures the libraries that are not Rust's.
+/// The reason in gaps of the libraries that are not Rust's: another program measures them.
 pub(super) const PEERS_SCRIPT: &str = "not in process: benches/peers/run.sh measures it";
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Cpu {
     /// Cases by name; all when empty.
     pub cases: Vec<String>,
     /// Kernels; all when empty.
     pub kernels: Vec<HostKernel>,
-    /// Numbers of threads; when empty the powers of two below all of them, and all; at small size 1
-    /// and all.
+    /// Numbers of threads. When empty: all threads and the powers of two below that; at small size
+    /// 1 and all.
     pub threads: Vec<usize>,
-    /// How much is generated.
+    /// Size of the generated matrices.
     pub size: Size,
-    /// Folders whose matrices are measured too.
+    /// Folders of further matrices to measure.
     pub matrices: Vec<PathBuf>,
     /// Whether the generated matrices are left out.
     pub no_generated: bool,
     /// Whether other crates are left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, no case at all, more threads than can be started, folders that
-/// cannot be read, an output that cannot be written. A file that cannot be read is a gap.
+/// Unknown names, no case at all, more threads than can be started, folders that cannot be read, an
+/// output that cannot be written. A file that cannot be read is a gap.
 pub fn cpu(options: &Cpu, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
@@ -94,7 +94,7 @@ fn sources(options: &Cpu) -> Result<Vec<Source>, BenchError> {
     Ok(sources)
 }
 
-/// The threads that are measured, ascending.
+/// The numbers of threads to measure, ascending.
 fn thread_counts(size: Size, all: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = match size {
         Size::Small => vec![1, all],
@@ -107,7 +107,7 @@ fn thread_counts(size: Size, all: usize) -> Vec<usize> {
     counts
 }
 
-/// Pools of threads, each with its number.
+/// Thread pools, each with its number of threads.
 fn pools(options: &Cpu) -> Result<Vec<(usize, rayon::ThreadPool)>, BenchError> {
     let counts = match options.threads.as_slice() {
         [] => thread_counts(options.size, rayon::current_num_threads()),
@@ -142,11 +142,11 @@ fn measure(
     for &kernel in kernels {
         let label = |(count, _): &(usize, rayon::ThreadPool)| {
             let threads = if *count == 1 { "thread" } else { "threads" };
-            // What a user gets has all of them.
+            // The default of a user runs on all threads.
             let automatic = kernel == HostKernel::Auto && Some(*count) == most;
             Label::ours(format!("{kernel}, {count} {threads}"), automatic)
         };
-        // All threads first: they have touched all copies soon.
+        // The largest pool runs first: it touches all copies soonest.
         let turn = |one| Turn { label: label(one), pool: Some(&one.1) };
         let turns = pools.iter().rev().map(turn).collect();
         let options = kernel.options();

@@ -1,5 +1,5 @@
 //! The suite `energy`: joules of a product and of a solve, of a GPU by NVML and of a processor by
-//! RAPL. Calls run for a second at least between two readings.
+//! RAPL. Calls run for at least a second between two readings.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,21 +17,21 @@ use crate::session::{Bench, Target};
 use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome};
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Energy {
-    /// Of which batches, and on what.
+    /// The batches and devices to measure.
     pub on: OnMachines,
-    /// The folder of the processor's counters in place of the system's own.
+    /// The folder of the processor's counters, instead of the system's own.
     pub powercap: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`. Counters that cannot be read are gaps,
-/// and what they would have counted is not measured.
+/// Runs the suite. Prints a line per measurement to `report`. Counters that cannot be read are
+/// gaps, and their device is not measured.
 ///
 /// # Errors
-/// Names that nothing answers to, an output that cannot be written, and the reason why there is no
-/// GPU, where it was asked for, or why it was lost.
+/// Unknown names, an output that cannot be written, and the reason why there is no GPU, if one was
+/// requested, or why it was lost.
 pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let OnMachines { cases, items, size, backend, output } = &options.on;
     let sources = sources(*size);
@@ -83,7 +83,7 @@ fn seconds(size: Size) -> f64 {
     }
 }
 
-/// Opens the counters of what is measured; what has none is not measured.
+/// Opens the counters of the measured devices; a device without counters is not measured.
 fn meters(bench: &mut Bench<'_>, options: &Energy) -> Result<(), BenchError> {
     let seconds = seconds(options.on.size);
     if let Some(host) = bench.processor() {
@@ -124,7 +124,7 @@ fn families(size: Size) -> Vec<(Family, usize)> {
     }
 }
 
-/// Two stencils and long rows.
+/// Two stencils, and a matrix with long rows.
 fn sources(size: Size) -> Vec<Source> {
     let kinds: &[&str] = match size {
         Size::Small => &["laplace 7-point"],

@@ -1,5 +1,5 @@
-//! Batches of one pattern that are multiplied and solved: the families of problems, and single
-//! symmetric matrices.
+//! Uniform batches that are multiplied and solved: the families of problems, and single symmetric
+//! matrices.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,13 +16,14 @@ use crate::BenchError;
 use crate::session::Problem;
 use crate::solves::systems::Systems;
 
-/// Systems of a batch that are checked.
+/// Number of systems of a batch that are checked.
 const CHECKED: usize = 100;
 
 /// Seed of symmetric matrices.
 const SEED: u64 = 1;
 
-/// Systems of one pattern with their right-hand sides, which products take as vectors.
+/// Systems of one pattern with their right-hand sides; products multiply the matrices by the
+/// right-hand sides.
 pub(super) struct Systemed {
     pub(super) name: String,
     pub(super) systems: Systems<f64>,
@@ -32,10 +33,10 @@ pub(super) struct Systemed {
 }
 
 impl Systemed {
-    /// The first systems of a family.
+    /// The first `nitems` systems of a family.
     ///
     /// # Errors
-    /// Sizes that the family has not; when memory is short.
+    /// When the family has no such size; when memory is short.
     pub(super) fn family(family: Family, nrows: usize, nitems: usize) -> Result<Self, BenchError> {
         let name = family_name((family, nrows));
         let source = Source::Family(family, nrows);
@@ -45,7 +46,8 @@ impl Systemed {
         Ok(Self { name, systems, is_symmetric, references: OnceLock::new() })
     }
 
-    /// As many systems of a family as plans look at them: their values are 1, stored once.
+    /// A stand-in for `nitems` systems of a family that is enough for making plans: all values are
+    /// 1, stored once.
     ///
     /// # Errors
     /// As [`Systemed::family`].
@@ -56,8 +58,8 @@ impl Systemed {
         Ok(Self { name, systems, is_symmetric, references: OnceLock::new() })
     }
 
-    /// One symmetric positive definite matrix with `draws` draws of an entry in each row; with as
-    /// many as rows all places are stored.
+    /// One symmetric positive definite matrix with `draws` random entries per row. With `draws`
+    /// equal to `nrows` the matrix is full.
     ///
     /// # Errors
     /// When memory is short.
@@ -80,7 +82,7 @@ impl Systemed {
         &self.systems.b
     }
 
-    /// As what is multiplied.
+    /// The batch as a `Problem` of products.
     pub(super) fn problem<'a>(
         &'a self,
         experiment: Option<&'a str>,
@@ -94,7 +96,7 @@ impl Systemed {
         Problem { case, experiment, batch: nitems, nrows, ncols: nrows, nnz, oracle }
     }
 
-    /// What is wrong with a product: the first error of systems spread over the batch.
+    /// Describes the first error in a product, if any, from sampled systems of the batch.
     pub(super) fn wrong(&self, y: &[f64]) -> Option<String> {
         let batch = self.batch();
         let references = self.references.get_or_init(|| {
@@ -118,15 +120,15 @@ impl Systemed {
         })
     }
 
-    /// CG where the matrices are symmetric, else BiCGStab; with Jacobi.
+    /// Solve options: CG where the matrices are symmetric, else BiCGStab; with Jacobi.
     pub(super) fn solve(&self) -> SolveOptions {
         let method = if self.is_symmetric { Method::Cg } else { Method::BiCgStab };
         SolveOptions::new().method(method).preconditioner(Preconditioner::Jacobi)
     }
 }
 
-/// All places of a symmetric matrix, values off the diagonal uniform in [-1, 1); the diagonal is the
-/// order, so that it is positive definite.
+/// A full symmetric matrix with off-diagonal values uniform in [-1, 1); the diagonal is the order,
+/// so that it is positive definite.
 fn full(order: usize) -> Result<Csr<f64>, FormatError> {
     let (pattern, mut values) = dense(order, order, SEED)?.into_parts();
     mirror(order, &mut values);
@@ -136,8 +138,8 @@ fn full(order: usize) -> Result<Csr<f64>, FormatError> {
     Csr::from_parts(pattern, values)
 }
 
-/// Makes a matrix, of which all places are stored, symmetric: each place below the diagonal takes the
-/// value of the one above it, in squares that a cache holds.
+/// Makes a full matrix symmetric: each value below the diagonal becomes that of its mirror image
+/// above it, in blocks that fit into a cache.
 fn mirror(order: usize, values: &mut [f64]) {
     const SIDE: usize = 64;
     for rows in (0..order).step_by(SIDE) {

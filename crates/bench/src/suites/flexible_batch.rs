@@ -1,6 +1,6 @@
-//! The suite `flexible-batch`: batches of systems of any sizes in which nothing is shared, by all
-//! our kernels, beside cuSPARSE or, on the processor, other crates on the block-diagonal matrix and
-//! in a loop.
+//! The suite `flexible-batch`: products of batches of systems of any sizes in which nothing is
+//! shared, by all our kernels. The peers are cuSPARSE or, on the processor, other crates, on the
+//! block-diagonal matrix and in a loop over the systems.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ use crate::{BenchError, Outcome};
 use sparsebatch_rows::statistics::median;
 use sparsebatch_rows::summary::OURS;
 
-/// Systems of a batch that are checked.
+/// Number of systems of a batch that are checked.
 const CHECKED: usize = 200;
 
 /// Most launches of a recorded loop.
@@ -43,18 +43,18 @@ const LOOP_LAUNCHES: usize = 10_000;
 /// One of our kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// The default.
+    /// The default kernel.
     Packed,
-    /// The default's variants.
+    /// The variants of the default kernel.
     PackedVariants,
-    /// One of the source's.
+    /// A kernel of the source.
     Flexible(FlexibleKernel),
-    /// One of the processor.
+    /// A kernel of the processor.
     Host(HostKernel),
 }
 
 impl Kernel {
-    /// The kernels that `all` stands for.
+    /// The kernels that the option value `all` stands for.
     pub fn all() -> Vec<Self> {
         let gpu = [Self::Packed]
             .into_iter()
@@ -95,34 +95,34 @@ impl FromStr for Kernel {
     }
 }
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct FlexibleBatch {
     /// Cases by name; all when empty.
     pub cases: Vec<String>,
-    /// Our kernels; when empty `packed` alone, in experiments and at full size all.
+    /// Our kernels. When empty: `packed` only; in experiments and at full size all.
     pub kernels: Vec<Kernel>,
-    /// How much.
+    /// Extent of the suite.
     pub size: Size,
-    /// A published experiment in place of the suite's own cases.
+    /// A published experiment to run instead of the suite's own cases.
     pub experiment: Option<Experiment>,
-    /// Systems of a batch, of the largest one in experiments.
+    /// Systems of a batch; in experiments, of the largest batch.
     pub items: Option<usize>,
-    /// The folder with the small matrices; without it generated ones stand in.
+    /// The folder with the small matrices; without it generated matrices replace them.
     pub matrices: Option<PathBuf>,
-    /// What is measured; when absent the GPU if there is one, else the processor.
+    /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, matrices that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU, where it was asked for, or why it was lost.
+/// Unknown names, matrices that cannot be read, an output that cannot be written, and the reason
+/// why there is no GPU, if one was requested, or why it was lost.
 pub fn flexible_batch(
     options: &FlexibleBatch,
     report: &mut dyn Write,
@@ -136,7 +136,7 @@ pub fn flexible_batch(
     let items = options.items.unwrap_or(default_items(options.size, options.experiment));
     let mut cases = cases(&matrices, options.experiment, options.size, items);
     if options.matrices.is_none() {
-        // The names of the mixes are those of mixes of real matrices.
+        // The plain names of the mixes stand for mixes of real matrices.
         cases.iter_mut().for_each(|c| c.name = c.name.replace("hetero_", "hetero_generated_"));
     }
     if let (Some(folder), true) = (&options.matrices, cases.is_empty()) {
@@ -180,14 +180,14 @@ pub fn flexible_batch(
     bench.finish(ended)
 }
 
-/// Our kernels, by what they run on.
+/// Our kernels, by device.
 struct Kernels {
     gpu: Vec<Kernel>,
     host: Vec<HostKernel>,
 }
 
 impl Kernels {
-    /// Those asked for, else `packed` and its like on the processor, else all.
+    /// The requested kernels; by default `packed` and its equivalent on the processor, or all.
     fn of(options: &FlexibleBatch) -> Self {
         let all = options.experiment.is_some() || options.size == Size::Full;
         let usual = match all {
@@ -209,7 +209,7 @@ impl Kernels {
         }
     }
 
-    /// The names of kernels of the GPU that were asked for.
+    /// The names of the requested GPU kernels.
     fn named_on_gpu(&self, options: &FlexibleBatch) -> Vec<&'static str> {
         let name = |kernel: &Kernel| match kernel {
             Kernel::Packed => "packed",
@@ -269,7 +269,7 @@ fn measure(
     Ok(())
 }
 
-/// The products of systems spread over a batch, computed once.
+/// The products of sampled systems of a batch, computed once.
 struct References<'a> {
     batch: &'a RaggedCsr<f64>,
     of_items: Vec<(usize, SpmvReference<f64>)>,
@@ -286,7 +286,7 @@ impl<'a> References<'a> {
         Self { batch, of_items: items.into_par_iter().map(reference).collect() }
     }
 
-    /// What is wrong with an answer: the first error.
+    /// Describes the first error in an answer, if any.
     fn wrong(&self, y: &[f64]) -> Option<String> {
         let rows = self.batch.row_offsets();
         self.of_items.par_iter().find_map_first(|(item, reference)| {
@@ -296,7 +296,7 @@ impl<'a> References<'a> {
     }
 }
 
-/// The arrays of a batch on the device, which plans are made of and peers multiply with.
+/// The arrays of a batch on the device, shared by plans and peers.
 type Uploaded = Result<CsrArrays<Device, f64>, GpuError>;
 
 fn upload(device: &Device, batch: &RaggedCsr<f64>) -> Uploaded {
@@ -342,7 +342,7 @@ fn packed_variants() -> Vec<(String, PackedOptions)> {
     variants
 }
 
-/// Plans whose cost is looked at, at least.
+/// Fewest plans whose making is timed.
 const PLANS: usize = 5;
 
 fn ours(
@@ -376,7 +376,7 @@ fn ours(
             Ok(plan)
         };
         let contender = timed(Planning, || {
-            // The first one is slower.
+            // Makes further plans, since the first one is slower.
             (operands.copies()..PLANS).try_for_each(|_| plan().map(drop))?;
             Contender::new(operands, |_| plan())
         });
@@ -386,7 +386,7 @@ fn ours(
         };
         session.measure(problem, &Label::ours(name, automatic), pace, contender, costs)?;
     }
-    // Kernels of one storage follow each other and take the batch on the device over.
+    // Consecutive kernels with the same storage reuse the batch on the device.
     let mut left: Vec<DeviceBatch<Device, f64>> = Vec::new();
     for &kernel in FlexibleKernel::ALL {
         if !kernels.contains(&Kernel::Flexible(kernel)) {
@@ -414,7 +414,7 @@ fn ours(
     Ok(())
 }
 
-/// cuSPARSE on the batch as one block-diagonal matrix.
+/// Measures cuSPARSE on the batch as one block-diagonal matrix.
 fn blocks(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
@@ -433,8 +433,8 @@ fn blocks(
     }
 }
 
-/// cuSPARSE, one call for each system, issued one by one and recorded. What calls cost hides the
-/// cache, so that there are no copies.
+/// Measures cuSPARSE with one call per system, issued one by one and recorded. The cost of the
+/// calls hides the effect of the cache, so there is one copy only.
 fn loops(
     session: &mut Session<'_>,
     problem: &Problem<'_>,

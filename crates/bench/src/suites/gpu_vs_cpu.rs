@@ -21,20 +21,20 @@ use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::versus;
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct GpuVsCpu {
-    /// Of which batches, and on what.
+    /// The batches and devices to measure.
     pub on: OnMachines,
-    /// Folders whose matrices are multiplied too.
+    /// Folders of further matrices to multiply.
     pub matrices: Vec<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, folders that cannot be read, an output that cannot be written, and
-/// the reason why there is no GPU, where it was asked for, or why it was lost.
+/// Unknown names, folders that cannot be read, an output that cannot be written, and the reason why
+/// there is no GPU, if one was requested, or why it was lost.
 pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let OnMachines { cases, items, size, backend, output } = &options.on;
     let sources = sources(options)?;
@@ -115,7 +115,7 @@ fn families(size: Size) -> Vec<(Family, usize)> {
     }
 }
 
-/// Two stencils, a band and long rows; the files of the folders.
+/// Two stencils, a band and a matrix with long rows; then the files of the folders.
 fn sources(options: &GpuVsCpu) -> Result<Vec<Source>, BenchError> {
     let kinds = ["laplace 7-point", "laplace 27-point", "banded 16", "pareto 2"];
     let mut sources = generated(options.on.size);

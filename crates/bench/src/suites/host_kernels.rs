@@ -1,4 +1,5 @@
-//! Our kernels on the processor, by name, and how they and the crates beside them are measured.
+//! Our kernels on the processor, by name, and the measurement of them and of the crates beside
+//! them.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,33 +16,33 @@ use crate::cusparse::HostCsr;
 use crate::host_clock::{HostMultiply, HostOperands};
 use crate::session::{Costs, HostSession, Label, Problem, Turn};
 
-/// A format with a kernel, of products on the processor.
+/// A format and kernel of products on the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKernel {
-    /// What a plan takes by itself.
+    /// The automatic choice of a plan.
     Auto,
-    /// Whole rows of CSR.
+    /// CSR, divided into whole rows.
     Csr,
-    /// Equal parts of the entries of CSR.
+    /// CSR, divided into equal parts of the entries.
     CsrI,
-    /// Equal parts of the entries, with coordinates.
+    /// Coordinates, divided into equal parts of the entries.
     Coo,
-    /// ELLPACK by rows.
+    /// ELLPACK, divided by rows.
     Ell,
-    /// ELLPACK and coordinates.
+    /// Hybrid of ELLPACK and coordinates.
     Hyb,
-    /// Diagonals by rows.
+    /// Diagonals, divided by rows.
     Dia,
-    /// Diagonals in blocks of rows; of single matrices.
+    /// Diagonals, in blocks of rows; for single matrices only.
     DiaBlocks,
-    /// Slices of rows.
+    /// SELL-P: slices of rows.
     SellP,
-    /// Slices of 8 rows with runs of columns; of single matrices.
+    /// SELL-P with slices of 8 rows and runs of columns; for single matrices only.
     SellPRuns,
 }
 
 impl HostKernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [Self; 10] = [
         Self::Auto,
         Self::Csr,
@@ -55,13 +56,13 @@ impl HostKernel {
         Self::SellPRuns,
     ];
 
-    /// Those that batches have.
+    /// The kernels that batches support.
     pub fn of_batches() -> Vec<Self> {
         let is_single = |kernel: &Self| matches!(kernel, Self::DiaBlocks | Self::SellPRuns);
         Self::ALL.into_iter().filter(|kernel| !is_single(kernel)).collect()
     }
 
-    /// The name.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "cpu-auto",
@@ -123,7 +124,7 @@ impl<T: Scalar> HostMultiply<T> for SpmvPlan<T> {
     }
 }
 
-/// A matrix that is multiplied by the plain sequential loops of its format.
+/// A matrix with products by the plain sequential loops of its format.
 struct Sequential<P, T>(Matrix<P, T>);
 
 impl<P: Pattern, T: SequentialProduct<P>> HostMultiply<T> for Sequential<P, T> {
@@ -146,7 +147,7 @@ impl HostMultiply for PeerLoop {
     }
 }
 
-/// Our plans of a matrix or batch, on all threads.
+/// Measures our plans of a matrix or batch, on all threads.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
@@ -165,7 +166,7 @@ pub(super) fn ours<'s, T: CpuScalar>(
     Ok(())
 }
 
-/// Our plans of a matrix on all threads and on one.
+/// Measures our plans of a matrix on all threads and on one.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
@@ -183,7 +184,7 @@ pub(super) fn ours_on_one_too<T: CpuScalar>(
     Ok(())
 }
 
-/// Plans of ours in turns. Returns what they explain, where they were measured.
+/// Measures our plans in turns. Returns the explanation of each plan that was measured.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
@@ -209,7 +210,7 @@ pub(super) fn in_turns<T: CpuScalar>(
     Ok(explained.into_inner())
 }
 
-/// The sequential product of a format, by the name `cpu-seq-...`.
+/// Measures the sequential product of a format, under the name `cpu-seq-...`.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
@@ -231,15 +232,15 @@ pub(super) fn sequential<P: FromCsr, T: SequentialProduct<P>>(
     session.measure(problem, &label, operands, plan, costs).map(|_| ())
 }
 
-/// What plans of ours cost; y is also read.
+/// The costs of our plans; y is also read.
 pub(super) fn costs<T: Scalar>(problem: &Problem<'_>, plans: &[SpmvPlan<T>]) -> Costs {
-    // The others are made at the same time.
+    // Only the first plan is made alone; the others are made in parallel.
     let plan_ms = plans[0].explain().cost.as_secs_f64() * 1e3;
     let bytes = plans[0].explain().product_bytes + size_of::<T>() * problem.nrows;
     Costs { bytes_moved: bytes as u64, plan_ms: Some(plan_ms) }
 }
 
-/// Every crate on one matrix.
+/// Measures every crate on one matrix.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
@@ -258,7 +259,8 @@ pub(super) fn crates(
     Ok(())
 }
 
-/// Every crate on the systems of a batch, one call for each, on one thread and on all.
+/// Measures every crate on the systems of a batch with one call per system, on one thread and on
+/// all.
 ///
 /// # Errors
 /// As [`HostSession::measure`].
@@ -279,7 +281,7 @@ pub(super) fn loops(
     Ok(())
 }
 
-/// Every crate on a batch as one block-diagonal matrix.
+/// Measures every crate on a batch as one block-diagonal matrix.
 ///
 /// # Errors
 /// As [`HostSession::measure`].

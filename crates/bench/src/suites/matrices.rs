@@ -1,4 +1,4 @@
-//! The matrices of the suites over single ones.
+//! The matrices of the suites over single matrices.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::BenchError;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 
-/// A matrix, not made yet.
+/// Description of a matrix that is made or read later.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Source {
     pub(super) name: String,
@@ -30,14 +30,14 @@ enum Kind {
     File(PathBuf),
 }
 
-/// Seed of the generated values and places.
+/// Seed of the generated values and positions.
 const SEED: u64 = 1;
 
 /// Entries of the shortest rows of the Pareto family.
 const PARETO_MIN: usize = 32;
 
 impl Source {
-    /// Whether it is measured when no case is named: a generated matrix, or one of the source's.
+    /// Whether the matrix is measured when no case is named: it is generated or belongs to `list`.
     pub(super) fn is_usual(&self, list: List) -> bool {
         !self.is_file() || list.members().contains(&self.name.as_str())
     }
@@ -47,12 +47,12 @@ impl Source {
         Self { name, kind: Kind::File(path) }
     }
 
-    /// Whether it is of a file.
+    /// Whether the matrix is read from a file.
     pub(super) fn is_file(&self) -> bool {
         matches!(self.kind, Kind::File(_))
     }
 
-    /// Makes or reads it.
+    /// Makes or reads the matrix.
     pub(super) fn matrix(&self) -> Result<Csr<f64>, FormatError> {
         match &self.kind {
             Kind::Laplace(stencil, grid) => laplace(*stencil, grid),
@@ -72,33 +72,33 @@ impl Source {
         Self { name, kind: Kind::Laplace(stencil, grid.to_vec()) }
     }
 
-    /// All places stored, as in Figure 8 there.
+    /// A dense matrix with all entries stored, as in Figure 8 there.
     pub(super) fn dense(nrows: usize, ncols: usize) -> Self {
         Self { name: format!("dense {nrows}x{ncols}"), kind: Kind::Dense(nrows, ncols) }
     }
 
-    /// Row lengths with a heavy tail, as in Figure 9 there.
+    /// A matrix with heavy-tailed row lengths, as in Figure 9 there.
     pub(super) fn pareto(nrows: usize, shape: f64) -> Self {
         Self { name: format!("pareto {shape}"), kind: Kind::Pareto(nrows, shape) }
     }
 
-    /// Diagonals next to each other, as in Figure 10 there.
+    /// A matrix of adjacent diagonals, as in Figure 10 there.
     pub(super) fn banded(nrows: usize, bands: usize) -> Self {
         Self { name: format!("banded {bands}"), kind: Kind::Banded(nrows, bands) }
     }
 
-    /// Equally many entries in every row, anywhere.
+    /// A matrix with `row_len` entries in every row, at random columns.
     pub(super) fn random(nrows: usize, row_len: usize) -> Self {
         Self { name: format!("random {row_len} of {nrows}"), kind: Kind::Random(nrows, row_len) }
     }
 
-    /// The 20,000 primes of Trefethen.
+    /// Trefethen's matrix of the first 20,000 primes.
     pub(super) fn trefethen() -> Self {
         Self { name: "Trefethen_20000".to_owned(), kind: Kind::Trefethen(20_000) }
     }
 }
 
-/// Sources, and the files of folders, of which each comes before a source that stands for it.
+/// `sources` and the files of `folders`. A file replaces an earlier source of the same name.
 ///
 /// # Errors
 /// Folders that cannot be read.
@@ -115,11 +115,11 @@ pub(super) fn with_files(
     Ok(sources)
 }
 
-/// Sources that are made or read at the same time.
+/// Number of sources that are made or read in parallel.
 const AT_ONCE: usize = 8;
 
-/// The matrices of the sources that are wanted, one after the other; some are made together, on all
-/// cores, when the first of them is asked for. Those of full size, which are large, are made alone.
+/// The matrices of the wanted sources, one after the other. Several are made in parallel when the
+/// first of them is requested; those of full size, which are large, are made one at a time.
 pub(super) fn made(
     sources: &[Source],
     is_wanted: impl Fn(&Source) -> bool,
@@ -135,7 +135,7 @@ pub(super) fn made(
     })
 }
 
-/// The Laplacians of Table 2 of Bell and Garland 2009; on a tenth at small size.
+/// The Laplacians of Table 2 of Bell and Garland 2009; about a tenth as large at small size.
 pub(super) fn laplacians(size: Size) -> Vec<Source> {
     use Stencil::{Point3, Point5, Point7, Point9, Point27};
     let (line, square, cube) = match size {
@@ -153,10 +153,10 @@ pub(super) fn laplacians(size: Size) -> Vec<Source> {
 
 /// The generated matrices of the suite `single`.
 ///
-/// Of Bell and Garland 2009 (doi 10.1145/1654059.1654078): the Laplacians of Table 2, and points of
-/// the families of Figures 8 (dense, about 4 million entries), 9 (Pareto, 30,000 rows) and 10
-/// (banded, 262,144 rows). `Trefethen_20000` by its definition. At full size also stencils of up to
-/// 200 million entries; at small size everything on about a tenth.
+/// From Bell and Garland 2009 (doi 10.1145/1654059.1654078): the Laplacians of Table 2, and points
+/// of the families of Figures 8 (dense, about 4 million entries), 9 (Pareto, 30,000 rows) and 10
+/// (banded, 262,144 rows). `Trefethen_20000` is generated by its definition. Full size adds
+/// stencils of up to 200 million entries; at small size everything is about a tenth as large.
 pub(super) fn generated(size: Size) -> Vec<Source> {
     use Stencil::{Point7, Point27};
     let small = size == Size::Small;

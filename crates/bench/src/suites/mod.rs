@@ -1,4 +1,4 @@
-//! The suites: cases, and what is measured on each.
+//! The suites: their cases, and the contenders measured on each.
 
 mod cases;
 mod chunks;
@@ -33,20 +33,20 @@ use sparsebatch_rows::solves::families::family_name;
 
 pub use host_kernels::HostKernel;
 
-/// How much is measured.
+/// Extent of a suite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// Minutes less, to see that everything works.
+    /// A short run of a few cases, to see that everything works.
     Small,
-    /// What the sources measured.
+    /// The cases of the sources.
     #[default]
     Paper,
-    /// More than that.
+    /// More cases than those of the sources.
     Full,
 }
 
 impl Size {
-    /// What a contender on the processor gets.
+    /// Time and memory for a contender on the processor.
     pub(crate) fn effort(self) -> Effort {
         match self {
             Self::Small => Effort { budget_ms: 120.0, copy_bytes: 96e6 },
@@ -56,26 +56,27 @@ impl Size {
     }
 }
 
-/// What suites over batches on a GPU and on the processor are asked for alike.
+/// Options shared by the suites over batches on a GPU and on the processor.
 #[derive(Clone, Debug, Default)]
 pub struct OnMachines {
     /// Cases by name; all when empty.
     pub cases: Vec<String>,
-    /// Systems of a batch; 10,000 when absent, in some suites less at small size and more at full.
+    /// Systems of a batch; 10,000 when absent, in some suites fewer at small size and more at full
+    /// size.
     pub items: Option<usize>,
-    /// How much.
+    /// Extent of the suite.
     pub size: Size,
-    /// What is measured; when absent both, so far as they are there.
+    /// The devices to measure; when absent both, if there is a GPU.
     pub backend: Option<Backend>,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
 impl OnMachines {
-    /// The families that are wanted of those of a suite, which has some matrices too.
+    /// The wanted families of a suite, which also has the matrices `sources`.
     ///
     /// # Errors
-    /// Names that nothing answers to.
+    /// Unknown names.
     fn wanted_of(
         &self,
         families: Vec<(Family, usize)>,
@@ -89,14 +90,15 @@ impl OnMachines {
     }
 }
 
-/// Folders in a folder, and in those, that are searched for files.
+/// Depth of nested folders that are searched for files.
 const DEPTH: usize = 4;
 
-/// The part of a corpus, as `sparsebatch corpus fetch` makes it, that batches are made of.
+/// Subfolder of a corpus, as `sparsebatch corpus fetch` makes it, with the small matrices of
+/// batches.
 const SMALL: &str = "flexible";
 
-/// The Matrix Market files of a folder and of those in it, plain or gzip, by name, in ASCII order of
-/// the names. Hidden ones, which may be unfinished, are left out.
+/// The Matrix Market files of a folder and its subfolders, plain or gzip, with their names, in
+/// ASCII order. Hidden files, which may be unfinished, are left out.
 fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
     let mut found = Vec::new();
     collect(folder, DEPTH, &mut found)?;
@@ -127,7 +129,7 @@ fn collect(
     Ok(())
 }
 
-/// The matrices of a folder, of a corpus the small ones; folders in it are left out.
+/// The matrices of a folder, without its subfolders; of a corpus, the small matrices.
 fn read_all(folder: &Path) -> Result<Vec<(String, Csr<f64>)>, BenchError> {
     let small = folder.join(SMALL);
     let folder = if small.is_dir() { &small } else { folder };
@@ -137,7 +139,7 @@ fn read_all(folder: &Path) -> Result<Vec<(String, Csr<f64>)>, BenchError> {
     found.into_iter().map(|(name, path)| Ok((name, io::read_matrix_market(path)?))).collect()
 }
 
-/// Refuses names that nothing answers to.
+/// Refuses unknown names.
 fn check_names<T: fmt::Display>(
     option: &'static str,
     wanted: &[String],

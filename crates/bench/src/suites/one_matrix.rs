@@ -1,4 +1,4 @@
-//! One matrix as what is multiplied: its vector, and the product that answers are checked against.
+//! A problem of products with one matrix: its vector, and the reference product.
 
 use rayon::prelude::*;
 use sparsebatch_formats::accuracy::SpmvReference;
@@ -21,7 +21,7 @@ pub(super) struct OneMatrix<'m, T> {
 /// Rows that a thread compares at a time.
 const ROWS: usize = 4_096;
 
-/// The product of a matrix, computed once, by runs of rows on all cores.
+/// The reference product of a matrix, computed once, on all cores in runs of rows.
 pub(super) struct Reference<T> {
     nrows: usize,
     runs: Vec<SpmvReference<T>>,
@@ -36,7 +36,7 @@ impl<T: Scalar> Reference<T> {
         Self { nrows, runs: (0..nrows.div_ceil(ROWS)).into_par_iter().map(run).collect() }
     }
 
-    /// What is wrong with an answer: the first row that is not the sum of its products.
+    /// Describes the first row of an answer that is not the sum of its products, if any.
     pub(super) fn wrong(&self, y: &[T]) -> Option<String> {
         if y.len() != self.nrows {
             return Some(format!("{} rows, expected {}", y.len(), self.nrows));
@@ -50,26 +50,27 @@ impl<T: Scalar> Reference<T> {
 }
 
 impl<'m, T: Scalar> OneMatrix<'m, T> {
-    /// With a vector of values uniform in [-1, 1), rounded to T.
+    /// Takes a matrix with a vector of values uniform in [-1, 1), rounded to `T`.
     pub(super) fn new(case: &'m str, matrix: &'m Csr<T>) -> Self {
         let x = operand(matrix.ncols());
         let reference = timed(Checking, || Reference::new(matrix.view(), &x));
         Self { case, experiment: None, matrix, x, reference }
     }
 
-    /// Of an experiment.
+    /// Sets the experiment.
     pub(super) fn of(self, experiment: &'m str) -> Self {
         Self { experiment: Some(experiment), ..self }
     }
 
-    /// What is wrong with an answer, of T in f64: the first row that is not the sum of its products.
+    /// Describes the first row of an answer that is not the sum of its products, if any. The answer
+    /// is of `T`, in f64.
     pub(super) fn wrong(&self, y: &[f64]) -> Option<String> {
-        // An answer in T is not changed by the way through f64.
+        // Converting `T` to f64 and back is exact.
         let y: Vec<T> = y.par_iter().map(|&value| T::from_f64(value)).collect();
         self.reference.wrong(&y)
     }
 
-    /// As what is multiplied, with an oracle, which is [`OneMatrix::wrong`] or another library.
+    /// The matrix as a `Problem` with an oracle: [`OneMatrix::wrong`] or another library.
     pub(super) fn problem<'a>(
         &'a self,
         oracle: &'a dyn Fn(&[f64]) -> Option<String>,
@@ -80,7 +81,7 @@ impl<'m, T: Scalar> OneMatrix<'m, T> {
     }
 }
 
-/// A vector of values uniform in [-1, 1), rounded to T.
+/// A vector of values uniform in [-1, 1), rounded to `T`.
 pub(super) fn operand<T: Scalar>(len: usize) -> Vec<T> {
     let key = rng::key(96, 0);
     let value = |place: usize| T::from_f64(2.0 * rng::keyed(key, place as u64) - 1.0);

@@ -1,4 +1,4 @@
-//! The products that a user gets of a batch or a matrix, on the GPU and on the processor.
+//! The default products of a batch or a matrix, on the GPU and on the processor.
 
 use sparsebatch_cpu_ref::PlanSource;
 use sparsebatch_cuda::{Device, Executor, GpuError};
@@ -12,7 +12,7 @@ use crate::phases::Phase::Planning;
 use crate::phases::timed;
 use crate::session::{Bench, Costs, Effort, Label, Problem, Session};
 
-/// What is multiplied.
+/// The batch or matrix to multiply.
 #[derive(Clone, Copy)]
 pub(super) enum Product<'a> {
     Batch(&'a Batch<f64>),
@@ -28,7 +28,8 @@ impl<'a> From<Product<'a>> for PlanSource<'a, f64> {
     }
 }
 
-/// Measures the automatic choice on what a run has; with `transfers` also from arrays on the host.
+/// Measures the automatic choice on the devices of a run; with `transfers` also with arrays on the
+/// host.
 ///
 /// # Errors
 /// When the device is lost, and when a row cannot be printed or written.
@@ -69,8 +70,8 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// A plan on the device: with everything there; with vectors on the host; with all on the host, so
-/// that it is made anew for each product.
+/// Measures a plan on the device in three ways: with all data there; with the vectors on the host;
+/// with all data on the host, so that each product makes the plan anew.
 fn on_gpu<P: Multiply>(
     session: &mut Session<'_>,
     problem: &Problem<'_>,

@@ -1,8 +1,9 @@
-//! The suite `row-kernels`: the four kernels of Mazzucchi 2025 — a thread and a warp per row, each
-//! plain and refined (unrolled with read-only loads, with a tile of x in shared memory) — on
-//! matrices of growing density and on those of its Table I, beside cuSPARSE; on the processor the
-//! products by rows of CSR on one thread and on all, beside other crates. In f64 and f32. As there
-//! every answer is compared with that of another library: sprs.
+//! The suite `row-kernels`: the four kernels of Mazzucchi 2025 on matrices of growing density and
+//! on those of its Table I, beside cuSPARSE. The kernels use a thread or a warp per row, each plain
+//! and refined (unrolled with read-only loads; with a tile of x in shared memory). On the processor
+//! the suite measures products by rows of CSR on one thread and on all, beside other crates.
+//! Everything runs in f64 and f32. As in the source, every answer is compared with that of another
+//! library, here sprs.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ use crate::session::{Backend, Bench, HostSession, Label, Problem, Session, Targe
 use crate::solves::Real;
 use crate::{BenchError, Outcome};
 
-/// The four kernels, and what is chosen by itself.
+/// The four kernels, and the automatic choice.
 pub const KERNELS: [SingleKernel; 5] = [
     SingleKernel::CsrScalar,
     SingleKernel::CsrUnrolled,
@@ -35,15 +36,16 @@ pub const KERNELS: [SingleKernel; 5] = [
     SingleKernel::Auto,
 ];
 
-/// Products by rows of the processor, and what is chosen by itself.
+/// Products by rows on the processor, and the automatic choice.
 pub const HOST_KERNELS: [HostKernel; 3] = [HostKernel::Auto, HostKernel::Csr, HostKernel::CsrI];
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct RowKernels {
-    /// Cases by name; when empty the generated ones and those of [`List::Mazzucchi`] that are there.
+    /// Cases by name; when empty the generated ones and the matrices of [`List::Mazzucchi`] that
+    /// are found.
     pub cases: Vec<String>,
-    /// How much is generated.
+    /// Size of the generated matrices.
     pub size: Size,
     /// Folders with matrices.
     pub matrices: Vec<PathBuf>,
@@ -51,20 +53,19 @@ pub struct RowKernels {
     pub no_generated: bool,
     /// Whether f32 is left out.
     pub no_f32: bool,
-    /// What is measured; when absent the GPU if there is one, else the processor.
+    /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
-/// cannot be read is a gap.
+/// Unknown names, folders that cannot be read, an output that cannot be written, and the reason why
+/// there is no GPU, if one was requested, or why it was lost. A file that cannot be read is a gap.
 pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let own = if options.no_generated { Vec::new() } else { generated(options.size) };
     let sources = with_files(own, &options.matrices)?;
@@ -97,8 +98,8 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
     bench.finish(ended)
 }
 
-/// Rows of equal length, anywhere or next to each other, from sparse to less so: entries far apart,
-/// and such whose span of x fits into a tile.
+/// Matrices with rows of equal length and growing density: random matrices, whose entries are far
+/// apart, and banded ones, whose span of x fits into a tile.
 fn generated(size: Size) -> Vec<Source> {
     let (rows, lengths): (usize, &[usize]) = match size {
         Size::Small => (16_384, &[1, 8, 64]),
@@ -109,17 +110,17 @@ fn generated(size: Size) -> Vec<Source> {
     anywhere.chain(lengths.iter().map(|&length| Source::banded(rows, length))).collect()
 }
 
-/// Products by sprs: `A x`, and the most that an answer may differ from it.
+/// The product `A x` by sprs, and the largest allowed difference of each row of an answer.
 struct Reference {
     product: Vec<f64>,
     bounds: Vec<f64>,
 }
 
 impl Reference {
-    /// Multiplies, in f64.
+    /// Multiplies by sprs in f64.
     ///
-    /// Another product is a sum of the same terms in another order, rounded to T, so that both
-    /// differ by `2 n eps |A||x|` at most (Higham 2002, section 3.1); as much again is allowed.
+    /// Another product sums the same terms in another order and rounds to `T`, so that both differ
+    /// by `2 n eps |A||x|` at most (Higham 2002, section 3.1); twice that is allowed.
     ///
     /// # Errors
     /// In words, when sprs refuses the matrix.
@@ -147,7 +148,7 @@ impl Reference {
         Ok(Self { product, bounds })
     }
 
-    /// What is wrong with an answer.
+    /// Describes what is wrong with an answer, if anything.
     fn wrong(&self, y: &[f64]) -> Option<String> {
         let agrees = |row: usize| (y[row] - self.product[row]).abs() <= self.bounds[row];
         if y.len() != self.product.len() {
@@ -214,7 +215,7 @@ fn problem<'a, T: Scalar>(
     Problem { case, experiment: None, batch: 1, nrows, ncols, nnz, oracle }
 }
 
-/// Our kernels on the GPU.
+/// Measures our kernels on the GPU.
 fn on_gpu<T: Value>(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
@@ -230,7 +231,7 @@ fn on_gpu<T: Value>(
     Ok(())
 }
 
-/// Our products by rows on the processor: sequential, on one thread and on all.
+/// Measures our products by rows on the processor: sequential, on one thread and on all.
 fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,

@@ -1,5 +1,5 @@
-//! The suite `scaling`: what products and solves cost against the systems of a batch, the rows of a
-//! system and the entries of a matrix, over decades, so that laws of growth are seen.
+//! The suite `scaling`: the cost of products and solves against the systems of a batch, the rows of
+//! a system and the entries of a matrix, over decades, so that laws of growth are seen.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,22 +18,22 @@ use crate::solves::session::{Problem, SolveSession};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::growth;
 
-/// What grows.
+/// The quantity that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// The systems of a batch.
+    /// The number of systems of a batch.
     Batch,
-    /// The rows of the systems of a small batch.
+    /// The rows of each system of a small batch.
     Rows,
     /// The entries of one matrix.
     Entries,
 }
 
 impl Axis {
-    /// All of them.
+    /// All axes.
     pub const ALL: [Self; 3] = [Self::Batch, Self::Rows, Self::Entries];
 
-    /// The name, of experiments too.
+    /// The name, which is also that of the experiment.
     pub fn name(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -56,29 +56,29 @@ impl std::str::FromStr for Axis {
     }
 }
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Scaling {
     /// Families by name (`tri`, `lap2d`, `rand9`, `spd`); all when empty.
     pub cases: Vec<String>,
-    /// What grows; when absent one after the other.
+    /// The quantity that grows; when absent each axis in turn.
     pub axis: Option<Axis>,
-    /// How much.
+    /// Extent of the suite.
     pub size: Size,
-    /// The most of what grows: sizes beyond it are left out.
+    /// The largest value of the growing quantity; larger points are left out.
     pub most: Option<usize>,
-    /// What is measured; when absent the GPU if there is one, else the processor.
+    /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// A batch, not made yet.
+/// Description of a batch that is made later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
-    /// A family at a size, in a batch.
+    /// A family, its rows per system, and the number of systems.
     Family(Family, usize, usize),
-    /// One matrix of so many rows and draws of entries a row.
+    /// One symmetric matrix: its rows, and its random entries per row.
     Symmetric(usize, usize),
 }
 
@@ -98,15 +98,15 @@ impl Point {
     }
 }
 
-/// Systems of a batch in which rows grow.
+/// Systems of a batch on the axis of rows.
 const SYSTEMS: usize = 8;
 
-/// Numbers from 10 to the power of `from` to that of `to`.
+/// The powers of ten from `10^from` to `10^to`.
 fn decades(from: u32, to: u32) -> impl Iterator<Item = usize> {
     (from..=to).map(|power| 10usize.pow(power))
 }
 
-/// The points of an axis: four decades of it.
+/// The points of an axis, over four decades.
 fn points(axis: Axis, size: Size) -> Vec<Point> {
     use Family::{Lap2d, Rand9, Tri};
     let is_small = size == Size::Small;
@@ -123,7 +123,7 @@ fn points(axis: Axis, size: Size) -> Vec<Point> {
         }
         Axis::Rows => {
             let tri = decades(1, 5).map(|nrows| Point::Family(Tri, nrows, SYSTEMS));
-            // Squares, of sides that grow by the root of ten.
+            // Square grids whose sides grow by a factor of about the square root of ten.
             let sides: &[usize] = if is_small { &[] } else { &[3, 10, 32, 100, 316] };
             let lap2d = sides.iter().map(|side| Point::Family(Lap2d, side * side, SYSTEMS));
             let rand9: &[usize] = if is_small { &[] } else { &[10, 100, 1_000, 10_000, 100_000] };
@@ -131,7 +131,7 @@ fn points(axis: Axis, size: Size) -> Vec<Point> {
             tri.chain(lap2d).chain(rand9).collect()
         }
         Axis::Entries => {
-            // From the diagonal alone to full rows.
+            // From a diagonal matrix to a full one.
             let (nrows, draws): (usize, &[usize]) = match is_small {
                 true => (1_000, &[0, 5, 50, 500]),
                 false => (10_000, &[0, 5, 50, 500, 10_000]),
@@ -142,7 +142,7 @@ fn points(axis: Axis, size: Size) -> Vec<Point> {
 }
 
 impl Scaling {
-    /// The points that are wanted, each with what grows in it.
+    /// The wanted points, each with its axis.
     fn points(&self) -> Vec<(Axis, Point)> {
         let axes = self.axis.map_or_else(|| Axis::ALL.to_vec(), |axis| vec![axis]);
         let all = axes
@@ -160,11 +160,11 @@ impl Scaling {
     }
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, no point at all, an output that cannot be written, and the reason
-/// why there is no GPU, where it was asked for, or why it was lost.
+/// Unknown names, no point at all, an output that cannot be written, and the reason why there is no
+/// GPU, if one was requested, or why it was lost.
 pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     check_names("--case", &options.cases, ["tri", "lap2d", "rand9", "spd"])?;
     let points = options.points();
@@ -226,7 +226,7 @@ mod tests {
         }
         let entries = points(Axis::Entries, Size::Paper);
         let (first, last) = (entries[0], entries[entries.len() - 1]);
-        // The diagonal alone, and all places.
+        // A diagonal matrix and a full one.
         let rows = 10_000;
         assert_eq!((first, last), (Point::Symmetric(rows, 0), Point::Symmetric(rows, rows)));
     }

@@ -20,27 +20,27 @@ use crate::session::{Backend, Bench, Label, Problem, Session, Target};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::summary::OURS;
 
-/// A way of ours to multiply a matrix.
+/// A configuration of our products with one matrix.
 ///
-/// A choice made by the plan itself belongs here, as another variant whose row is the automatic one.
+/// An automatic choice of the plan belongs here, as another variant whose row is the automatic one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Configuration {
     /// A kernel, with the other options at their defaults.
     Kernel(SingleKernel),
-    /// `sell-p` with slices of so many rows and so many threads a row.
+    /// `sell-p` with this many rows per slice and threads per row.
     SellP(usize, usize),
-    /// `csr-vector` with so many lanes a row.
+    /// `csr-vector` with this many lanes per row.
     Vector(u32),
-    /// `csr-adaptive` with so many entries a block.
+    /// `csr-adaptive` with this many entries per block.
     Adaptive(u32),
-    /// `sell` with rows sorted by length in windows of so many.
+    /// `sell` with rows sorted by length in windows of this many rows.
     Sell(usize),
     /// A kernel of the processor.
     Host(HostKernel),
 }
 
 impl Configuration {
-    /// All of them.
+    /// All configurations.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Kernel(SingleKernel::Auto)];
         all.extend(SingleKernel::ALL.iter().copied().map(Self::Kernel));
@@ -52,7 +52,7 @@ impl Configuration {
         all
     }
 
-    /// The options of a plan on the GPU; none of a kernel of the processor.
+    /// The options of a plan on the GPU; `None` for a kernel of the processor.
     pub(super) fn options(self) -> Option<SingleOptions> {
         Some(match self {
             Self::Host(_) => return None,
@@ -77,12 +77,12 @@ impl Configuration {
         })
     }
 
-    /// The plan on the GPU under its name; none of a kernel of the processor.
+    /// The label and options of a plan on the GPU; `None` for a kernel of the processor.
     pub(super) fn contender(self) -> Option<(Label, SingleOptions)> {
         Some((Label::ours(self.to_string(), self.is_automatic()), self.options()?))
     }
 
-    /// The kernel of the processor; none of the GPU.
+    /// The kernel of the processor; `None` for one of the GPU.
     pub(super) fn on_host(self) -> Option<HostKernel> {
         match self {
             Self::Host(kernel) => Some(kernel),
@@ -90,7 +90,7 @@ impl Configuration {
         }
     }
 
-    /// Whether a user gets it who chooses nothing.
+    /// Whether this is the default of a plan.
     pub(super) fn is_automatic(self) -> bool {
         self == Self::Kernel(SingleOptions::default().kernel)
     }
@@ -127,33 +127,32 @@ impl FromStr for Configuration {
     }
 }
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Single {
     /// Cases by name; all when empty.
     pub cases: Vec<String>,
     /// Our kernels; all when empty.
     pub kernels: Vec<Configuration>,
-    /// How much is generated.
+    /// Size of the generated matrices.
     pub size: Size,
-    /// Folders whose matrices are measured too.
+    /// Folders of further matrices to measure.
     pub matrices: Vec<PathBuf>,
     /// Whether the generated matrices are left out.
     pub no_generated: bool,
-    /// What is measured; when absent the GPU if there is one, else the processor.
+    /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
-/// cannot be read is a gap.
+/// Unknown names, folders that cannot be read, an output that cannot be written, and the reason why
+/// there is no GPU, if one was requested, or why it was lost. A file that cannot be read is a gap.
 pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let sources = sources(options)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
@@ -196,7 +195,7 @@ fn sources(options: &Single) -> Result<Vec<Source>, BenchError> {
 }
 
 /// Calls `visit` with the name and the matrix of each case of the suite that `is_wanted`, without a
-/// GPU. A file that cannot be read is passed over.
+/// GPU. A file that cannot be read is skipped.
 ///
 /// # Errors
 /// Folders that cannot be read.

@@ -13,20 +13,20 @@ use sparsebatch_rows::solves::families::family_name;
 use crate::BenchError;
 use crate::solves::systems::Systems;
 
-/// Where the systems of a case come from.
+/// The source of the systems of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Source {
-    /// A family at a size.
+    /// A family, and its rows per system.
     Family(Family, usize),
     /// The mix of all families.
     Mix,
-    /// The mix of the symmetric ones.
+    /// The mix of the symmetric families.
     MixSpd,
-    /// A `.batch` file, its systems in turn.
+    /// A `.batch` file; a larger batch repeats its systems in order.
     Set(PathBuf),
 }
 
-/// A case, and the batch sizes it is measured at, ascending.
+/// A case, and the batch sizes at which it is measured, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -34,10 +34,10 @@ pub(crate) struct Case {
     pub(crate) batches: Vec<usize>,
 }
 
-/// The cases of a size; `batches` in place of the suite's own where they are given.
+/// The cases of a size; `batches` replaces the suite's own batch sizes unless it is empty.
 ///
 /// # Errors
-/// When a folder of sets cannot be read or has none.
+/// When a folder of sets cannot be read or contains none.
 pub(crate) fn cases(
     size: Size,
     batches: &[usize],
@@ -73,8 +73,8 @@ pub(crate) fn cases(
     Ok(cases)
 }
 
-/// Cases of families at sizes that are not the suite's own, as `names` have them: `lap2d 10000`, with these
-/// batches or few systems.
+/// Cases of families at sizes other than the suite's own, from names such as `lap2d 10000`, with
+/// these batch sizes or small ones.
 pub(crate) fn others(names: &[String], batches: &[usize], known: &[Case]) -> Vec<Case> {
     let mut batches = if batches.is_empty() { vec![100, 1000] } else { batches.to_vec() };
     batches.sort_unstable();
@@ -92,7 +92,7 @@ pub(crate) fn others(names: &[String], batches: &[usize], known: &[Case]) -> Vec
     names.iter().filter(is_new).filter_map(case).collect()
 }
 
-/// The batches of a folder by name: `NAME.batch` and `batch_NAME.bin`.
+/// The batch files of a folder with their names: `NAME.batch` and `batch_NAME.bin`.
 fn set_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(BenchError::io(folder))? {
@@ -115,7 +115,7 @@ fn set_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
 }
 
 impl Case {
-    /// Whether the matrices are symmetric, where that is known before they are there.
+    /// Whether the matrices are symmetric, if that is known before they are made.
     pub(crate) fn is_symmetric(&self) -> Option<bool> {
         match self.source {
             Source::Family(family, _) => Some(family != Family::Rand9),
@@ -128,7 +128,7 @@ impl Case {
     /// The systems of the largest batch.
     ///
     /// # Errors
-    /// When memory is short or a file is none.
+    /// When memory is short or a file is not a batch.
     pub(crate) fn systems(&self) -> Result<Systems<f64>, BenchError> {
         let nitems = self.batches.last().copied().unwrap_or(0);
         let mixed = |made: Result<generate::GeneratedBatch<f64>, FormatError>| {
@@ -157,7 +157,7 @@ impl Case {
     }
 }
 
-/// Items that a thread makes at a time.
+/// Systems that one thread makes at a time.
 const CHUNK: usize = 64;
 
 /// As [`Problem::batch`], on all cores.

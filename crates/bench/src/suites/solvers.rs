@@ -1,5 +1,5 @@
-//! The suite `solvers`: whole solves of batches, ours on the GPU and the CPU, beside the dense LU of
-//! cuBLAS in the same run and figures of other libraries that were recorded elsewhere.
+//! The suite `solvers`: whole solves of batches, ours on the GPU and the CPU, beside the dense LU
+//! of cuBLAS in the same run and published figures of other libraries.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,67 +27,67 @@ pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::solves::reference::{self, Reference};
 
-/// The rounding floor by which systems of the sets may be solved; see [`SolveOptions::floor`].
+/// The rounding floor of the tolerance for systems of the sets; see [`SolveOptions::floor`].
 pub(super) const FLOOR: f64 = 4.0;
 
-/// Rows of a system beyond which no block of the GPU has it whole.
+/// Most rows of a system that one block of the GPU solves as a whole.
 const ROWS_OF_BLOCK: usize = 4096;
 
 /// A precision of values and vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Double, to a relative residual of 1e-10.
+    /// Double, solved to a relative residual of 1e-10.
     #[default]
     F64,
-    /// Single, to 1e-5.
+    /// Single, solved to a relative residual of 1e-5.
     F32,
 }
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Solvers {
     /// Cases by name, or families; all when empty. Families may have sizes of their own: `lap2d 10000`.
     pub cases: Vec<String>,
-    /// Batch sizes in place of the suite's own.
+    /// Batch sizes to use instead of the suite's own.
     pub batches: Vec<usize>,
-    /// Methods; when empty CG where matrices are symmetric and BiCGStab, on sets and at full size
-    /// the sparse LU and the automatic choice too.
+    /// Methods. When empty: CG for symmetric matrices, and BiCGStab; on sets and at full size also
+    /// the sparse LU and the automatic choice.
     pub methods: Vec<Method>,
     /// Preconditioners of iterative methods; when empty none and Jacobi.
     pub preconditioners: Vec<Preconditioner>,
-    /// Precisions of the factors of f64 solves, measured side by side where a preconditioner has factors;
-    /// when empty the working one.
+    /// Precisions of the factors of f64 solves, measured side by side where a preconditioner has
+    /// factors; when empty the working precision.
     pub precond_precisions: Vec<PrecondPrecision>,
-    /// Precisions of the iterations of f64 solves on a GPU, measured side by side with Jacobi and without
-    /// preconditioner; when empty all. One that changes nothing is left out.
+    /// Precisions of the iterations of f64 solves on a GPU, measured side by side with Jacobi and
+    /// without preconditioner; when empty all. A precision that changes nothing is left out.
     pub inner_precisions: Vec<InnerPrecision>,
-    /// The precision.
+    /// The precision of the solves.
     pub precision: Precision,
-    /// Folders of `.batch` files to measure too.
+    /// Folders of further `.batch` files to measure.
     pub sets: Vec<PathBuf>,
     /// Whether families and mixes are left out.
     pub no_generated: bool,
-    /// What our solves run on; when absent the GPU if there is one, else the processor.
+    /// The devices of our solves; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
-    /// Kernel shapes of the GPU to measure too.
+    /// Further kernel shapes of the GPU to measure.
     pub tunings: Vec<Tuning>,
-    /// A batch on the host and its way through the GPU in place of the suite's solves.
+    /// The experiment `chunks`, instead of the suite's solves.
     pub chunks: Option<Chunks>,
-    /// A file of recorded figures.
+    /// A file of published figures.
     pub reference: Option<PathBuf>,
-    /// How much.
+    /// Extent of the suite.
     pub size: Size,
     /// Whether cuBLAS is left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, files that cannot be read, an output that cannot be written, and
-/// the reason why there is no GPU, where it was asked for, or why it was lost.
+/// Unknown names, files that cannot be read, an output that cannot be written, and the reason why
+/// there is no GPU, if one was requested, or why it was lost.
 pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let mut all = cases(options.size, &options.batches, &options.sets)?;
     if options.no_generated {
@@ -123,7 +123,7 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
         [] if options.chunks.is_some() && !options.no_generated => &usual,
         names => names,
     };
-    // What goes through the GPU needs one.
+    // The experiment `chunks` needs a GPU.
     let backend = options.backend.or(options.chunks.is_some().then_some(Backend::Gpu));
     let target = Target::of(backend)?;
     let mut session = SolveSession::start("solvers", &target, peers, output, report)?;
@@ -231,13 +231,13 @@ fn measure_case<T: Real + cublas::Element>(
         for solve in &solves {
             session.gpu(&problem, solve, None)?;
             let is_iterative = matches!(solve.method, Method::Cg | Method::BiCgStab);
-            // What a cluster has, over products too.
+            // Systems larger than a block are also solved over products.
             let is_large = systems.batch.pattern(0).nrows() > ROWS_OF_BLOCK;
             if is_large && is_iterative && is_first(solve) {
                 let engine = Engine::Composed(SpmvOptions::default());
                 session.gpu(&problem, &solve.clone().engine(engine), None)?;
             }
-            // Shapes are of the iterative methods.
+            // Only the iterative methods have kernel shapes.
             for tuning in options.tunings.iter().filter(|_| is_iterative) {
                 session.gpu(&problem, solve, Some(&tuning.0))?;
             }
@@ -264,7 +264,7 @@ fn measure_case<T: Real + cublas::Element>(
     Ok(())
 }
 
-/// The solves of a case.
+/// The options of all solves of a case.
 fn solves(
     options: &Solvers,
     is_set: bool,
@@ -309,7 +309,7 @@ fn solves(
     solves
 }
 
-/// The precisions of factors that make a difference.
+/// The precisions of factors that change the solve.
 fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPrecision] {
     let has_factors = preconditioner.has_factors();
     match options.precond_precisions.as_slice() {
@@ -319,8 +319,8 @@ fn precisions(options: &Solvers, preconditioner: Preconditioner) -> &[PrecondPre
     }
 }
 
-/// The precisions of iterations that make a difference, the working one first; of a solve that chooses its
-/// preconditioner that which is its own by default.
+/// The precisions of iterations that change the solve, the working one first. A solve that chooses
+/// its preconditioner has one only: by default the automatic precision.
 fn inner_precisions(options: &Solvers, preconditioner: Preconditioner) -> &[InnerPrecision] {
     match (preconditioner, options.inner_precisions.as_slice()) {
         _ if options.precision != Precision::F64 => &[InnerPrecision::Working],
@@ -410,7 +410,7 @@ mod tests {
 
         let (jacobi, ic0) = ("jacobi", "ic0");
         assert_eq!(found(&options), [(jacobi, Working), (ic0, Working), (ic0, Single)]);
-        // Solves in f32 have no other.
+        // Solves in f32 have no other precision.
         let options = Solvers { precision: Precision::F32, ..options };
         assert_eq!(found(&options), [(jacobi, Working), (ic0, Working)]);
     }

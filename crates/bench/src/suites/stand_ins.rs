@@ -1,4 +1,4 @@
-//! What stands in where the matrices of the sources are not there, and the names of those.
+//! Generated matrices that replace missing matrices of the sources, and the names of the latter.
 
 use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::{MIX, Problem, random};
@@ -21,7 +21,7 @@ pub(super) fn single() -> Vec<&'static str> {
     names
 }
 
-/// The gap of the matrices of a list that are not among those found; none where all are.
+/// The gap for the matrices of a list that were not found; `None` if all were found.
 pub(super) fn missing<'a>(
     wanted: &[&'a str],
     found: impl Fn(&str) -> bool,
@@ -36,9 +36,10 @@ pub(super) fn missing<'a>(
     Some(Gap::new("all", "SuiteSparse collection", &configuration, reason))
 }
 
-/// Generated matrices in place of small real ones: the first system of every family of
-/// [`generate::MIX`](sparsebatch_formats::generate::MIX), and two of order 1,024 with 8 entries a row
-/// on average, in rows of like lengths and accumulated in few rows.
+/// Generated matrices that replace small real ones: the first system of every family of
+/// [`generate::MIX`](sparsebatch_formats::generate::MIX), and two matrices of order 1,024 with 8
+/// entries per row on average, one with rows of similar length and one with the entries
+/// concentrated in few rows.
 ///
 /// # Errors
 /// When memory is short.

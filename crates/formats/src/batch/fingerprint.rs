@@ -1,23 +1,24 @@
-//! [`PatternFingerprint`]: whether a batch has the patterns of another one, without keeping these.
+//! [`PatternFingerprint`]: tells whether two batches have the same patterns, without keeping them.
 
 use super::Batch;
 use crate::{CsrPatternRef, Pattern, Scalar};
 
-/// The patterns of a batch as hashes of 64 bits, one for each distinct item: what a plan keeps that
-/// takes new values and has its own form of the patterns.
+/// The patterns of a batch as 64-bit hashes: one for a uniform batch, one per item for a ragged
+/// one. A plan that takes new values but keeps the patterns in its own form checks new batches with
+/// it.
 ///
-/// Equal patterns have equal hashes. Different ones have so by accident once in 2^64 times; hashes
-/// are no protection against patterns that were made to have the same.
+/// Equal patterns have equal hashes. Different patterns collide by accident with probability 2^-64;
+/// the hashes are no protection against patterns made to collide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternFingerprint {
     nitems: usize,
-    /// Of a uniform batch one for all items.
+    /// Whether the batch is uniform: `hashes` then holds one hash for all items.
     uniform: bool,
     hashes: Vec<u64>,
 }
 
 impl PatternFingerprint {
-    /// Reads the index arrays of a batch once; those of a uniform batch are of one item.
+    /// Hashes the index arrays of a batch, reading them once; a uniform batch has one set of them.
     pub fn of<T: Scalar>(batch: &Batch<T>) -> Self {
         let (nitems, uniform, hashes) = match batch {
             Batch::Uniform(batch) => {
@@ -39,8 +40,8 @@ impl PatternFingerprint {
         self.nitems
     }
 
-    /// The first item of `batch` with another pattern than the item of the same number had;
-    /// `None` when all are the same. Items that one of both does not have are not looked at.
+    /// The first item of `batch` whose pattern differs from that of the same item here; `None` when
+    /// all agree. Only items that both batches have are compared.
     pub fn first_difference<T: Scalar>(&self, batch: &Batch<T>) -> Option<usize> {
         let nitems = self.nitems.min(batch.nitems());
         let own = |item: usize| self.hashes[if self.uniform { 0 } else { item }];
@@ -57,17 +58,17 @@ impl PatternFingerprint {
         }
     }
 
-    /// Bytes held.
+    /// Bytes held by the hashes.
     pub fn bytes(&self) -> usize {
         size_of_val(self.hashes.as_slice())
     }
 }
 
-/// Odd, with bits in no simple relation: 2^64 divided by the golden ratio.
+/// The multiplier of `mix`: 2^64 divided by the golden ratio, odd and without a simple bit pattern.
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A hash of the sizes and index arrays. Four streams side by side, since a multiplication takes
-/// as long as four others can begin.
+/// A hash of the sizes and index arrays. Four independent streams run side by side: four
+/// multiplications can start within the latency of one.
 fn hash(pattern: CsrPatternRef<'_>) -> u64 {
     let sizes = [pattern.nrows(), pattern.ncols(), pattern.nnz()];
     let start = sizes.iter().fold(FACTOR, |hash, &size| mix(hash, size as u64));
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn the_first_item_of_another_pattern_is_found() {
         let a = matrix(3, &[0, 2, 3, 5], &[0, 2, 1, 0, 2]);
-        // As many rows and entries.
+        // Has as many rows and entries as `a`.
         let moved = matrix(3, &[0, 1, 3, 5], &[0, 0, 1, 1, 2]);
         let empty = matrix(3, &[0, 0, 0, 0], &[]);
         let print = PatternFingerprint::of(&ragged(&[&a, &moved, &a]));

@@ -23,20 +23,20 @@ pub use uniform::{BatchCsr, BatchValues, UniformBatch};
 
 use crate::{CsrPatternRef, FormatError, Pattern, Scalar, View};
 
-/// How the numbers of a uniform batch's items stand in memory.
+/// The memory layout of the items of a uniform batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Item after item.
     #[default]
     ItemMajor,
-    /// Element after element, the items of each side by side.
+    /// Element after element: the values of one element for all items are adjacent.
     Interleaved,
 }
 
 /// The most systems that are solved in one call: solvers number them with 32 bits.
 pub const MAX_SYSTEMS: usize = 4_000_000_000;
 
-/// `nitems * nrhs`.
+/// The number of systems, `nitems * nrhs`.
 ///
 /// # Errors
 /// [`FormatError::TooLarge`] above [`MAX_SYSTEMS`].
@@ -48,10 +48,10 @@ pub fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, FormatError> {
     Ok(found as usize)
 }
 
-/// The length of vectors of `len` values, `nrhs` of them one after the other.
+/// The length of `nrhs` concatenated vectors of `len` values: `len * nrhs`.
 ///
 /// # Errors
-/// [`FormatError::TooLarge`] when no vector of 8-byte values can hold so many.
+/// [`FormatError::TooLarge`] when a vector of 8-byte values cannot be that long.
 pub fn checked_len(what: &'static str, len: u128, nrhs: usize) -> Result<usize, FormatError> {
     let limit = (isize::MAX / 8) as u128;
     let found = len.saturating_mul(nrhs as u128);
@@ -81,7 +81,7 @@ pub trait BatchOf<P: Pattern, T: Scalar>: Sync {
     }
 }
 
-/// Any batch of CSR matrices: what solvers and files deal in.
+/// Any batch of CSR matrices: the type that solvers and files use.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batch<T> {
     /// One pattern for all items.
@@ -138,7 +138,8 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
-    /// One item as a matrix of its own: a copy of its values, and of a ragged item's pattern.
+    /// One item as a matrix of its own: its values are copied, and so is the pattern of a ragged
+    /// item.
     ///
     /// # Panics
     /// When `item >= nitems()`.
@@ -149,7 +150,8 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
-    /// The values of one item, in CSR order, by way of `copy` where they are not contiguous.
+    /// The values of one item, in CSR order: borrowed where they are contiguous, else copied into
+    /// `copy`.
     ///
     /// # Panics
     /// When `item >= nitems()`.
@@ -184,7 +186,7 @@ impl<T: Scalar> Batch<T> {
         self.row_offset(item)..self.row_offset(item + 1)
     }
 
-    /// Columns of all items before `item`; with `item == nitems()`, of all items. `usize::MAX` and
+    /// Columns of all items before `item`; with `item == nitems()`, of all items. Saturates and
     /// panics as [`Batch::row_offset`].
     pub fn col_offset(&self, item: usize) -> usize {
         match self {
@@ -193,10 +195,11 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
-    /// Values of an item-major right-hand side or solution with `nrhs` vectors per item.
+    /// The number of values of an item-major right-hand side or solution with `nrhs` vectors per
+    /// item.
     ///
     /// # Errors
-    /// [`FormatError::TooLarge`] when no vector can hold so many.
+    /// [`FormatError::TooLarge`] when no vector can be that long.
     pub fn vector_len(&self, nrhs: usize) -> Result<usize, FormatError> {
         let rows = match self {
             Self::Uniform(batch) => batch.total_rows(),
@@ -205,7 +208,7 @@ impl<T: Scalar> Batch<T> {
         checked_len("number of values of the right-hand sides", rows, nrhs)
     }
 
-    /// Systems to solve with `nrhs` right-hand sides per item.
+    /// The number of systems to solve with `nrhs` right-hand sides per item.
     ///
     /// # Errors
     /// [`FormatError::TooLarge`] above [`MAX_SYSTEMS`].

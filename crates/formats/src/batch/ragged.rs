@@ -46,8 +46,9 @@ impl<T: Scalar> RaggedCsr<T> {
     /// `row_ptr` of each item starts at 0.
     ///
     /// # Errors
-    /// [`FormatError::Length`] when an array does not hold what the sizes ask for, and the errors
-    /// of [`CsrPattern::try_new`] for the first item that is broken (positions count within it).
+    /// [`FormatError::Length`] when an array's length does not match the sizes, and the errors of
+    /// [`CsrPattern::try_new`] for the first item that is broken (positions are relative to that
+    /// item).
     pub fn try_new(
         nrows: &[usize],
         ncols: &[usize],

@@ -35,7 +35,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     /// Joins a pattern and the values of `nitems` items.
     ///
     /// # Errors
-    /// [`FormatError::Length`] when the values do not hold the number that the layout asks for,
+    /// [`FormatError::Length`] when the number of values is not what the layout requires,
     /// [`FormatError::TooLarge`] when that number overflows.
     pub fn try_new(
         pattern: Arc<P>,
@@ -58,8 +58,8 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         Ok(Self { pattern, nitems, values })
     }
 
-    /// `nitems` times the same matrix, its values stored once. Any number is allowed; what needs
-    /// memory for each item refuses a number that is too large.
+    /// `nitems` times the same matrix, its values stored once. Any `nitems` is allowed; operations
+    /// that need memory for each item refuse one that is too large.
     pub fn shared(matrix: Matrix<P, T>, nitems: usize) -> Self {
         let (pattern, values) = matrix.into_parts();
         Self { pattern, nitems, values: BatchValues::Shared(values) }
@@ -132,7 +132,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     /// The same batch with item-major values (shared values are repeated).
     ///
     /// # Panics
-    /// When no memory holds them.
+    /// When the values do not fit into memory.
     pub fn to_item_major(&self) -> Self {
         let len = self.pattern.stored_len().saturating_mul(self.nitems);
         let mut values = Vec::with_capacity(len);
@@ -149,7 +149,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     /// The same batch with interleaved values (shared values are repeated).
     ///
     /// # Panics
-    /// When no memory holds them.
+    /// When the values do not fit into memory.
     pub fn to_interleaved(&self) -> Self {
         let stored_len = self.pattern.stored_len();
         let values = match &self.values {

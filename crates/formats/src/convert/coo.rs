@@ -1,4 +1,4 @@
-//! CSR to COO and back: the entries stand in the same order, so values are copied as they are.
+//! CSR to COO and back: both store the entries in the same order, so values are copied as they are.
 
 use super::{FromCsr, SlotMap, StorageSize, ToCsr, row_lengths};
 use crate::{CooPattern, CsrPattern, CsrPatternRef, FormatError, Pattern};

@@ -27,7 +27,7 @@ impl ToCsr for CsrPattern {
     }
 }
 
-/// Turns counts, entry `r + 1` holding those of row `r`, into row starts.
+/// Turns counts into row starts in place; `counts[r + 1]` holds the number of entries of row `r`.
 pub(super) fn accumulate(counts: &mut [i32]) {
     let mut sum = 0;
     for count in counts {
@@ -39,9 +39,9 @@ pub(super) fn accumulate(counts: &mut [i32]) {
 impl<T: Scalar> Csr<T> {
     /// Builds a matrix from triplets in any order. Duplicates are summed in the order given.
     ///
-    /// `values[k]` stands at (`row_idx[k]`, `col_idx[k]`). Cost: a counting sort by row,
+    /// `values[k]` is the entry at (`row_idx[k]`, `col_idx[k]`). Cost: a counting sort by row,
     /// O(nnz + nrows), and a sort of each row whose columns are not ascending in the order given;
-    /// triplets in row-major or column-major order need none. Extra memory: one row.
+    /// triplets in row-major or column-major order need no such sort. Extra memory: one row.
     ///
     /// # Errors
     /// [`FormatError::TooLarge`], [`FormatError::Length`] or [`FormatError::IndexOutOfRange`].
@@ -107,7 +107,7 @@ fn bucket_by_row<T: Scalar>(
     (cols, sorted)
 }
 
-/// Sorts the rows by column, keeping the order of equal columns, and sums these; closes the gaps.
+/// Sorts each row by column, keeping the order of equal columns, sums these and closes the gaps.
 fn sum_duplicates<T: Scalar>(row_ptr: &mut [i32], cols: &mut Vec<i32>, values: &mut Vec<T>) {
     let mut row_entries: Vec<(i32, T)> = Vec::new();
     let (mut start, mut end_of_kept) = (0, 0);
@@ -139,7 +139,7 @@ fn sum_duplicates<T: Scalar>(row_ptr: &mut [i32], cols: &mut Vec<i32>, values: &
 }
 
 impl CsrPattern {
-    /// The pattern of the transposed matrix, and where each entry stands in it.
+    /// The pattern of the transposed matrix, and the position of each entry in it.
     pub fn transpose(&self) -> (Self, SlotMap) {
         let mut row_ptr = vec![0i32; self.ncols() + 1];
         for &col in self.col_idx() {

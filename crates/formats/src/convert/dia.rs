@@ -4,8 +4,8 @@ use super::{DEFAULT_MAX_FILL, FromCsr, SlotMap, StorageSize, ToCsr, check_fill};
 use crate::dia::{for_each_slot, rows_of};
 use crate::{CsrPattern, CsrPatternRef, DiaPattern, FormatError, Pattern};
 
-/// The choices of a conversion to DIA. Every occupied diagonal has a slot for each row; where it
-/// lacks entries, a bit for each row tells them from fill.
+/// The choices of a conversion to DIA. Every occupied diagonal has a slot for each row; a diagonal
+/// with fill also has a bit for each row, which tells entries from fill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiaOptions {
     /// Slots per entry above which the conversion is refused.
@@ -20,8 +20,8 @@ impl Default for DiaOptions {
 
 /// The diagonals that hold an entry: column minus row, ascending.
 ///
-/// Cost: one pass over the entries, and O(nrows + ncols), or a sort of O(nnz) offsets where the
-/// matrix is so empty that this is less.
+/// Cost: one pass over the entries, and O(nrows + ncols), or a sort of nnz offsets where nnz is
+/// below about (nrows + ncols) / 8.
 pub fn occupied_diagonals(pattern: CsrPatternRef<'_>) -> Vec<i32> {
     Diagonals::of(pattern).offsets
 }
@@ -52,7 +52,7 @@ impl Diagonals {
             }
             return found;
         }
-        // No diagonal holds more entries than the matrix, whose number fits 32 bits.
+        // No diagonal holds more entries than the matrix, and `nnz` fits 32 bits.
         let mut entries = vec![0u32; span];
         for offset in offsets() {
             entries[(offset - lowest) as usize] += 1;
@@ -64,7 +64,7 @@ impl Diagonals {
         found
     }
 
-    /// What DIA stores for a pattern that occupies these.
+    /// The storage that DIA takes for a pattern with these diagonals.
     fn size(
         &self,
         pattern: CsrPatternRef<'_>,
@@ -87,7 +87,7 @@ impl Diagonals {
     }
 }
 
-/// Converts a pattern without saying where each entry stands.
+/// Converts a pattern without making its [`SlotMap`].
 ///
 /// # Errors
 /// Those of [`FromCsr::size_from_csr`].

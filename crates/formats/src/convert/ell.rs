@@ -3,7 +3,7 @@
 use super::{DEFAULT_MAX_FILL, FromCsr, SlotMap, StorageSize, ToCsr, check_fill, row_lengths};
 use crate::{CsrPattern, CsrPatternRef, EllPattern, FormatError, PADDING, Pattern};
 
-/// The choices of a conversion to ELL. The width is the longest row's.
+/// The choices of a conversion to ELL. The width is the length of the longest row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EllOptions {
     /// Slots per entry above which the conversion is refused.
@@ -20,8 +20,8 @@ fn width_of(pattern: CsrPatternRef<'_>) -> usize {
     row_lengths(pattern).max().unwrap_or(0)
 }
 
-/// The ELL pattern of the first `width` entries of each row, and the slot of each of these;
-/// `overflow(k)` is called for every other entry and gives its slot.
+/// The ELL pattern of the first `width` entries of each row, and the slot of every CSR entry.
+/// `overflow(row, k)` returns the slot of an entry `k` beyond the width.
 pub(super) fn fill(
     pattern: CsrPatternRef<'_>,
     width: usize,

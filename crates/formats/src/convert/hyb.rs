@@ -18,7 +18,7 @@ pub enum HybWidth {
         /// Share of the rows that must fill a slot column; the paper's 1/3.
         fraction: f64,
     },
-    /// This many slots a row, whatever the rows.
+    /// This many slots per row, whatever the row lengths.
     Fixed(usize),
 }
 
@@ -40,7 +40,7 @@ impl Default for HybOptions {
     }
 }
 
-/// The number of slots a row of the ELL part.
+/// The number of slots per row of the ELL part.
 ///
 /// # Errors
 /// [`FormatError::Parameter`] when the fraction is no number in 0..=1.

@@ -1,10 +1,10 @@
 //! Conversions between the six formats, by way of CSR; one file per target format.
 //!
-//! A pattern is converted once and yields a [`SlotMap`], which says where each CSR entry stands in
+//! A pattern is converted once and yields a [`SlotMap`], which gives the slot of each CSR entry in
 //! the other format; values, of one matrix or of a whole uniform batch, are then moved by the map.
 //! All conversions keep every entry, explicit zeros included, bit for bit (NaN payloads too), with
-//! one exception: a diagonal that was made by hand stores its fill like its entries, so [`Dia`] to
-//! anything else drops the slots whose value is zero.
+//! one exception: a DIA pattern built by hand stores its fill like its entries, so converting a
+//! [`Dia`] to any other format drops the slots whose value is zero.
 //!
 //! A target that would hold far more slots than entries is refused with
 //! [`FormatError::Blowup`] before anything is allocated; see [`DEFAULT_MAX_FILL`].
@@ -34,12 +34,12 @@ use crate::{
 /// Slots per entry above which a conversion is refused: a target of ELL, DIA, HYB or SELL-P may
 /// hold `max(MIN_SLOT_LIMIT, max_fill * nnz)` slots.
 ///
-/// At 20 slots an entry, one f64 product reads more than ten times the bytes of CSR: beyond that no
-/// kernel gains from the padded format.
+/// At 20 slots per entry, one f64 product reads more than ten times the bytes of CSR: beyond that
+/// no kernel gains from the padded format.
 pub const DEFAULT_MAX_FILL: f64 = 20.0;
 
-/// Slots that every conversion may use whatever its fill: 1 Mi, at most 12 MiB in f64. So small
-/// matrices convert into every format.
+/// Slots that every conversion may use whatever its fill: 1 Mi, at most 12 MiB in f64. This lets
+/// small matrices convert into every format.
 pub const MIN_SLOT_LIMIT: u128 = 1 << 20;
 
 /// What a matrix would take in a format, known before anything is allocated.
@@ -58,12 +58,12 @@ impl StorageSize {
     }
 }
 
-/// Where each entry of a CSR matrix stands in the value array of another format.
+/// The slot of each entry of a CSR matrix in the value array of another format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotMap {
-    /// CSR entry `k` stands in slot `k`.
+    /// CSR entry `k` is in slot `k`.
     Identity,
-    /// CSR entry `k` stands in slot `slots[k]`; no slot occurs twice.
+    /// CSR entry `k` is in slot `slots[k]`; no slot occurs twice.
     Slots(Vec<u32>),
 }
 
@@ -151,8 +151,8 @@ pub trait FromCsr: Pattern {
 /// A pattern that can be turned into a CSR pattern.
 pub trait ToCsr: Pattern {
     /// Converts the pattern; the map tells the slot of each CSR entry. `is_entry(slot)` says
-    /// whether a slot that may be an entry is one; only DIA, whose fill may look like entries,
-    /// asks it. Cost: O(slots).
+    /// whether a slot holds an entry or fill; only DIA calls it, for the slots that its masks
+    /// admit. Cost: O(slots).
     fn to_csr(&self, is_entry: impl Fn(usize) -> bool) -> (CsrPattern, SlotMap);
 }
 

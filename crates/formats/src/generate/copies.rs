@@ -44,8 +44,8 @@ pub fn hetero(matrices: &[Csr<f64>], nitems: usize) -> Result<RaggedCsr<f64>, Fo
     Ok(batch)
 }
 
-/// The vectors of the products of [`hetero`]: x, item-major, with element c of item i equal to
-/// 2 u(96, i, c) - 1, and y, item-major, 0.5 everywhere.
+/// The vectors for products with a [`hetero`] batch: x, item-major, with element c of item i equal
+/// to 2 u(96, i, c) - 1, and y, item-major, 0.5 everywhere.
 pub fn spmv_operands<T: Scalar>(batch: &RaggedCsr<T>) -> (Vec<T>, Vec<T>) {
     let cols = batch.col_offsets();
     let rows = batch.row_offsets()[batch.nitems()];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::check_i32;
 use crate::{Csr, CsrPattern, FormatError, Matrix, Pattern};
 
-/// Which neighbours a grid point is tied to.
+/// Which neighbours a grid point is coupled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stencil {
     /// 1-D: left and right.
@@ -68,8 +68,8 @@ impl Stencil {
 /// The Laplacian of a k-point stencil on a grid with zero boundary values: k - 1 on the diagonal,
 /// -1 for each neighbour inside the grid. Symmetric, positive definite.
 ///
-/// `grid` has the points along each axis, x first; row `(z * ny + y) * nx + x` is grid point
-/// (x, y, z).
+/// `grid` holds the number of points along each axis, x first; row `(z * ny + y) * nx + x` is grid
+/// point (x, y, z).
 ///
 /// # Errors
 /// [`FormatError::Parameter`] when `grid` has another dimension than the stencil,
@@ -114,8 +114,8 @@ pub fn laplace(stencil: Stencil, grid: &[usize]) -> Result<Csr<f64>, FormatError
     Matrix::from_parts(Arc::new(pattern), values)
 }
 
-/// The pattern that ties each grid point to those of its 27 neighbours (itself included) whose
-/// distance `[x, y, z]` is accepted and which lie inside the grid.
+/// The pattern that couples each grid point to those of its 27 neighbours (itself included) that
+/// lie inside the grid and whose offset `[x, y, z]` `accepts` allows.
 pub(super) fn grid_pattern(
     extents: [usize; 3],
     accepts: impl Fn([i64; 3]) -> bool,
@@ -127,7 +127,7 @@ pub(super) fn grid_pattern(
     let nrows = extents.iter().map(|&extent| extent as u128).product();
     check("nrows", nrows)?;
     let nrows = nrows as usize;
-    // Entries, exactly: for each accepted distance, the points whose neighbour is inside.
+    // The exact number of entries: for each accepted offset, the points whose neighbour is inside.
     let mut distances = Vec::new();
     let mut nnz = 0u128;
     for z in -1..=1i64 {

@@ -19,7 +19,7 @@ pub enum Family {
     Tri,
     /// 5-point stencil on an m x m grid, n = m * m, symmetric positive definite, 5n - 4m entries.
     Lap2d,
-    /// Nonsymmetric, 9 entries a row at random places, strictly diagonally dominant by 5 % with
+    /// Nonsymmetric, 9 entries per row at random columns, strictly diagonally dominant by 5 % with
     /// rows scaled by 1 to 10. n is at least 9.
     Rand9,
 }
@@ -91,8 +91,8 @@ impl Problem {
     /// Builds the pattern of `family` with `nrows` rows.
     ///
     /// # Errors
-    /// [`FormatError::Parameter`] when `nrows` is no square (`lap2d`) or below 9 (`rand9`),
-    /// [`FormatError::TooLarge`] when rows or entries exceed `i32`.
+    /// [`FormatError::Parameter`] when `nrows` is not a square number (`lap2d`) or below 9
+    /// (`rand9`), [`FormatError::TooLarge`] when rows or entries exceed `i32`.
     pub fn new(family: Family, nrows: usize) -> Result<Self, FormatError> {
         check_i32("nrows", nrows)?;
         let pattern = match family {
@@ -261,7 +261,7 @@ pub fn mix(nitems: usize) -> Result<GeneratedBatch<f64>, FormatError> {
     ragged(nitems, &MIX)
 }
 
-/// The ragged batch of the symmetric positive definite families: as [`mix`], mod 8.
+/// The ragged batch of the symmetric positive definite families: as [`mix`], with mod 8 for mod 12.
 ///
 /// # Errors
 /// [`FormatError::Memory`] when the batch does not fit.

@@ -1,15 +1,15 @@
-//! Synthetic matrices by which SpMV kernels are told apart.
+//! Synthetic matrices that tell SpMV kernels apart.
 
 use super::rng::{self, below, key, keyed};
 use crate::error::{check_i32, reserve};
 use crate::{Csr, FormatError};
 
-// Streams of the seeds: values, columns, row lengths.
+// Random streams of a seed: values, columns, row lengths.
 const VALUES: u64 = 31;
 const COLUMNS: u64 = 32;
 const LENGTHS: u64 = 33;
 
-/// The stream `purpose` of a seed.
+/// The random stream of `seed` for `purpose`: `VALUES`, `COLUMNS` or `LENGTHS`.
 fn stream(seed: u64, purpose: u64) -> u64 {
     rng::mix(seed ^ rng::mix(purpose))
 }
@@ -103,9 +103,9 @@ pub fn random(
     with_columns(nrows, ncols, nnz, seed, |row, out| sampler.push(row, row_len, out))
 }
 
-/// Rows of `min_len + floor(d)` entries, d of a Pareto distribution with exponent `shape` and
-/// smallest value 1: d = (1 - u)^(-1 / shape), at most a full row. Random columns, values uniform
-/// in [-1, 1). The smaller the shape, the heavier the tail.
+/// Rows of `min_len + floor(d)` entries, d drawn from a Pareto distribution with exponent `shape`
+/// and smallest value 1: d = (1 - u)^(-1 / shape), at most a full row. Random columns, values
+/// uniform in [-1, 1). The smaller the shape, the heavier the tail.
 ///
 /// # Errors
 /// [`FormatError::Parameter`] when `shape` is not positive and finite or `min_len > ncols`,
@@ -196,7 +196,7 @@ fn check_row_len(row_len: usize, ncols: usize) -> Result<(), FormatError> {
 /// 1987, doi 10.1145/30401.315746).
 struct ColumnSampler {
     stream: u64,
-    /// One plus the row that took the column last.
+    /// For each column, one plus the row that drew it last.
     taken_by: Vec<u32>,
 }
 

@@ -42,7 +42,7 @@ impl<I: Index, T: Scalar> From<&Csr<T>> for SparseColMat<I, T> {
     }
 }
 
-/// Copies rows that may be followed by unused places, be out of order, or hold duplicates.
+/// Copies rows that may end in unused slots, be unsorted, or hold duplicates.
 fn from_rows<I: Index, T: Scalar>(
     matrix: SparseRowMatRef<'_, I, T>,
 ) -> Result<Csr<T>, FormatError> {

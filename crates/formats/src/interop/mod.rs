@@ -9,9 +9,9 @@
 //! | `faer` | `SparseRowMat<I, T>`, `SparseColMat<I, T>` | `From<&Csr<T>>` | `TryFrom` of a matrix or a view |
 //!
 //! Values are copied bit for bit, explicit zeros too. What this library cannot hold is an error:
-//! dimensions or counts beyond `i32` ([`FormatError::TooLarge`](crate::FormatError::TooLarge)). Where the other crate allows
-//! entries out of order or several at one place (nalgebra's COO, faer), they are sorted, and
-//! summed in the order given, which is what they mean there.
+//! dimensions or counts beyond `i32` ([`FormatError::TooLarge`](crate::FormatError::TooLarge)).
+//! Where the other crate allows unsorted or duplicate entries (nalgebra's COO, faer), entries are
+//! sorted and duplicates summed in the order given, which is their meaning there.
 
 #[cfg(feature = "faer")]
 mod faer;
@@ -20,7 +20,7 @@ mod nalgebra_sparse;
 #[cfg(feature = "sprs")]
 mod sprs;
 
-/// Local indices from another crate's.
+/// Converts another crate's indices to local `i32` indices.
 #[cfg(any(feature = "nalgebra-sparse", feature = "sprs", feature = "faer"))]
 fn local_indices(
     what: &'static str,
@@ -29,7 +29,7 @@ fn local_indices(
     indices.map(|index| crate::error::check_i32(what, index)).collect()
 }
 
-/// The other crates' indices from local ones, which are never negative there.
+/// Converts local indices, never negative in CSR and COO, to the `usize` indices of other crates.
 #[cfg(any(feature = "nalgebra-sparse", feature = "sprs"))]
 fn usize_indices(indices: &[i32]) -> Vec<usize> {
     indices.iter().map(|&index| index as usize).collect()

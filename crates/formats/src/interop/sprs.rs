@@ -44,7 +44,7 @@ where
     fn try_from(
         matrix: &CsMatBase<T, I, Starts, Indices, Values, Iptr>,
     ) -> Result<Self, FormatError> {
-        // An index that is no usize is too large for us as well.
+        // An index that does not fit `usize` is too large for `i32` as well.
         let starts = matrix.proper_indptr();
         let starts = starts.iter().map(|i| i.try_index().unwrap_or(usize::MAX));
         let indices = matrix.indices().iter();

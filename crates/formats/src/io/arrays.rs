@@ -17,15 +17,15 @@ use crate::{Csr, CsrPattern, FormatError, Matrix};
 /// An array of numbers, as read from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseArray {
-    /// The lengths of its dimensions; none of a scalar.
+    /// The length of each dimension; empty for a scalar.
     pub shape: Vec<usize>,
     /// The numbers, the last index changing fastest (C order).
     pub values: Vec<f64>,
 }
 
 /// Reads an array of numbers: a Matrix Market vector (or matrix of one column or row), an `.npy`
-/// file, or the array `npz_name` of an `.npz` file, known by their content. The path `-` is
-/// standard input.
+/// file, or the array `npz_name` of an `.npz` file, told apart by content. The path `-` is standard
+/// input.
 ///
 /// # Errors
 /// [`FormatError::Io`] when the file cannot be read, [`FormatError::Binary`] for other content and
@@ -60,12 +60,12 @@ pub fn load_array(
             });
         }
     };
-    // No length exceeds the number of elements but beside a 0.
+    // A length exceeds the number of elements only where another length is 0.
     let shape = shape.into_iter().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     Ok(DenseArray { shape: shape.collect(), values })
 }
 
-/// Opens the array of an `.npy` stream of `len` bytes, if that is known.
+/// Opens the array of an `.npy` stream of `len` bytes (`None`: unknown).
 fn open_npy<R: Read>(
     reader: R,
     path: &Path,
@@ -93,8 +93,8 @@ fn read_npy_array(
     Ok((shape, values))
 }
 
-/// Reads a matrix from an `.npy` stream of `len` bytes, if that is known: every place is stored,
-/// zeros included, as of Matrix Market's array files. A one-dimensional array is one column.
+/// Reads a matrix from an `.npy` stream of `len` bytes (`None`: unknown). Every position is stored,
+/// zeros included, as for Matrix Market array files. A one-dimensional array is one column.
 pub(super) fn read_npy_matrix(
     reader: impl Read,
     path: &Path,
@@ -129,7 +129,7 @@ pub(super) fn read_npy_matrix(
     matrix.map_err(in_file(path))
 }
 
-/// Values that stand column after column, row after row.
+/// Reorders column-major values to row-major.
 fn by_rows(stored: &[f64], nrows: usize, ncols: usize) -> Result<Vec<f64>, FormatError> {
     let mut values = reserve("values", stored.len() as u128)?;
     for row in 0..nrows {
@@ -138,7 +138,7 @@ fn by_rows(stored: &[f64], nrows: usize, ncols: usize) -> Result<Vec<f64>, Forma
     Ok(values)
 }
 
-/// The matrix that stores every place, with its values row after row.
+/// The matrix that stores every position; `values` is row-major.
 fn every_place(nrows: usize, ncols: usize, values: Vec<f64>) -> Result<Csr<f64>, FormatError> {
     let mut row_ptr = reserve("row_ptr", nrows as u128 + 1)?;
     row_ptr.extend((0..=nrows).map(|row| (row * ncols) as i32));

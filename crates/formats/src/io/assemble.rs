@@ -1,4 +1,4 @@
-//! From entries in the order of a file to CSR, in little memory.
+//! Builds CSR from entries in file order, in little memory.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use super::market_header::Symmetry;
 use crate::error::{check_i32, zeros};
 use crate::{Csr, CsrPattern, FormatError, Matrix};
 
-/// Entries a block holds: 1 MiB.
+/// Entries per block, 1 MiB.
 const BLOCK: usize = 64 * 1024;
 
-/// No memory for a block of entries. Without data, so that the loop over entries stays quick.
+/// A block of entries could not be allocated. The error holds no data, so that the loop over
+/// entries stays quick.
 #[derive(Debug)]
 pub(super) struct NoBlock;
 
@@ -20,9 +21,9 @@ impl From<NoBlock> for FormatError {
     }
 }
 
-/// Entries in any order, duplicates allowed, in blocks that never move: at the peak of
-/// [`Triplets::into_csr`] 16 bytes for each and the 12 of the CSR matrix are held, and the blocks
-/// are given back while the matrix is filled.
+/// Entries in any order, duplicates allowed, in blocks that never move. At the peak of
+/// [`Triplets::into_csr`] each entry takes 16 bytes here and 12 in the CSR matrix; the blocks are
+/// freed while the matrix is filled.
 #[derive(Default)]
 pub(super) struct Triplets {
     blocks: Vec<Vec<(i32, i32, f64)>>,
@@ -32,11 +33,11 @@ impl Triplets {
     /// Appends an entry, zero-based.
     ///
     /// # Errors
-    /// When there is no memory for a further block.
+    /// When another block cannot be allocated.
     #[inline(always)]
     pub(super) fn push(&mut self, row: i32, col: i32, value: f64) -> Result<(), NoBlock> {
         match self.blocks.last_mut() {
-            // The first block grows from nothing, for the many small files.
+            // The first block starts small and grows, since many files are small.
             Some(block) if block.len() < BLOCK => block.push((row, col, value)),
             Some(_) => return self.push_to_new_block((row, col, value)),
             None => self.blocks.push(vec![(row, col, value)]),
@@ -68,7 +69,7 @@ impl Triplets {
         self.blocks.iter_mut().for_each(|block| block.retain(&keep));
     }
 
-    /// Entries held.
+    /// Number of entries held.
     pub(super) fn len(&self) -> usize {
         // All blocks but the last are full.
         match self.blocks.split_last() {
@@ -77,23 +78,23 @@ impl Triplets {
         }
     }
 
-    /// Most entries that are held of a matrix with so many places, where [`Triplets::compact`] is
-    /// called after each `step` entries.
+    /// The most entries held for a matrix with `places` positions, where [`Triplets::compact`] is
+    /// called after every `step` entries.
     pub(super) fn most_held(places: u128, step: usize) -> u128 {
         2 * places + (BLOCK + step) as u128
     }
 
-    /// Sums entries of equal place, in their order, where there are more than twice as many as
-    /// places, so that a file of duplicates takes no more memory than the matrix it makes.
+    /// Sums duplicates in their order, once there are more entries than twice the positions of the
+    /// matrix and a block. A file of duplicates thus takes no more memory than the matrix it makes.
     ///
     /// # Errors
-    /// [`FormatError::Memory`] when there is none for an index of all places.
+    /// [`FormatError::Memory`] when an index of all positions cannot be allocated.
     pub(super) fn compact(&mut self, nrows: usize, ncols: usize) -> Result<(), FormatError> {
         let places = nrows as u128 * ncols as u128;
         if self.len() as u128 <= 2 * places + BLOCK as u128 {
             return Ok(());
         }
-        // Where the entry of each place is, counted from 1.
+        // For each position, the number of its entry in `distinct`, counted from 1; 0 for none.
         let mut found: Vec<u32> = zeros("index of places", places as usize)?;
         let mut distinct = Self::default();
         for (row, col, value) in self.iter() {
@@ -110,14 +111,15 @@ impl Triplets {
         Ok(())
     }
 
-    /// Most bytes that this many entries take up to the end of [`Triplets::into_csr`], the matrix
-    /// of `nrows` rows included.
+    /// The most bytes that `entries` entries take until the end of [`Triplets::into_csr`], the
+    /// matrix of `nrows` rows included.
     pub(super) fn peak_bytes(entries: usize, nrows: usize, symmetry: Symmetry) -> u128 {
         let expanded = if symmetry == Symmetry::General { entries } else { 2 * entries };
         16 * entries as u128 + 12 * expanded as u128 + 4 * (nrows as u128 + 1)
     }
 
-    /// Builds the matrix; what `symmetry` implies is added, duplicates are summed in their order.
+    /// Builds the matrix: adds the entries that `symmetry` implies and sums duplicates in their
+    /// order.
     ///
     /// The caller has checked that all indices lie inside the matrix.
     pub(super) fn into_csr(
@@ -142,7 +144,7 @@ impl Triplets {
                 row_ptr[col as usize] += 1;
             }
         }
-        // Counts become starts, then move on to the ends while the rows are filled.
+        // Counts become row starts, which advance to the row ends while the rows are filled.
         let mut start = 0;
         for slot in &mut row_ptr {
             start += std::mem::replace(slot, start);
@@ -171,10 +173,10 @@ impl Triplets {
     }
 }
 
-/// Sorts each row by column and sums entries of equal place in their order.
+/// Sorts each row by column and sums duplicates in their order.
 ///
-/// Rows that ascend already (files sorted by column, as those of SuiteSparse are) are only looked
-/// at. Extra memory: 16 bytes per entry of the longest row that does not.
+/// Rows that ascend already (files sorted by column, as those of SuiteSparse are) are not sorted
+/// again. Extra memory: 16 bytes per entry of the longest row that is sorted.
 pub(super) fn sort_and_sum(row_ptr: &mut [i32], col_idx: &mut Vec<i32>, values: &mut Vec<f64>) {
     let (mut keys, mut row_values): (Vec<u64>, Vec<f64>) = (Vec::new(), Vec::new());
     let (mut begin, mut written) = (0, 0);
@@ -189,7 +191,7 @@ pub(super) fn sort_and_sum(row_ptr: &mut [i32], col_idx: &mut Vec<i32>, values: 
             }
             written += length;
         } else {
-            // Column first, then the position, which keeps equal columns in order.
+            // The key is the column, then the position, which keeps equal columns in order.
             keys.clear();
             keys.extend(
                 (0u64..).zip(&col_idx[row.clone()]).map(|(k, &col)| (col as u64) << 32 | k),

@@ -1,8 +1,8 @@
 //! Output files that appear whole or not at all.
 //!
-//! An output is written to a temporary file in its folder, which takes the name of the output at the
-//! end. Temporary files are locked while they are written. Whoever writes to a folder first removes
-//! those there that nobody has locked: their process was killed.
+//! An output is written to a temporary file in its folder, which is renamed to the output at the
+//! end. Temporary files are locked while they are written. A process that first writes to a folder
+//! removes the temporary files there that no process has locked: their process was killed.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -16,10 +16,10 @@ use super::regular::{open_in_place, still_named};
 use super::source::io_error;
 use crate::FormatError;
 
-/// The end of the names of temporary files.
+/// The suffix of the names of temporary files.
 const ENDING: &str = ".sparsebatch-tmp";
 
-/// The temporary files of this process, and the folders in which those of others were looked for.
+/// The temporary files of this process, and the folders already swept of those of killed processes.
 #[derive(Debug, Default)]
 struct Unfinished {
     files: HashSet<PathBuf>,
@@ -28,12 +28,12 @@ struct Unfinished {
 
 static UNFINISHED: LazyLock<Mutex<Unfinished>> = LazyLock::new(Mutex::default);
 
-/// Waits for its turn. Nobody who holds the lock leaves half a change behind by a panic.
+/// Waits for the lock. Poisoning is ignored: a panic under the lock leaves no change half made.
 fn unfinished() -> MutexGuard<'static, Unfinished> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps this process from beginning and from finishing an output; see [`discard_unfinished`].
+/// While it lives, this process neither begins nor finishes an output; see [`discard_unfinished`].
 #[must_use = "outputs are kept from being written until this is dropped"]
 #[derive(Debug)]
 pub struct Discarded {
@@ -43,26 +43,27 @@ pub struct Discarded {
 /// Removes the temporary files of all outputs that this process is writing.
 ///
 /// This is for a program that is about to end by a signal. While the result lives, writers wait
-/// before they begin and before they give an output its name; when it is dropped, outputs whose
-/// temporary file was removed end with [`FormatError::Io`]. So a process that exits with the result in
-/// its hands leaves every output either whole or as it was before, and no temporary file.
+/// before they begin an output and before they rename it; when it is dropped, outputs whose
+/// temporary file was removed end with [`FormatError::Io`]. So a process that exits while it holds
+/// the result leaves every output either whole or as it was before, and no temporary file.
 pub fn discard_unfinished() -> Discarded {
     let mut turn = unfinished();
     for path in turn.files.drain() {
-        // It may be gone with its folder.
+        // The file may be gone with its folder.
         let _ = std::fs::remove_file(path);
     }
     Discarded { _turn: turn }
 }
 
-/// A temporary file of this process, locked while it lives; removed unless it was given its name.
+/// A temporary file of this process, locked while it is written; removed on drop unless it was
+/// renamed to the output.
 struct Temporary {
     path: PathBuf,
 }
 
 impl Temporary {
-    /// Creates a new file beside `target`, under a name that no other writer uses, after those that
-    /// killed processes left in the folder were removed.
+    /// Creates a new file beside `target`, under a name that no other writer uses, after removing
+    /// the temporary files that killed processes left in the folder.
     fn beside(target: &Path) -> io::Result<(Self, File)> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let name = target.file_name().ok_or_else(|| {
@@ -77,7 +78,7 @@ impl Temporary {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);
             let path = target.with_file_name(temporary_name(name, number));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
-                // A process that sweeps the folder was faster than the lock.
+                // Another process swept the folder before the file was locked.
                 Ok(file) if !is_ours(&file, &path) => {}
                 Ok(file) => {
                     turn.files.insert(path.clone());
@@ -89,7 +90,7 @@ impl Temporary {
         }
     }
 
-    /// Gives the file the name of the output.
+    /// Renames the file to `target`.
     fn rename(self, target: &Path) -> io::Result<()> {
         let mut turn = unfinished();
         if !turn.files.remove(&self.path) {
@@ -112,7 +113,7 @@ impl Drop for Temporary {
     }
 }
 
-/// The folder of a file, `.` for a name alone.
+/// The folder of a file; `.` if the path is a bare name.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -120,7 +121,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// `.NAME.PROCESS-NUMBER.sparsebatch-tmp`; a long name is cut short, so that there is room for the rest.
+/// `.NAME.PROCESS-NUMBER.sparsebatch-tmp`; a long `NAME` is cut short to leave room for the rest.
 fn temporary_name(name: &OsStr, number: u64) -> OsString {
     const ROOM: usize = 150;
     let mut temporary = OsString::from(".");
@@ -135,7 +136,7 @@ fn temporary_name(name: &OsStr, number: u64) -> OsString {
     temporary
 }
 
-/// Whether a name is that of a temporary file.
+/// Whether a file name is that of a temporary file.
 fn is_temporary(name: &OsStr) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let name = name.to_string_lossy();
@@ -146,8 +147,8 @@ fn is_temporary(name: &OsStr) -> bool {
     numbers.is_some_and(|(process, number)| digits(process) && digits(number))
 }
 
-/// Locks a file that was just created, and tells whether it still has its name. Where the file system
-/// has no locks nothing is swept either.
+/// Locks a file that was just created, and tells whether `path` still names it. Where the file
+/// system has no locks, the file counts as locked: nothing is swept there either.
 fn is_ours(file: &File, path: &Path) -> bool {
     match file.try_lock() {
         Ok(()) | Err(TryLockError::Error(_)) => {}
@@ -156,8 +157,8 @@ fn is_ours(file: &File, path: &Path) -> bool {
     still_named(file, path)
 }
 
-/// Removes temporary files whose process was killed: those that nobody has locked. What cannot be
-/// looked at, locked or removed stays.
+/// Removes the temporary files in `folder` that no process has locked: their process was killed.
+/// Files that cannot be opened, locked or removed stay.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -184,14 +185,13 @@ pub fn check_writable(path: impl AsRef<Path>) -> Result<(), FormatError> {
 
 /// Where an output goes.
 enum Target {
-    /// Into a device or pipe, which cannot be replaced.
+    /// To a device or pipe, which cannot be replaced.
     Device,
-    /// In the place of this file; what is known of it where it is there.
+    /// To this file, which is replaced; with its metadata if it exists.
     File(PathBuf, Option<Metadata>),
 }
 
-/// Looks at what stands in the place of an output; a link is followed to the file that is really
-/// replaced.
+/// Finds where an output to `path` goes; a link is followed to the file that is actually replaced.
 fn target_of(path: &Path) -> Result<Target, FormatError> {
     let refuse = |kind, what| Err(io_error(path)(io::Error::new(kind, what)));
     match std::fs::metadata(path) {
@@ -256,7 +256,7 @@ pub fn atomic_write(
     if let Some(existing) = existing {
         writer.get_ref().set_permissions(existing.permissions()).map_err(io_error(path))?;
     }
-    // The file stays open, and with that locked, until it has its name.
+    // The file stays open, and so locked, until it is renamed.
     temporary.rename(&target).map_err(io_error(path))
 }
 

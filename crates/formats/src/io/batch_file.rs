@@ -28,7 +28,7 @@ pub(crate) const RAGGED_MAGIC: &[u8; 8] = b"RAGGED01";
 /// What a `.batch` file holds: systems and one right-hand side for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchFile {
-    /// The matrices, uniform (item-major values) or ragged as the file is.
+    /// The matrices: uniform (item-major values) or ragged, like the file.
     pub batch: Batch<f64>,
     /// The right-hand sides, item after item: item `i` has
     /// `batch.rows(i)`.
@@ -57,7 +57,8 @@ pub fn read_batch_from(reader: impl Read, len: u64, path: &Path) -> Result<Batch
     read_batch_within(reader, len, path, MemoryLimit::available())
 }
 
-/// Reads a `.batch` file of `len` bytes from a stream. In memory it takes as many and little more.
+/// Reads a `.batch` file of `len` bytes from a stream. It takes little more than `len` bytes of
+/// memory.
 pub(super) fn read_batch_within(
     reader: impl Read,
     len: u64,
@@ -98,7 +99,7 @@ fn read_u64(reader: &mut impl Read, path: &Path) -> Result<u64, FormatError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// A size that local 32-bit indices can count.
+/// Checks that local 32-bit indices can count a size of the file.
 fn local(path: &Path, what: &str, found: u64) -> Result<usize, FormatError> {
     match i32::try_from(found) {
         Ok(size) => Ok(size as usize),
@@ -134,7 +135,7 @@ fn read_uniform(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFi
         &format!("nbatch {nbatch}, nrows {nrows}, nnz {nnz}"),
         len,
     )?;
-    // Systems without rows take no bytes.
+    // Systems without rows take no bytes of the file.
     check_items(path, nbatch, len)?;
     let nitems = nbatch as usize;
     let mut row_ptr = reserved("row_ptr", nrows + 1, path)?;

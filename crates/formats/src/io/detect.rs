@@ -1,4 +1,4 @@
-//! What a file is, by its content.
+//! The kind of a file, told by its content.
 
 use std::io::Read;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub enum FileKind {
     MatrixMarketGzip,
     /// An archive of NumPy arrays, as SciPy's `save_npz` writes it.
     Npz,
-    /// An array of NumPy, as its `save` writes it.
+    /// An array as NumPy's `save` writes it.
     Npy,
     /// A uniform batch, `BATCH001`.
     UniformBatch,
@@ -34,21 +34,22 @@ pub enum FileKind {
     RaggedBatch,
 }
 
-/// Tells what a file is by its first bytes; its ending does not matter.
+/// Tells the kind of a file by its first bytes; its extension does not matter.
 ///
 /// # Errors
-/// [`FormatError::Io`] when it cannot be read, [`FormatError::Binary`] when it is none of
+/// [`FormatError::Io`] when the file cannot be read, [`FormatError::Binary`] when it is of no
 /// [`FileKind`].
 pub fn detect(path: impl AsRef<Path>) -> Result<FileKind, FormatError> {
     Input::open_file(path.as_ref())?.kind()
 }
 
-/// Tells what a file is by its first bytes; `None` for other content.
+/// Tells the kind of a file by its first bytes; `None` for other content.
 pub(super) fn detect_start(start: &[u8]) -> Option<FileKind> {
     if start.starts_with(GZIP_MAGIC) {
         let mut unpacked = Vec::new();
-        // The end of the start is no fault of the file. What cannot be unpacked is not Matrix
-        // Market; reading it as such would tell more, but any other gzip file may be broken too.
+        // `start` may end in mid-stream, which is no fault of the file. A stream that cannot be
+        // unpacked is not taken for Matrix Market: reading it as such would give a better error,
+        // but any other gzip file may be broken too.
         let _ = MultiGzDecoder::new(start).take(start.len() as u64).read_to_end(&mut unpacked);
         return is_banner(&unpacked).then_some(FileKind::MatrixMarketGzip);
     }

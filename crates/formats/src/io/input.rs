@@ -1,4 +1,4 @@
-//! Inputs that are looked at before they are read: regular files and standard input.
+//! Inputs whose first bytes are inspected before they are read: regular files and standard input.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -9,28 +9,29 @@ use super::memory::MemoryLimit;
 use super::source::{in_file, io_error, open};
 use crate::FormatError;
 
-/// Bytes that are looked at.
+/// Number of first bytes that are inspected.
 const START: u64 = 4096;
-/// Bytes of standard input between two looks at the memory.
+/// Bytes of standard input between two checks of the memory.
 const LOOK: u64 = 16 << 20;
 
 /// An opened input and its first bytes.
 pub(super) struct Input {
     /// Its name in errors.
     pub(super) path: PathBuf,
-    /// Its length, if that is known.
+    /// Its length in bytes, if known.
     pub(super) len: Option<u64>,
     start: Vec<u8>,
-    /// The file, at its first byte; without one it is standard input, after `start`.
+    /// The file, positioned at its first byte; `None` for standard input, of which `start` has been
+    /// read.
     file: Option<File>,
 }
 
-/// A stream in which one can move.
+/// A seekable stream.
 pub(super) trait ReadSeek: Read + Seek {}
 
 impl<S: Read + Seek> ReadSeek for S {}
 
-/// Whether a path asks for standard input.
+/// Whether a path means standard input.
 pub(super) fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -54,12 +55,12 @@ impl Input {
         Ok(Self { path, len: None, start, file: None })
     }
 
-    /// What it is, if that is known.
+    /// The kind of the input, if known.
     pub(super) fn known_kind(&self) -> Option<FileKind> {
         detect_start(&self.start)
     }
 
-    /// What it is.
+    /// The kind of the input.
     ///
     /// # Errors
     /// [`FormatError::Binary`] for content of no known kind.
@@ -67,7 +68,7 @@ impl Input {
         self.known_kind().ok_or_else(|| unknown_start(&self.path, &self.start))
     }
 
-    /// Reads it from its first byte.
+    /// A reader that starts at the first byte.
     pub(super) fn into_reader(self) -> Box<dyn Read> {
         match self.file {
             Some(file) => Box::new(file),
@@ -75,7 +76,7 @@ impl Input {
         }
     }
 
-    /// Reads it from its first byte with its length, moving in it; standard input is read into
+    /// A seekable reader that starts at the first byte, and its length; standard input is read into
     /// memory first.
     pub(super) fn into_seekable(
         self,
@@ -98,11 +99,11 @@ fn read_start(reader: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Reads what is left of standard input behind its start.
+/// Reads the rest of standard input; `bytes` holds its start.
 fn read_all(mut bytes: Vec<u8>, memory: MemoryLimit) -> Result<Vec<u8>, FormatError> {
     let input = Path::new("standard input");
     loop {
-        // The reader of the content takes as much again.
+        // The reader that parses the content takes as much again.
         let needed = 2 * (bytes.len() as u128 + u128::from(LOOK));
         memory.check(|| format!("{} bytes and more", bytes.len()), needed)?;
         let refused = |_| FormatError::Memory { what: "standard input", bytes: needed };

@@ -1,4 +1,4 @@
-//! Which files are read: those named, those of folders, and which belong together by their names.
+//! Lists the files to read, named or in folders, and which of them belong together by their names.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -8,10 +8,10 @@ use super::input::{Input, is_standard_input};
 use super::source::io_error;
 use crate::FormatError;
 
-/// Folders below one that is named in which systems are looked for.
+/// Levels of folders below a named one that are searched for systems.
 const DEPTH: usize = 2;
 
-/// A file by its folder and its name without endings.
+/// Identifies a file by its folder and its name without extensions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     folder: PathBuf,
@@ -24,17 +24,17 @@ impl Key {
         Self { folder, stem: stem(path).to_owned() }
     }
 
-    /// The same folder with another name.
+    /// The key of another name in the same folder.
     fn beside(&self, stem: &[u8]) -> Self {
         Self { folder: self.folder.clone(), stem: stem.to_owned() }
     }
 
-    /// The matrix whose right-hand side a file of this name would be.
+    /// The key of the matrix whose right-hand side a file of this name would be.
     fn matrix_of_rhs(&self) -> Option<Self> {
         let matrix = match self.stem.as_slice() {
             b"b" | b"B" | b"rhs" => b"A".as_slice(),
             stem => {
-                // The last as in NIST's Matrix Market, where others may follow.
+                // `_rhs1` is as in NIST's Matrix Market, where further ones may follow.
                 let endings = [b"_b".as_slice(), b"_rhs", b"_rhs1"];
                 endings.iter().find_map(|ending| stem.strip_suffix(*ending))?
             }
@@ -42,15 +42,15 @@ impl Key {
         (!matrix.is_empty()).then(|| self.beside(matrix))
     }
 
-    /// The matrices of which a file of this name may hold other data: `NAME` for `NAME_x`, `A` for
-    /// all beside it.
+    /// The keys of the matrices for which a file of this name may hold other data: `NAME` for
+    /// `NAME_x`, and `A` for every file beside it.
     pub(super) fn matrices_of_data(&self) -> impl Iterator<Item = Self> + '_ {
         let underscores = (1..self.stem.len()).filter(|&at| self.stem[at] == b'_');
         underscores.map(|at| self.beside(&self.stem[..at])).chain([self.beside(b"A")])
     }
 }
 
-/// A name without its ending, and without `.gz` behind it.
+/// The file name without its extension, and without `.gz` after that.
 fn stem(path: &Path) -> &[u8] {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let name = match name.split_last_chunk::<3>() {
@@ -68,9 +68,9 @@ pub(super) struct Listed {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     pub(super) key: Key,
-    /// The matrix whose right-hand side it is by its name, if that is read, too.
+    /// The matrix whose right-hand side this file is by its name, if that matrix is read too.
     pub(super) rhs_of: Option<Key>,
-    /// Whether its folder was named instead of itself.
+    /// Whether the file was found in a named folder instead of being named itself.
     pub(super) in_folder: bool,
 }
 
@@ -102,13 +102,14 @@ impl Listing {
         Ok(())
     }
 
-    /// The files in their order, each right-hand side with its matrix, and what was ignored.
+    /// The files in their order, each right-hand side with the key of its matrix, and the ignored
+    /// paths.
     pub(super) fn into_files(self) -> (Vec<Listed>, Vec<PathBuf>) {
         let Self { mut files, ignored } = self;
         let keys: HashSet<Key> = files.iter().map(|file| file.key.clone()).collect();
         let matrix = |key: &Key| key.matrix_of_rhs().filter(|matrix| keys.contains(matrix));
         for file in &mut files {
-            // The right-hand side of a right-hand side is none.
+            // A file that belongs to a right-hand side is not itself a right-hand side.
             file.rhs_of = matrix(&file.key).filter(|found| matrix(found).is_none());
         }
         (files, ignored)
@@ -141,9 +142,10 @@ impl Listing {
         Ok(())
     }
 
-    /// Adds a file of a folder, where it can be read and `wanted` accepts its name.
+    /// Adds a file found in a folder if its content or extension is known and `wanted` accepts its
+    /// key; else it is ignored.
     fn add_found(&mut self, path: &Path, wanted: impl FnOnce(&Key) -> bool) {
-        // What cannot be opened is bad input by a known name only.
+        // A file that cannot be opened is bad input only if its extension is known.
         let (known, bytes) = match Input::open_file(path) {
             Ok(input) => (input.known_kind().is_some(), input.len.unwrap_or(0)),
             Err(_) => (false, 0),
@@ -156,11 +158,11 @@ impl Listing {
         }
     }
 
-    /// Adds the system that a folder below another holds, `A` or a matrix of the folder's name,
-    /// and its right-hand side; then those of `depth` levels of folders in it.
+    /// Adds the system in a subfolder, a matrix named `A` or like the folder, and its right-hand
+    /// side; then those in the folders inside it. Searches `depth` levels in all.
     fn add_items(&mut self, folder: &Path, depth: usize) {
         let Ok(names) = names(folder) else {
-            // It may not be read, and nothing says that it is meant.
+            // The folder is not readable, and nothing says that the caller meant it.
             self.ignored.push(folder.to_owned());
             return;
         };
@@ -182,7 +184,7 @@ impl Listing {
     }
 }
 
-/// The names in a folder, sorted, but hidden ones.
+/// The names in a folder, sorted, without hidden ones.
 fn names(folder: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {

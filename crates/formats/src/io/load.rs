@@ -20,33 +20,34 @@ use crate::{Batch, BatchCsr, BatchOf, BatchValues, FormatError, Pattern, RaggedC
 /// How [`load`] treats what it finds.
 #[derive(Default)]
 pub struct LoadOptions<'a> {
-    /// Leave out files that are bad input and name them in [`Loaded::skipped`], instead of giving
-    /// their error.
+    /// Leave out files that are bad input and name them in [`Loaded::skipped`], instead of
+    /// returning their error.
     pub skip_bad: bool,
     /// The matrices are those of systems to be solved: one that is not square, or has more than
     /// 65,536 rows without entries, is bad input.
     pub systems: bool,
-    /// Most memory for the batch and for what is held while it is read.
+    /// The memory limit for the batch and for what is held while it is read.
     pub memory: MemoryLimit,
-    /// Bytes that the caller is going to take for each row, counted with the batch: of vectors, or
-    /// of a solver.
+    /// Bytes that the caller will take for each row, for vectors or a solver; they count towards
+    /// `memory`.
     pub bytes_per_row: u64,
-    /// Called after each file with the bytes of the files read so far and of all of them.
+    /// Called after each file with the bytes of the files read so far and the bytes of all files.
     pub progress: Option<&'a mut dyn FnMut(u64, u64)>,
 }
 
 /// What [`load`] read.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The systems, in the order of the files. Uniform when all come with one pattern (a single
-    /// matrix, one uniform `.batch`, or several files of equal pattern), else ragged.
+    /// The systems, in the order of the files. Uniform when all have one pattern (a single matrix,
+    /// one uniform `.batch`, or several files of equal pattern), else ragged.
     pub batch: Batch<f64>,
     /// The right-hand sides of the files, item-major, with ones for the items that have none;
     /// `None` when no item has any.
     pub rhs: Option<Vec<f64>>,
     /// For each item, whether its right-hand side came from its file or from one beside it.
     pub has_rhs: Vec<bool>,
-    /// For each item the file it came from, with its number in brackets for files of many.
+    /// For each item, the file it came from, followed by its index in brackets for a file of
+    /// several items.
     pub names: Vec<String>,
     /// Bad files that were left out, with what is wrong with them. A matrix whose right-hand side
     /// is bad is left out, too.
@@ -58,25 +59,25 @@ pub struct Loaded {
 
 /// Reads files and folders into one batch.
 ///
-/// A file is known by its content ([`super::detect`]), whatever its name; the path `-` is standard
-/// input. Of a folder all files of known content are read, sorted by name, but hidden ones. Other
-/// files are ignored there, unless their name ends in `.mtx`, `.mtx.gz`, `.npz`, `.npy` or
-/// `.batch`: then they are bad input. Matrices need not be square. A vector is read as the matrix
-/// of one column that it is.
+/// A file's kind is told by its content ([`super::detect`]), whatever its name; the path `-` is
+/// standard input. In a folder, all files of known content are read, sorted by name, except hidden
+/// ones. Other files there are ignored, unless their name ends in `.mtx`, `.mtx.gz`, `.npz`, `.npy`
+/// or `.batch`: then they are bad input. Matrices need not be square. A vector is read as a matrix
+/// of one column.
 ///
 /// Right-hand sides may lie beside their matrices: a vector (one column or one row) named `NAME_b`
-/// or `NAME_rhs` (or `NAME_rhs1`), or `b` or `rhs` beside a matrix named `A`, with any ending, belongs to the matrix
-/// of that name in its folder, if both are read. Of the folders in a folder, and of those in them,
-/// those are read that hold one system so: `A.mtx`, or `NAME.mtx` in a folder `NAME`, and its
-/// right-hand side.
+/// or `NAME_rhs` (or `NAME_rhs1`), or `b` or `rhs` beside a matrix named `A`, with any ending,
+/// belongs to the matrix of that name in its folder, if both are read. Folders inside a named
+/// folder, up to two levels down, are read if they hold one system in this way: `A.mtx`, or
+/// `NAME.mtx` in a folder `NAME`, and its right-hand side.
 ///
 /// # Errors
-/// The first bad file's error unless `skip_bad` is set; [`FormatError::Io`] for what is missing or
-/// may not be read; [`FormatError::Binary`] for content of no known kind, for a right-hand side
-/// that does not fit its matrix, and for a folder without any file that can be read;
-/// [`FormatError::MemoryLimit`] for more than `memory` allows and [`FormatError::Memory`] for more
-/// than the system gives, whatever may be skipped; [`FormatError::Parameter`] when `paths` is empty
-/// or nothing was left.
+/// The first bad file's error unless `skip_bad` is set; [`FormatError::Io`] for a file that is
+/// missing or may not be read; [`FormatError::Binary`] for content of no known kind, for a
+/// right-hand side that does not fit its matrix, and for a folder without any file that can be
+/// read; [`FormatError::MemoryLimit`] for more than `memory` allows and [`FormatError::Memory`] for
+/// more than the system gives, both even with `skip_bad`; [`FormatError::Parameter`] when `paths`
+/// is empty or no file is left.
 pub fn load(paths: &[PathBuf], mut options: LoadOptions<'_>) -> Result<Loaded, FormatError> {
     let mut listing = Listing::default();
     for path in paths {
@@ -132,10 +133,10 @@ struct Reading {
     skip_bad: bool,
     systems: bool,
     bytes_per_row: u64,
-    /// The limit, of which the pieces hold their part.
+    /// The limit, less what the pieces hold.
     memory: MemoryLimit,
     pieces: Vec<Piece>,
-    /// Matrices whose right-hand side is bad, with the name of its file.
+    /// Matrices whose right-hand side is bad, with the path of the right-hand side.
     bad_rhs: Vec<(Key, PathBuf)>,
     skipped: Vec<(PathBuf, FormatError)>,
 }
@@ -146,7 +147,7 @@ impl Reading {
         let bounds = Bounds {
             memory: self.memory,
             bytes_per_row: self.bytes_per_row,
-            // A right-hand side is none.
+            // A right-hand side is not a system.
             is_system: self.systems && file.rhs_of.is_none(),
         };
         match read_any(&file.path, bounds) {
@@ -164,8 +165,8 @@ impl Reading {
         }
     }
 
-    /// Notes a bad file; gives its error where bad files are not skipped, and where it is not the
-    /// file that is bad.
+    /// Records a bad file as skipped. Returns its error where bad files are not skipped, and where
+    /// memory is short, which is no fault of the file.
     fn skip(&mut self, path: &Path, bad: FormatError) -> Result<(), FormatError> {
         let is_memory =
             matches!(bad.innermost(), FormatError::Memory { .. } | FormatError::MemoryLimit { .. });
@@ -176,8 +177,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Where the matrices are that may have a right-hand side beside them; of several that one
-    /// name tells the first.
+    /// The indices into `pieces` of the matrices that may have a right-hand side beside them; of
+    /// several matrices with one key, the first.
     fn matrices(&self) -> HashMap<Key, usize> {
         let pieces = self.pieces.iter().enumerate().rev();
         let alone = pieces.filter(|(_, piece)| {
@@ -186,8 +187,8 @@ impl Reading {
         alone.map(|(at, piece)| (piece.file.key.clone(), at)).collect()
     }
 
-    /// Gives matrices the right-hand sides beside them. A matrix whose right-hand side is bad is
-    /// left out with it: no other system is solved in the place of the one meant.
+    /// Assigns to the matrices the right-hand sides beside them. A matrix whose right-hand side is
+    /// bad is left out too, so that no system other than the one meant is solved.
     fn pair(&mut self) -> Result<(), FormatError> {
         let matrices = self.matrices();
         let mut is_left = vec![true; self.pieces.len()];
@@ -205,7 +206,7 @@ impl Reading {
                 Some((nrows, ncols)) if nrows == 1 || ncols == 1 => {
                     self.fault_of_rhs(at, matrix, rhs_of.get(&matrix).copied())
                 }
-                // Of its name, but a matrix.
+                // Named like a right-hand side, but a matrix.
                 Some((nrows, ncols)) if nrows == ncols || !self.systems => continue,
                 Some((nrows, ncols)) => Some(binary(
                     &piece.path,
@@ -244,7 +245,8 @@ impl Reading {
         Ok(())
     }
 
-    /// What is wrong with a vector as the right-hand side of a matrix, which may have `other`.
+    /// What is wrong with the vector `at` as the right-hand side of `matrix`, which may already
+    /// have the right-hand side `other`.
     fn fault_of_rhs(&self, at: usize, matrix: usize, other: Option<usize>) -> Option<FormatError> {
         let (piece, matrix) = (&self.pieces[at], &self.pieces[matrix]);
         if let Some(other) = other {
@@ -261,8 +263,8 @@ impl Reading {
         })
     }
 
-    /// Leaves out what lies beside matrices in folders and is none to be solved with: solutions,
-    /// coordinates.
+    /// Leaves out data beside the matrices in folders that is not part of a system (solutions,
+    /// coordinates), and returns its paths.
     fn leave_out_other_data(&mut self) -> Vec<PathBuf> {
         let square =
             self.pieces.iter().filter(|piece| piece.batch.nitems() == 1).filter_map(|piece| {
@@ -288,7 +290,7 @@ impl Reading {
         others.into_iter().map(|piece| piece.path).collect()
     }
 
-    /// Refuses or leaves out what cannot be solved with.
+    /// Refuses or leaves out the pieces that cannot be systems to be solved.
     fn check_systems(&mut self) -> Result<(), FormatError> {
         for piece in std::mem::take(&mut self.pieces) {
             match piece.fault_as_system() {
@@ -307,8 +309,7 @@ fn binary(path: &Path, what: &str, expected: String, found: String) -> FormatErr
 /// What a file holds: its name in errors, its matrices, its right-hand sides if it has any.
 type Content = (PathBuf, Batch<f64>, Option<Vec<f64>>);
 
-/// Reads one file of any known kind; right-hand sides only from `.batch`
-/// files.
+/// Reads one file of any known kind; right-hand sides come only from `.batch` files.
 fn read_any(path: &Path, bounds: Bounds) -> Result<Content, FormatError> {
     let input = Input::open(path)?;
     let (path, len) = (input.path.clone(), input.len);
@@ -348,14 +349,14 @@ impl Piece {
         })
     }
 
-    /// Bytes that it holds and, for its rows, that the caller is going to take.
+    /// Bytes that the piece holds, and `bytes_per_row` for each of its rows.
     fn bytes(&self, bytes_per_row: u64) -> u64 {
         let (rows, entries) = (self.batch.row_offset(self.batch.nitems()), self.batch.total_nnz());
         let rhs = self.rhs.as_ref().map_or(0, Vec::len);
         (12 * entries + 4 * rows + 8 * rhs) as u64 + bytes_per_row * rows as u64
     }
 
-    /// Rows and columns of the matrix of a file of one without right-hand side.
+    /// Rows and columns of the matrix, if the piece is one matrix without a right-hand side.
     fn shape(&self) -> Option<(usize, usize)> {
         (self.batch.nitems() == 1 && self.rhs.is_none()).then(|| {
             let pattern = self.batch.pattern(0);
@@ -372,14 +373,14 @@ impl Piece {
         let found = self.batch.values_in(0, &mut copy);
         for (row, ends) in pattern.row_ptr().windows(2).enumerate() {
             for k in ends[0] as usize..ends[1] as usize {
-                // One of the two is 0.
+                // Either the row or the column is 0.
                 values[row + pattern.col_idx()[k] as usize] = found[k];
             }
         }
         Ok(values)
     }
 
-    /// Why its matrices are none of systems to be solved.
+    /// Why the matrices cannot be those of systems to be solved; `None` if all are square.
     fn fault_as_system(&self) -> Option<FormatError> {
         let shapes = match &self.batch {
             Batch::Uniform(batch) => {

@@ -9,7 +9,8 @@ use super::text::{Fault, describe};
 use crate::FormatError;
 use crate::error::reserve;
 
-/// A place in a block of whole lines. The block ends with a line feed, at which every scan stops.
+/// A position in a block of whole lines. The block ends with a line feed, at which every scan
+/// stops.
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -19,12 +20,12 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the begin of a block.
+    /// A cursor at the start of a block.
     pub(super) fn new(block: &'a [u8]) -> Self {
         Self { bytes: block, at: 0, line_start: 0, lines: 0 }
     }
 
-    /// Where the line begins that the cursor is in, and how many lines are before it.
+    /// The offset at which the current line begins, and the number of lines before it.
     pub(super) fn line_start(&self) -> (usize, u64) {
         (self.line_start, self.lines)
     }
@@ -41,7 +42,7 @@ impl<'a> Cursor<'a> {
         Fault::new(self.at - self.line_start + 1, expected, found)
     }
 
-    /// An index in 1..=limit, made zero-based.
+    /// Reads an index in `1..=limit` and makes it zero-based.
     #[inline(always)]
     fn index(&mut self, what: &str, limit: usize) -> Result<i32, Fault> {
         match number::unsigned(self.bytes, self.at) {
@@ -87,9 +88,9 @@ impl<'a> Cursor<'a> {
 
 /// Why reading stopped.
 pub(super) enum Stop {
-    /// At a fault of the file.
+    /// The file has a fault.
     Fault(Fault),
-    /// For want of memory.
+    /// There is no memory for more entries.
     Memory,
 }
 
@@ -106,14 +107,14 @@ pub(super) struct Entries {
     triplets: Triplets,
     /// Entries read.
     count: usize,
-    /// Array files: the place of the next value.
+    /// Array files: the row and column of the next value.
     next: (i32, i32),
     /// Whether entries below and above the diagonal of a symmetric matrix were read.
     sides: (bool, bool),
 }
 
 impl Entries {
-    /// No entry yet.
+    /// A collector without entries.
     pub(super) fn new(banner: Banner, size: Size) -> Self {
         Self {
             banner,
@@ -130,17 +131,17 @@ impl Entries {
         self.count
     }
 
-    /// Entries that are held of them, and sums of entries.
+    /// Entries held: those read so far, less the duplicates already summed.
     pub(super) fn held(&self) -> usize {
         self.triplets.len()
     }
 
-    /// Sums entries of equal place where there are many.
+    /// Sums duplicates where there are many, see [`Triplets::compact`].
     pub(super) fn compact(&mut self) -> Result<(), FormatError> {
         self.triplets.compact(self.size.nrows, self.size.ncols)
     }
 
-    /// Whether all entries declared were read; else what is missing.
+    /// Checks that all declared entries were read; the error names the one that is missing.
     pub(super) fn check_complete(&self) -> Result<(), String> {
         let Size { entries, fewest, .. } = self.size;
         if self.count == fewest || self.count == entries {
@@ -153,8 +154,8 @@ impl Entries {
     /// The entries, once the file is complete.
     ///
     /// # Errors
-    /// [`FormatError::Binary`] for what is wrong with the entries together,
-    /// [`FormatError::Memory`] where there is none to look for it.
+    /// [`FormatError::Binary`] where the entries contradict each other or their symmetry,
+    /// [`FormatError::Memory`] where the check for that cannot allocate.
     pub(super) fn finish(mut self, path: &Path) -> Result<Triplets, FormatError> {
         let fault = |expected: &str, found: String| FormatError::Binary {
             path: path.to_owned(),
@@ -181,8 +182,8 @@ impl Entries {
         Ok(self.triplets)
     }
 
-    /// Gives the values of a skew-symmetric array without diagonal their places, down the columns:
-    /// they were read as if it stood in the file.
+    /// Moves the values of a skew-symmetric array without diagonal to their positions, column by
+    /// column: they were read as if the file held the diagonal.
     fn move_below_diagonal(&mut self) {
         let order = self.size.nrows as i32;
         let (mut row, mut col) = (1, 0);
@@ -196,15 +197,15 @@ impl Entries {
         }
     }
 
-    /// Leaves out the diagonal of a skew-symmetric array, as other files do. Gives the row and the
-    /// value of an entry there that is not 0.
+    /// Removes the diagonal of a skew-symmetric array, which other files leave out. Returns the row
+    /// and the value of its first entry that is not 0.
     fn leave_out_diagonal(&mut self) -> Option<(i32, f64)> {
         let found = self.triplets.iter().find(|&(row, col, value)| row == col && value != 0.0);
         self.triplets.retain(|&(row, col, _)| row != col);
         found.map(|(row, _, value)| (row, value))
     }
 
-    /// The first place below the diagonal that has an entry and whose mirror image has one, too.
+    /// The first entry below the diagonal whose mirror image is an entry too.
     fn mirrored_entry(&self) -> Result<Option<(i32, i32)>, FormatError> {
         let above = || self.triplets.iter().filter(|&(row, col, _)| col > row);
         let mut images = reserve("entries above the diagonal", above().count() as u128)?;
@@ -242,7 +243,7 @@ impl Entries {
         Ok(())
     }
 
-    /// What follows an entry.
+    /// Describes what must follow an entry.
     fn end_of_line(&self) -> String {
         let end = "the end of the line";
         match self.banner.field {
@@ -297,7 +298,8 @@ impl Entries {
         Ok((row, col, value))
     }
 
-    /// Moves on to the next place of an array file: down the column, then to the next one.
+    /// Moves `next` on to the next position of an array file: down the column, then to the next
+    /// column.
     fn advance(&mut self) {
         let (row, col) = &mut self.next;
         *row += 1;

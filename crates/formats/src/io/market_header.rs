@@ -7,7 +7,7 @@ use super::number::is_blank_or_end;
 use super::text::{Fault, Lines, describe};
 use crate::FormatError;
 
-/// The first word of the banner, behind one or two per cent signs.
+/// The first word of the banner, after one or two per cent signs.
 const BANNER: &[u8] = b"MatrixMarket";
 /// The byte-order mark of UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -38,7 +38,7 @@ pub(super) enum Field {
     Pattern,
 }
 
-/// What the entries of a file imply about others.
+/// Which further entries the entries of a file imply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Symmetry {
     General,
@@ -52,7 +52,7 @@ pub(super) struct Banner {
     pub(super) layout: Layout,
     pub(super) field: Field,
     pub(super) symmetry: Symmetry,
-    /// Whether the file holds a vector, whose entries have a row alone.
+    /// Whether the file holds a vector, whose entries have a row index only.
     pub(super) is_vector: bool,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct Size {
     pub(super) ncols: usize,
     /// Most entries that the file may hold.
     pub(super) entries: usize,
-    /// Fewest entries that it must hold: less for a skew-symmetric array file, whose diagonal of
-    /// zeros MATLAB writes and others do not.
+    /// Fewest entries that it must hold: fewer than `entries` for a skew-symmetric array file,
+    /// whose diagonal of zeros MATLAB writes and others leave out.
     pub(super) fewest: usize,
 }
 
@@ -152,7 +152,7 @@ fn parse_banner(line: &[u8], number: u64, path: &Path) -> Result<Banner, FormatE
     let (column, name, lower) = word(expected)?;
     let symmetry = match lower.as_slice() {
         b"general" => Symmetry::General,
-        // Of real numbers the conjugate is the number itself.
+        // A real number is its own conjugate: hermitian means symmetric.
         b"symmetric" | b"hermitian" if !is_vector => Symmetry::Symmetric,
         b"skew-symmetric" if !is_vector && field != Field::Pattern => Symmetry::SkewSymmetric,
         _ => return Err(error(column, expected, describe(name))),
@@ -250,7 +250,7 @@ fn parse_size(line: &[u8], names: &[&str]) -> Result<[u64; 3], Fault> {
         };
     }
     match words.next() {
-        // An array vector of one column may say so.
+        // The size line of an array vector may also give its one column.
         Some((_, b"1")) if names == ["rows"] && words.next().is_none() => Ok(numbers),
         Some((column, more)) => {
             let expected = "the end of the line".to_owned();

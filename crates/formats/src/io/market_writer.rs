@@ -12,9 +12,9 @@ use crate::{Csr, FormatError, Scalar};
 
 /// Writes a matrix as Matrix Market coordinate real general, gzip when the name ends in `.gz`.
 ///
-/// Entries stand row by row, each value in the fewest digits that read back as the same number;
-/// NaN and the infinities are written `NaN`, `inf`, `-inf`. The file appears whole or not at all,
-/// see [`atomic_write`].
+/// Entries are written row by row, each value in the fewest digits that read back as the same
+/// number; NaN and the infinities are written `NaN`, `inf`, `-inf`. The file appears whole or not
+/// at all, see [`atomic_write`].
 ///
 /// # Errors
 /// [`FormatError::Io`] when the system refuses.
@@ -37,7 +37,7 @@ pub fn write_matrix_market<T: Scalar>(
 }
 
 /// Writes a vector as Matrix Market array real general with one column, gzip when the name ends in
-/// `.gz`; values and the file as by [`write_matrix_market`].
+/// `.gz`; values and file are written as by [`write_matrix_market`].
 ///
 /// # Errors
 /// [`FormatError::Io`] when the system refuses.

@@ -1,4 +1,4 @@
-//! Matrix Market files (`.mtx`, also gzip): reading. What is accepted is told in [`super`].
+//! Matrix Market files (`.mtx`, also gzip): reading. [`super`] says what is accepted.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -19,15 +19,15 @@ use crate::{Csr, FormatError};
 const MOST_UNPACKED: u64 = 1032;
 /// Fewest bytes that an entry takes in a text.
 const ENTRY_BYTES: u64 = 2;
-/// Entries between two looks at the memory, where the length of the text is not known.
+/// Entries between two checks of the memory, where the length of the text is not known.
 const ENTRIES_PER_LOOK: usize = 1 << 20;
 
 /// A dense matrix or several vectors, as read from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dense {
-    /// Rows.
+    /// Number of rows.
     pub nrows: usize,
-    /// Columns: vectors.
+    /// Number of columns, one per vector.
     pub ncols: usize,
     /// The values, column after column: `values[col * nrows + row]`.
     pub values: Vec<f64>,
@@ -36,15 +36,15 @@ pub struct Dense {
 /// Reads a Matrix Market file, plain or gzip (told by its content), as CSR.
 ///
 /// See the [module documentation](crate::io) for what is accepted. An array file gives a matrix
-/// that stores every place, zeros included; a vector is the matrix of one column that it is. The
-/// file is read in one pass; at the peak 28 bytes for each expanded entry are held (2.33 times the
-/// matrix), less for symmetric ones, and 4 for each row.
+/// that stores every position, zeros included; a vector gives a matrix of one column. The file is
+/// read in one pass. Its peak memory is 28 bytes per expanded entry (2.33 times the matrix), less
+/// for symmetric matrices, and 4 bytes per row.
 ///
 /// # Errors
 /// [`FormatError::Io`] when the file cannot be read, [`FormatError::Parse`] with line and column
-/// where it is not what the format asks for, [`FormatError::Binary`] where its entries together are
-/// not, [`FormatError::Unsupported`] for complex matrices, [`FormatError::InFile`] when the expanded
-/// entries exceed what `i32` can count or the matrix exceeds the memory available.
+/// where it violates the format, [`FormatError::Binary`] where its entries contradict each other or
+/// the symmetry, [`FormatError::Unsupported`] for complex matrices, [`FormatError::InFile`] when
+/// the expanded entries exceed what `i32` can count or the matrix exceeds the memory available.
 pub fn read_matrix_market(path: impl AsRef<Path>) -> Result<Csr<f64>, FormatError> {
     let path = path.as_ref();
     let (file, len) = open(path)?;
@@ -64,7 +64,7 @@ pub fn read_matrix_market_from(
     read_matrix(reader, path, None, Bounds { memory, ..Bounds::default() })
 }
 
-/// Reads a matrix from a stream of `len` bytes, if that is known.
+/// Reads a matrix from a stream of `len` bytes (`None`: unknown).
 pub(super) fn read_matrix(
     reader: impl Read,
     path: &Path,
@@ -75,11 +75,11 @@ pub(super) fn read_matrix(
     triplets.into_csr(size.nrows, size.ncols, symmetry).map_err(in_file(path))
 }
 
-/// Reads a Matrix Market file of either kind as a dense matrix, for right-hand sides: an array
-/// file as it stands, a coordinate file with zeros where it has no entry.
+/// Reads a Matrix Market file of either kind as a dense matrix, for right-hand sides: an array file
+/// as it is, a coordinate file with zeros where it has no entry.
 ///
 /// # Errors
-/// As [`read_matrix_market`]; the memory meant is that of the dense matrix.
+/// As [`read_matrix_market`], with the memory of the dense matrix.
 pub fn read_dense(path: impl AsRef<Path>) -> Result<Dense, FormatError> {
     let path = path.as_ref();
     let (file, len) = open(path)?;
@@ -103,14 +103,15 @@ pub fn read_dense_from(
 /// Reads a vector: a Matrix Market file of a vector, or of a matrix with one column or one row.
 ///
 /// # Errors
-/// As [`read_dense`], and [`FormatError::Unsupported`] for a matrix of more.
+/// As [`read_dense`], and [`FormatError::Unsupported`] for a matrix of more than one row and one
+/// column.
 pub fn read_vector(path: impl AsRef<Path>) -> Result<Vec<f64>, FormatError> {
     let path = path.as_ref();
     let (file, len) = open(path)?;
     read_vector_from(file, path, Some(len), MemoryLimit::available())
 }
 
-/// Reads a vector from a stream of `len` bytes, if that is known.
+/// Reads a vector from a stream of `len` bytes (`None`: unknown).
 pub(super) fn read_vector_from(
     reader: impl Read,
     path: &Path,
@@ -147,7 +148,7 @@ impl Content {
             zeros("values of the dense matrix", nrows * ncols).map_err(in_file(path))?;
         let mut add = |row: i32, col: i32, value: f64| {
             let place = &mut values[col as usize * nrows + row as usize];
-            // Not added in an array, so that -0 stays.
+            // The values of an array are assigned, not added, so that -0 stays.
             *place = match layout {
                 Layout::Array => value,
                 Layout::Coordinate => *place + value,
@@ -180,7 +181,7 @@ fn read_any(
     }
 }
 
-/// Reads a text of at most `len` bytes, if that is known.
+/// Reads a text of at most `len` bytes (`None`: unknown).
 fn read_text(
     reader: impl Read,
     path: &Path,
@@ -194,7 +195,8 @@ fn read_text(
     let expanded =
         if banner.symmetry == Symmetry::General { size.entries } else { 2 * size.entries };
     bounds.check_rows(path, nrows, expanded)?;
-    // What the header declares and the length of the file allows, before memory is taken for it.
+    // Checks the memory for the entries that the header declares and the length of the file allows,
+    // before any is taken.
     let peak = |entries| Triplets::peak_bytes(entries, nrows, banner.symmetry);
     let step = (LINE_LIMIT as u64 / ENTRY_BYTES) as usize;
     let most = Triplets::most_held(size.nrows as u128 * size.ncols as u128, step);

@@ -1,45 +1,45 @@
-//! How much memory a process may still take, and what readers are allowed of it.
+//! How much memory a process may still take, and how much of it readers may use.
 
 use crate::FormatError;
 
-/// Without a limit of the caller's, less than this is taken without asking the system.
+/// Without a limit by the caller, up to this many bytes are allowed without asking the system.
 const UNASKED: u128 = 16 << 20;
-/// Least margin that is left of the available memory.
+/// The least margin of the available memory that is left unused.
 const LEAST_MARGIN: u64 = 64 << 20;
 
-/// Most memory that a reader may take.
+/// The most memory that a reader may take.
 ///
-/// Readers estimate what they are about to take and compare it with the limit before they take it:
-/// beyond it is [`FormatError::MemoryLimit`]. What the system refuses all the same is
-/// [`FormatError::Memory`].
+/// Readers estimate the memory they need and compare it with the limit before they take it: an
+/// estimate beyond the limit is [`FormatError::MemoryLimit`]. An allocation that the system refuses
+/// all the same is [`FormatError::Memory`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLimit {
     /// Bytes allowed in all; `None` for what is available.
     most: Option<u64>,
-    /// Bytes that count and are taken already.
+    /// Bytes already taken that count towards `most`.
     held: u64,
 }
 
 impl MemoryLimit {
-    /// What is available when the limit is compared with, less a margin of a sixteenth and at
-    /// least 64 MiB; no limit where the system does not tell what is available.
+    /// The memory available at the time of each check, less a margin of a sixteenth and at least 64
+    /// MiB; no limit where the system does not tell what is available.
     pub fn available() -> Self {
         Self::default()
     }
 
-    /// So many bytes in all.
+    /// A limit of `most` bytes in all.
     pub fn bytes(most: u64) -> Self {
         Self { most: Some(most), held: 0 }
     }
 
-    /// The same limit where `held` bytes more are taken already. What is available has them
-    /// subtracted by the system.
+    /// The same limit with `held` more bytes already taken. They do not change a limit by the
+    /// available memory, from which the system has subtracted them.
     pub fn with_held(self, held: u64) -> Self {
         Self { held: self.held.saturating_add(held), ..self }
     }
 
-    /// Refuses to take `needed` more bytes where that exceeds the limit. `what` names what they
-    /// are for.
+    /// Refuses to take `needed` more bytes where that exceeds the limit. `what` names what the
+    /// bytes are for.
     ///
     /// # Errors
     /// [`FormatError::MemoryLimit`].
@@ -62,9 +62,9 @@ fn less_margin(available: u64) -> u64 {
     available.saturating_sub(LEAST_MARGIN.max(available / 16))
 }
 
-/// Bytes that this process may still take, where the system says so: the least of the memory that
-/// is available, what its control group leaves, and what its limit of address space (`ulimit -v`)
-/// leaves.
+/// Bytes that this process may still take, where the system reports them: the least of the
+/// available memory, the memory left in its control group, and the address space left under its
+/// limit (`ulimit -v`).
 pub fn available_memory() -> Option<u64> {
     [system_memory(), group_memory(), address_space()].into_iter().flatten().min()
 }
@@ -74,7 +74,7 @@ fn system_memory() -> Option<u64> {
     field("/proc/meminfo", "MemAvailable:")
 }
 
-/// A line such as `MemAvailable: 1234 kB` of a file of the system, in bytes.
+/// The bytes given by a line such as `MemAvailable: 1234 kB` in a system file.
 fn field(file: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -82,8 +82,8 @@ fn field(file: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What the control group of a container leaves: version 2, else version 1. File pages that the
-/// system would give up first are not counted as used.
+/// The memory left in the control group of a container: version 2, else version 1. Inactive file
+/// pages, which the system would give up first, do not count as used.
 fn group_memory() -> Option<u64> {
     let left = |most: &str, used: &str, stat: &str, file_pages: &str| {
         let number = |file: &str| {

@@ -6,26 +6,26 @@
 //! | SciPy `.npz` | [`read_npz`], [`read_npz_array`] | [`write_npz`], [`write_arrays`] |
 //! | NumPy `.npy` | [`load`], [`load_array`] | |
 //! | `.batch`, with right-hand sides | [`read_batch`] | [`write_batch`] |
-//! | any of them, folders, standard input | [`load`], and of vectors [`load_array`] | |
+//! | any of them, folders, standard input | [`load`], for vectors [`load_array`] | |
 //!
 //! Values are read as f64; [`Matrix::cast`](crate::Matrix::cast) and
 //! [`Batch::cast`](crate::Batch::cast) give f32.
 //!
 //! Files are told apart by their content ([`detect`]), not by their names. Every reader treats its
-//! input as hostile: sizes that a file declares are compared with the data that is there and with
-//! the memory before memory is taken for them, indices are checked, and whatever is wrong is one
-//! [`FormatError`] that names the file and the place. Every file is opened by [`open_file`], which
-//! refuses pipes and devices. Every writer goes through [`atomic_write`].
+//! input as hostile: sizes that a file declares are compared with the data present and with the
+//! available memory before memory is taken for them, indices are checked, and any fault is one
+//! [`FormatError`] that names the file and the position. Every file is opened by [`open_file`],
+//! which refuses pipes and devices. Every writer goes through [`atomic_write`].
 //!
 //! # Matrix Market
 //! Coordinate and array files of real, integer and pattern matrices that are general, symmetric or
 //! skew-symmetric, as Boisvert, Pozo and Remington describe them (NISTIR 5935, 1996), and vectors.
-//! Complex ones are refused by name; a real hermitian matrix is symmetric. Where that text leaves
-//! room, and where files depart from it:
+//! Complex ones are refused by name; a real hermitian matrix is symmetric. Where that specification
+//! leaves room, and where files depart from it:
 //! - the words of the banner may be in upper or lower case, its first may have one `%` or two, and
 //!   a byte-order mark, blanks and blank lines may stand before it; lines may end in CR LF; blank
 //!   lines and comments (first character `%`, after any blanks) may stand anywhere after the
-//!   banner; blanks may surround the numbers of a line; nothing else may follow them, also no
+//!   banner; blanks may surround the numbers of a line; nothing else may follow them, nor may a
 //!   value where the banner says `pattern`;
 //! - entries with equal indices are summed in the order of the file; explicit zeros are kept;
 //! - `nan`, `inf` and `infinity` (any case, with or without a sign) are values; an exponent may
@@ -33,21 +33,22 @@
 //!   any letter; a decimal number whose magnitude exceeds the largest f64 is an error; integers
 //!   beyond 2^53 are rounded;
 //! - a pattern entry has the value 1;
-//! - an entry of a symmetric or skew-symmetric file may stand on either side of the diagonal; both
-//!   an entry and its mirror image are an error, since their sum is hardly meant. On the diagonal
-//!   of a skew-symmetric matrix only zeros may stand; array files may have them (as MATLAB writes
-//!   them) or not;
-//! - a vector (`%%MatrixMarket vector …`) has a size line of its length, and of its entries in a
-//!   coordinate file, and entries of a row and a value;
+//! - an entry of a symmetric or skew-symmetric file may stand on either side of the diagonal; an
+//!   entry together with its mirror image is an error, since their sum is hardly meant. On the
+//!   diagonal of a skew-symmetric matrix only zeros may stand; array files may have them (as MATLAB
+//!   writes them) or not;
+//! - a vector (`%%MatrixMarket vector …`) has a size line with its length and, in a coordinate
+//!   file, its number of entries, each of which is a row and a value;
 //! - a line has at most 1 MiB, and a text at most 64 MiB of comments and blanks, and 1 KiB more for
 //!   each entry.
 //!
 //! # Limits
-//! Readers take no more memory than a [`MemoryLimit`] allows: by default what is available, less a
-//! margin. A matrix of 2 entries may have as many rows as that holds; only where systems are to be
-//! solved ([`LoadOptions::systems`]) more than 65,536 empty rows are refused. Items without rows,
-//! for which no data stands, are limited to 65,536 and 64 more for each byte of the file. Memory is
-//! in proportion to the entries and rows declared; gzip and deflate pack at most about 1,000 to 1.
+//! Readers take no more memory than a [`MemoryLimit`] allows: by default the available memory, less
+//! a margin. A matrix of 2 entries may have as many rows as fit into that; only where systems are
+//! to be solved ([`LoadOptions::systems`]) are more than 65,536 empty rows refused. Items without
+//! rows, which take no bytes of the file, are limited to 65,536 plus 64 for each byte of the file.
+//! Memory is in proportion to the entries and rows declared; gzip and deflate pack at most about
+//! 1,000 to 1.
 //!
 //! [`FormatError`]: crate::FormatError
 

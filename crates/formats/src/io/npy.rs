@@ -1,5 +1,6 @@
-//! `.npy` arrays, in files of their own and inside of `.npz` archives (NumPy Enhancement Proposal
-//! 1), in the part that files of numbers need: booleans, integers, floats and fixed-width strings.
+//! `.npy` arrays, in files of their own and inside `.npz` archives (NumPy Enhancement Proposal 1),
+//! limited to the types that files of numbers need: booleans, integers, floats and fixed-width
+//! strings.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -63,9 +64,9 @@ pub(super) struct Array<R> {
 
 /// Indices of an array, checked against their limit.
 pub(super) struct Indices {
-    /// The indices; 0 in the place of those that are out of range.
+    /// The indices; 0 replaces each one out of range.
     pub(super) values: Vec<i32>,
-    /// The first index out of range: its position, and what stands there.
+    /// The first index out of range: its position and its value.
     pub(super) out_of_range: Option<(usize, i64)>,
 }
 
@@ -106,23 +107,23 @@ impl<R: Read> Array<R> {
         Ok(Self { reader, dtype, descr, shape, fortran_order, count, header_bytes })
     }
 
-    /// The lengths of its dimensions; none of a scalar.
+    /// The length of each dimension; empty for a scalar.
     pub(super) fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// Elements.
+    /// Number of elements.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether its first index is the one that changes fastest. Of an array that is long in one
-    /// dimension alone the order makes no difference.
+    /// Whether the first index changes fastest. False where at most one dimension has a length
+    /// other than 1, since the order makes no difference there.
     pub(super) fn is_fortran_ordered(&self) -> bool {
         self.fortran_order && self.shape.iter().filter(|&&length| length != 1).count() > 1
     }
 
-    /// Refuses an array whose file or member of an archive has another length than it declares.
+    /// Refuses an array whose file or archive member is not as long as its header declares.
     pub(super) fn check_length(&self, found: u64) -> Result<(), NpyError> {
         let data = self.count as u64 * self.dtype.size as u64;
         match found.checked_sub(self.header_bytes) {
@@ -172,7 +173,8 @@ impl<R: Read> Array<R> {
         }
     }
 
-    /// The data as i64, from integers of any size; unsigned ones beyond it become its largest.
+    /// The data as i64, from integers of any size; unsigned ones beyond `i64::MAX` become
+    /// `i64::MAX`.
     pub(super) fn into_i64(self) -> Result<Vec<i64>, NpyError> {
         self.into_integers(|found| found)
     }
@@ -210,7 +212,7 @@ impl<R: Read> Array<R> {
         }
     }
 
-    /// The one string of a scalar.
+    /// The string of an array of one string.
     pub(super) fn into_string(mut self) -> Result<String, NpyError> {
         if self.count != 1 {
             return wrong("one string", format!("{} elements", self.count));
@@ -304,7 +306,7 @@ impl DType {
     }
 }
 
-/// A type of elements in words.
+/// Names an element type for an error.
 fn described_type(descr: &str) -> String {
     let name = match descr.get(1..2) {
         Some("c") => " (complex numbers)",
@@ -314,7 +316,7 @@ fn described_type(descr: &str) -> String {
     format!("type `{}`{name}", descr.escape_debug())
 }
 
-/// The Python dictionary before the data.
+/// The Python dictionary that precedes the data.
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     descr: String,
@@ -361,7 +363,7 @@ impl Header {
                 "shape" => {
                     let (tuple, after) = rest.strip_prefix('(')?.split_once(')')?;
                     let lengths = tuple.split(',').map(str::trim).filter(|l| !l.is_empty());
-                    // Python 2 wrote long integers so.
+                    // Python 2 wrote long integers with a trailing `L`.
                     let lengths = lengths.map(|length| length.trim_end_matches('L').parse().ok());
                     shape = Some(lengths.collect::<Option<Vec<u64>>>()?);
                     rest = after;

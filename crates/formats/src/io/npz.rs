@@ -19,14 +19,14 @@ use crate::{Csr, CsrPattern, FormatError, Matrix, Scalar};
 
 /// Reads a matrix that SciPy's `save_npz` wrote: format `csr`, `csc` or `coo`.
 ///
-/// Values of any float, integer or boolean type become f64; indices may be integers of any size.
-/// As in SciPy the columns of a row may stand in any order, duplicates are summed (in their order),
-/// and entries beyond `indptr[-1]` do not count. The lengths of all arrays are compared before any
+/// Values of any float, integer or boolean type become `f64`; indices may be integers of any size.
+/// As in SciPy, the columns of a row may be in any order, duplicates are summed (in their order),
+/// and entries beyond `indptr[-1]` are ignored. The lengths of all arrays are compared before any
 /// is unpacked; memory is in proportion to them.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be read, [`FormatError::Binary`] for a broken archive or
-/// array, naming it, [`FormatError::Unsupported`] for other matrix formats by name, and
+/// [`FormatError::Io`] when the file cannot be read, [`FormatError::Binary`] for a broken archive
+/// or array, which it names, [`FormatError::Unsupported`] for other matrix formats by name, and
 /// [`FormatError::InFile`] for arrays that make no matrix or exceed the memory available.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Csr<f64>, FormatError> {
     let path = path.as_ref();
@@ -34,7 +34,7 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Csr<f64>, FormatError> {
     read_npz_within(BufReader::new(file), path, Bounds::default())
 }
 
-/// Reads a SciPy `.npz` matrix from a stream, within a limit of memory; `path` names it in errors.
+/// Reads a SciPy `.npz` matrix from a stream, within a memory limit; `path` names it in errors.
 ///
 /// # Errors
 /// As [`read_npz`].
@@ -80,7 +80,7 @@ pub(super) fn read_npz_within(
         }
     };
     let (nrows, ncols) = (dimension(0)?, dimension(1)?);
-    // What the headers say has to agree before anything is unpacked.
+    // The array lengths in the headers have to agree before anything is unpacked.
     let count = archive.count("data")?;
     let (firsts, seconds) = (archive.count(first)?, archive.count(second)?);
     check_i32("nnz", count).map_err(in_file(path))?;
@@ -136,7 +136,7 @@ enum Kind {
 /// the command line wrote, for instance.
 ///
 /// # Errors
-/// As [`read_npz`]; an array that is not there is [`FormatError::Binary`].
+/// As [`read_npz`]; a missing array is [`FormatError::Binary`].
 pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Vec<f64>, FormatError> {
     let path = path.as_ref();
     let (file, _) = open(path)?;
@@ -189,7 +189,7 @@ impl<'p, R: Read + Seek> Archive<'p, R> {
         }
     }
 
-    /// Elements of the array `name`, from its header; its data is not unpacked.
+    /// The number of elements of the array `name`, from its header; its data is not unpacked.
     fn count(&mut self, name: &str) -> Result<usize, FormatError> {
         self.array(name, |array| Ok(array.count()))
     }
@@ -233,7 +233,7 @@ fn zip_error(path: &Path, what: &str, error: ZipError) -> FormatError {
     }
 }
 
-/// The error of an array.
+/// Turns the error of the array `what` into a [`FormatError`].
 pub(super) fn npy_error(path: &Path, what: &str, error: NpyError) -> FormatError {
     match error {
         NpyError::Io(source) if source.kind() == io::ErrorKind::OutOfMemory => {
@@ -244,7 +244,7 @@ pub(super) fn npy_error(path: &Path, what: &str, error: NpyError) -> FormatError
     }
 }
 
-/// The first `count` indices, which have to be in their range; others do not count.
+/// The first `count` indices, which have to be in range; the others are ignored.
 fn checked(
     what: &'static str,
     indices: Indices,

@@ -16,7 +16,7 @@ use crate::{FormatError, Scalar};
 /// Whether the arrays of an archive are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Packing {
-    /// As they are, as by NumPy's `savez`: fast, and solutions hardly shrink.
+    /// Uncompressed, as by NumPy's `savez`: fast, and compression hardly shrinks solutions.
     #[default]
     Stored,
     /// Compressed, as by NumPy's `savez_compressed`.
@@ -30,8 +30,8 @@ pub struct NpzWriter<'w> {
     path: PathBuf,
 }
 
-/// A writer that takes everything and writes nothing after its first failure. An archive that is given
-/// up is finished when it goes out of scope, and would print on standard error that it cannot be.
+/// A writer that after its first failure accepts all bytes and writes none. The `ZipWriter` of an
+/// abandoned archive finishes it on drop, and would print on standard error that it cannot.
 struct UntilFailure<'w> {
     writer: &'w mut BufWriter<File>,
     has_failed: bool,
@@ -77,7 +77,7 @@ impl Seek for UntilFailure<'_> {
     }
 }
 
-/// What the system reports, without words of the archive around it.
+/// The error of the system, without the archive error around it.
 fn system(error: ZipError) -> io::Error {
     match error {
         ZipError::Io(error) => error,
@@ -234,7 +234,8 @@ impl NpzWriter<'_> {
         bytes: usize,
         data: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), FormatError> {
-        // The larger headers of ZIP64 only where they are needed; deflating may add a little.
+        // Uses the larger headers of ZIP64 only where they are needed; deflating may add to
+        // `bytes`.
         let options = self.options.large_file(bytes > 1 << 31);
         let written = self
             .zip

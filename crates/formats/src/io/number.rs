@@ -126,12 +126,12 @@ pub(super) fn fast(bytes: &[u8], start: usize) -> Option<(f64, usize)> {
     Some((if negative { -value } else { value }, at))
 }
 
-/// Why a token is no value.
+/// Why a token is not a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoValue {
     /// Its magnitude exceeds the largest f64.
     Overflow,
-    /// It is no number.
+    /// It is not a number.
     NotANumber,
 }
 
@@ -148,9 +148,9 @@ pub(super) fn slow(token: &[u8]) -> Result<f64, NoValue> {
     Ok(value)
 }
 
-/// A number of Fortran's in the spelling of others: with the exponent letter `e` in the place of
-/// `d` or `q`, or before an exponent of three digits, where Fortran leaves the letter out
-/// (`0.25-101`). `None` where the text has neither.
+/// Respells a Fortran number: puts the exponent letter `e` in place of `d` or `q`, or before an
+/// exponent of three digits whose letter Fortran leaves out (`0.25-101`). `None` where the text has
+/// neither.
 fn without_fortran(text: &str) -> Option<String> {
     let is_part = |b: u8| b.is_ascii_digit() || is_exponent_letter(b) || b"+-.".contains(&b);
     if !text.bytes().all(is_part) {

@@ -1,4 +1,4 @@
-//! Files that are written where they stand, such as locks: links in their place are not followed.
+//! Files that are written in place, such as locks: symbolic links are not followed.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,8 +6,7 @@ use std::path::Path;
 
 use super::source::check_regular;
 
-/// Opens a regular file with `options`, which may create it, and refuses to follow a symbolic link that
-/// stands in its place.
+/// Opens a regular file with `options`, which may create it; refuses a symbolic link.
 ///
 /// # Errors
 /// What the system reports; [`io::ErrorKind::InvalidInput`] for links, folders, pipes and devices.
@@ -18,7 +17,7 @@ pub fn open_in_place(path: impl AsRef<Path>, options: &mut OpenOptions) -> io::R
         Err(absent) if absent.kind() == io::ErrorKind::NotFound => {}
         Err(other) => return Err(other),
     }
-    // What has taken its place since then is neither followed nor waited for.
+    // A link or pipe that has replaced the file since then is neither followed nor waited for.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(path)?;
@@ -26,7 +25,7 @@ pub fn open_in_place(path: impl AsRef<Path>, options: &mut OpenOptions) -> io::R
     Ok(file)
 }
 
-/// Whether a path still names the file that was opened there, and not another one that has taken its place. Where the
+/// Whether `path` still names the open file, and not another one that has replaced it. Where the
 /// system does not tell files apart, one of the same length counts as the same.
 pub fn still_named(file: &File, path: impl AsRef<Path>) -> bool {
     let (Ok(open), Ok(named)) = (file.metadata(), std::fs::symlink_metadata(path)) else {

@@ -14,20 +14,20 @@ const ITEMS_PER_BYTE: u128 = 64;
 /// Empty rows that a system to be solved may have.
 const EMPTY_ROWS: usize = 65_536;
 
-/// What a reader may take.
+/// The limits of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
-    /// Most memory.
+    /// The memory limit.
     pub(super) memory: MemoryLimit,
-    /// Bytes that the caller is going to take for each row, beside the matrix.
+    /// Bytes that the caller will take for each row, in addition to the matrix.
     pub(super) bytes_per_row: u64,
     /// Whether the matrix is one of a system to be solved, so that many empty rows are a fault.
     pub(super) is_system: bool,
 }
 
 impl Bounds {
-    /// Refuses a system with so many rows that more than 65,536 of them are empty. `entries` are
-    /// the most that it can have.
+    /// Refuses a system with so many rows that more than 65,536 of them are empty. `entries` is the
+    /// most entries that it can have.
     pub(super) fn check_rows(
         &self,
         path: &Path,
@@ -48,8 +48,8 @@ impl Bounds {
         })
     }
 
-    /// Refuses a matrix that takes too much memory: `peak` bytes while it is read, and those of the
-    /// caller for its rows.
+    /// Refuses a matrix that takes too much memory: `peak` bytes while it is read, and
+    /// `bytes_per_row` for each row.
     pub(super) fn check_memory(
         &self,
         path: &Path,
@@ -102,7 +102,7 @@ pub(super) fn check_regular(metadata: &Metadata) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
-/// Reads a whole regular file, as [`open_file`] opens it, into memory that is available.
+/// Reads a whole regular file, opened by [`open_file`], if the available memory holds it.
 ///
 /// # Errors
 /// Those of [`open_file`]; [`io::ErrorKind::FileTooLarge`] for a file that takes more memory than
@@ -115,7 +115,7 @@ pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         .map_err(|error| io::Error::new(io::ErrorKind::FileTooLarge, error.to_string()))?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len as usize).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    // What is written to it meanwhile is left to the next reader.
+    // Bytes that are appended meanwhile are not read.
     file.take(len).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -142,8 +142,8 @@ pub(crate) fn check_items(path: &Path, declared: u64, bytes: u64) -> Result<(), 
     })
 }
 
-/// Reads `count` little-endian numbers of `N` bytes, in pieces, so that memory grows with the data
-/// that is there and not with `count`. Without memory it is [`io::ErrorKind::OutOfMemory`].
+/// Reads `count` little-endian numbers of `N` bytes, in chunks, so that memory grows with the data
+/// present and not with `count`. A failed allocation is [`io::ErrorKind::OutOfMemory`].
 pub(crate) fn read_array<const N: usize, T>(
     reader: &mut impl Read,
     count: usize,

@@ -7,16 +7,16 @@ use super::number::is_blank_or_end;
 use super::source::io_error;
 use crate::FormatError;
 
-/// First size of the buffer.
+/// Initial size of the buffer.
 const BLOCK: usize = 256 * 1024;
 /// Longest line accepted, and most bytes of a block.
 pub(super) const LINE_LIMIT: usize = 1024 * 1024;
 /// Bytes of comments and blanks that a text may hold.
 const FREE_BYTES: u64 = 64 << 20;
-/// Further bytes for each entry of the text, which takes some hundred at most.
+/// Further bytes allowed for each entry of the text; an entry takes some hundred at most.
 const BYTES_PER_ENTRY: u64 = 1024;
 
-/// A text of unknown origin as part of a message of one line: control characters are escaped.
+/// Escapes control characters, so that text of unknown origin fits into a message of one line.
 pub fn in_one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -35,7 +35,7 @@ pub(super) struct Lines<'p, R> {
     buffer: Vec<u8>,
     /// Bytes of the buffer that the caller has taken.
     taken: usize,
-    /// Bytes of the buffer that make whole lines; what follows is the begin of the next one.
+    /// Bytes of the buffer that make whole lines; the start of the next line follows them.
     whole: usize,
     /// Bytes of the buffer that hold data.
     filled: usize,
@@ -64,7 +64,7 @@ impl<'p, R: Read> Lines<'p, R> {
         }
     }
 
-    /// Allows the text to be as long as `entries` entries, all that were read so far, may make it.
+    /// Sets the allowed length of the text for the `entries` entries that were read so far.
     pub(super) fn allow_for(&mut self, entries: usize) {
         self.allowed = FREE_BYTES + BYTES_PER_ENTRY * entries as u64;
     }
@@ -129,7 +129,8 @@ impl<'p, R: Read> Lines<'p, R> {
         self.line += lines;
     }
 
-    /// The next line without its end, to be taken with the length returned; `None` at the end.
+    /// The next line without its end, and the length to take it with; `None` at the end of the
+    /// file.
     pub(super) fn peek(&mut self) -> Result<Option<(&[u8], usize)>, FormatError> {
         if !self.fill()? {
             return Ok(None);
@@ -146,7 +147,7 @@ impl<'p, R: Read> Lines<'p, R> {
     }
 }
 
-/// What stands at a place of a line, shortened, for an error.
+/// The text up to the next blank, shortened, for an error.
 pub(super) fn describe(line: &[u8]) -> String {
     const SHOWN: usize = 40;
     let length = line.iter().position(|&b| is_blank_or_end(b));

@@ -1,4 +1,4 @@
-//! Bars by case: ours and each peer.
+//! Bar charts by case: ours and each peer.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use super::group::{Group, Problem, columns, is_ours, roles};
 use crate::page::{Chart, Figure};
 use crate::table::number;
 
-/// Bars of a chart; more cases are shown a part at a time.
+/// Most bars of a chart at a time; the reader scrolls through more cases.
 const MOST: usize = 600;
 
-/// The bar that a row belongs to.
+/// The name of the bar that a row belongs to.
 fn bar(group: &Group, row: &Row) -> String {
     if is_ours(row) {
         return match (&row.backend, row.automatic, group.is_solves) {
@@ -28,11 +28,11 @@ fn bar(group: &Group, row: &Row) -> String {
     row.library.clone()
 }
 
-/// The figure of a group; none where nothing has a rate.
+/// The figure of a group; `None` if no row has a rate.
 pub(crate) fn figure(group: &Group) -> Option<Figure> {
     let rows: Vec<&Row> =
         group.newest().into_iter().filter(|row| group.rate(row).is_some()).collect();
-    // Of each case the largest batch; how others fare is shown by curves.
+    // Only the largest batch of each case is shown; the curves show the others.
     let mut largest: HashMap<&str, u64> = HashMap::new();
     for row in &rows {
         let batch = largest.entry(&row.case).or_default();
@@ -49,7 +49,7 @@ pub(crate) fn figure(group: &Group) -> Option<Figure> {
         let is_best_kernel = is_ours(row) && !group.is_solves;
         let mut bars = vec![bar(group, row)];
         if is_best_kernel && row.automatic {
-            // The choice is one of all kernels.
+            // The automatic choice counts among all kernels.
             bars.push("sparsebatch, best of all kernels".to_owned());
         }
         for name in bars {
@@ -62,7 +62,7 @@ pub(crate) fn figure(group: &Group) -> Option<Figure> {
             }
         }
     }
-    // Where nothing but the choice was measured, the best is the same.
+    // If only the automatic choice was measured, the best kernel is the same.
     let differs = |name: &str| {
         problems.iter().any(|problem| {
             let of = |name: &str| best.get(&(name.to_owned(), problem.clone()));

@@ -1,4 +1,4 @@
-//! Curves over the size of the batch.
+//! Curves of rates over the batch size.
 
 use serde_json::{Value, json};
 use sparsebatch_rows::Row;
@@ -7,7 +7,7 @@ use super::group::{Group, columns, is_ours, roles};
 use crate::page::{Chart, Figure};
 use crate::table::number;
 
-/// The figure of a group; none where no case has two batches.
+/// The figure of a group; `None` if no case has two batch sizes.
 pub(crate) fn figure(group: &Group) -> Option<Figure> {
     let rows: Vec<&Row> =
         group.newest().into_iter().filter(|row| group.rate(row).is_some()).collect();
@@ -51,7 +51,7 @@ fn chart<'a>(group: &Group, case: &str, rows: &[&'a Row], drawn: &mut Vec<&'a Ro
             names.push(name);
         }
     }
-    // What a user gets who chooses nothing comes first and has the strongest colour.
+    // The automatic choice comes first and has the strongest colour.
     let is_choice = |name: &str| {
         rows.iter().any(|row| is_ours(row) && row.automatic && group.contender(row) == name)
     };

@@ -7,7 +7,7 @@ use sparsebatch_rows::solves::reference::RECORDED;
 use sparsebatch_rows::solves::summary::is_solved;
 use sparsebatch_rows::summary::OURS;
 
-/// Rows that are shown together.
+/// A group of rows that are shown together.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     /// The suite.
@@ -24,19 +24,19 @@ pub(crate) struct Group {
     pub(crate) rows: Vec<Row>,
 }
 
-/// What a figure compares: a batch.
+/// A problem on which a figure compares contenders: a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Problem {
-    /// The case.
+    /// Name of the case.
     pub(crate) case: String,
-    /// Systems.
+    /// Number of systems.
     pub(crate) batch: u64,
 }
 
 /// The groups, in the order of their first rows, published experiments after the suites' own cases.
 pub(crate) fn groups(rows: &[Row]) -> Vec<Group> {
     let device = |row: &Row| row.machine.device.clone().unwrap_or_else(|| "unknown".to_owned());
-    // Figures recorded elsewhere stand beside the run that took them up.
+    // Published figures are shown with the device of the run that includes them.
     let mut devices: HashMap<&str, String> = HashMap::new();
     for row in rows.iter().filter(|row| row.timing != RECORDED) {
         devices.entry(&row.run).or_insert_with(|| device(row));
@@ -68,7 +68,7 @@ pub(crate) fn groups(rows: &[Row]) -> Vec<Group> {
 }
 
 impl Group {
-    /// Suite, experiment, device and precision.
+    /// The title: suite, experiment, device and precision.
     pub(crate) fn title(&self) -> String {
         let name = match &self.experiment {
             Some(experiment) => format!("{}, {experiment}", self.suite),
@@ -77,8 +77,8 @@ impl Group {
         format!("{name}: {}, {}", self.device, self.precision)
     }
 
-    /// Of each contender on each problem the newest row, where it has a time and no system was left
-    /// unsolved. With each row its place in that list.
+    /// The newest row of each contender on each problem, among rows that have a time and left no
+    /// system unsolved.
     pub(crate) fn newest(&self) -> Vec<&Row> {
         let mut order = Vec::new();
         let mut found: HashMap<_, &Row> = HashMap::new();
@@ -100,7 +100,7 @@ impl Group {
         order.iter().map(|key| found[key]).collect()
     }
 
-    /// Problems in the order of their first rows.
+    /// The problems, in the order of their first rows.
     pub(crate) fn problems(rows: &[&Row]) -> Vec<Problem> {
         let mut found = Vec::new();
         for row in rows {
@@ -117,7 +117,7 @@ impl Group {
         if self.is_solves { "microseconds per system" } else { "GFLOP/s" }
     }
 
-    /// What figures show of a row: of products GFLOP/s, of solves microseconds per system.
+    /// The rate of a row in figures: GFLOP/s of a product, microseconds per system of a solve.
     pub(crate) fn rate(&self, row: &Row) -> Option<f64> {
         let rate = if self.is_solves {
             1e3 * row.median_ms / row.batch.max(1) as f64
@@ -127,8 +127,8 @@ impl Group {
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }
 
-    /// What is compared over several problems: of products library and configuration, of solves
-    /// library, method and preconditioner, since configurations follow the problem there.
+    /// The contender's name across problems: library and configuration for products; library,
+    /// method and preconditioner for solves, whose configuration depends on the problem.
     pub(crate) fn contender(&self, row: &Row) -> String {
         if !self.is_solves {
             return format!("{} {}", row.library, row.configuration);
@@ -153,7 +153,7 @@ pub(crate) fn is_ours(row: &Row) -> bool {
     row.library == OURS
 }
 
-/// Roles for names: those of ours first, then the peers', numbered in the order of their coming.
+/// Roles of names in charts: ours first, then the peers', numbered in order of appearance.
 pub(crate) fn roles(names: &[(String, bool)]) -> BTreeMap<String, String> {
     let (mut ours, mut peers) = (0, 0);
     let mut roles = BTreeMap::new();
@@ -170,7 +170,7 @@ pub(crate) fn roles(names: &[(String, bool)]) -> BTreeMap<String, String> {
     roles
 }
 
-/// The columns that figures tell of each row.
+/// The table columns that figures have for each row.
 pub(crate) fn columns(group: &Group, rows: &[&Row]) -> crate::table::Table {
     let texts = |text: fn(&Row) -> &str| rows.iter().map(move |row| text(row));
     let numbers = |number: fn(&Row) -> Option<f64>| rows.iter().map(move |row| number(row));

@@ -1,4 +1,4 @@
-//! Exponents of the suite `scaling`.
+//! The exponents of growth from the suite `scaling`.
 
 use sparsebatch_rows::Row;
 use sparsebatch_rows::growth::{Growth, growths};
@@ -6,7 +6,7 @@ use sparsebatch_rows::growth::{Growth, growths};
 use crate::page::TableBlock;
 use crate::table::Table;
 
-/// The table of all laws; none without rows of the suite.
+/// The table of all growth laws; `None` without rows of the suite.
 pub(crate) fn table(rows: &[Row]) -> Option<TableBlock> {
     let laws = growths(rows);
     if laws.is_empty() {

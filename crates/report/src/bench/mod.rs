@@ -25,10 +25,10 @@ use crate::history::{self, History};
 use crate::page::{Block, Page, Section};
 use group::groups;
 
-/// The page of some files of rows and of residual histories, as `solve --history` writes them.
+/// The page for files of rows and for residual histories as `solve --history` writes them.
 ///
-/// Where rows of the same case were measured several times figures show the newest; the table at
-/// the end has all.
+/// If a case was measured several times, figures show the newest rows; the table at the end has
+/// all.
 pub fn bench_page(files: &[RowFile], histories: &[History]) -> Page {
     let rows: Vec<Row> = files.iter().flat_map(|file| &file.rows).cloned().collect();
     let groups = groups(&rows);

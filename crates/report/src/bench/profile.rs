@@ -13,15 +13,16 @@ use crate::table::{Table, number};
 /// The largest ratio shown.
 const LARGEST: f64 = 16.0;
 
-/// Contenders drawn; all are in the table.
+/// Most contenders in the chart; the table has all.
 const DRAWN: usize = 10;
 
-/// The profile of a contender: for how many problems its time is within a factor of the best.
+/// The profile of a contender: the number of problems on which its time is within a factor of the
+/// best.
 struct Profile {
     name: String,
     is_ours: bool,
     is_choice: bool,
-    /// Ratios to the best time, ascending, of the problems that it solved.
+    /// Ratios to the best time on the problems that it solved, ascending.
     ratios: Vec<f64>,
 }
 
@@ -69,7 +70,7 @@ fn profiles(group: &Group, rows: &[&Row]) -> (Vec<Profile>, usize) {
     (profiles, best.len())
 }
 
-/// The figure of a group; none where there are not two contenders and two problems.
+/// The figure of a group; `None` with fewer than two contenders or two problems.
 pub(crate) fn figure(group: &Group) -> Option<Figure> {
     let (mut profiles, problems) = profiles(group, &group.newest());
     if profiles.len() < 2 || problems < 2 {
@@ -131,7 +132,7 @@ pub(crate) fn figure(group: &Group) -> Option<Figure> {
     })
 }
 
-/// Those that are drawn: the best, at least three of them peers where there are as many.
+/// The profiles to draw: the best ones, with at least three peers if there are so many.
 fn drawn(profiles: &[Profile]) -> Vec<&Profile> {
     let peers = profiles.iter().filter(|profile| !profile.is_ours).count().min(3);
     let ours = profiles.iter().filter(|profile| profile.is_ours).count().min(DRAWN - peers);
@@ -141,7 +142,7 @@ fn drawn(profiles: &[Profile]) -> Vec<&Profile> {
     take(true, ours).chain(take(false, DRAWN - ours)).collect()
 }
 
-/// The corners of a profile, to the right edge.
+/// The corners of a profile's step function, up to the right edge.
 fn steps(profile: &Profile, problems: usize) -> Vec<[Value; 2]> {
     let corner =
         |factor: f64| [number(Some(factor)), number(Some(profile.share(factor, problems)))];
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(profile.share(1.0, 4), 0.25);
         assert_eq!(profile.share(1.5, 4), 0.5);
         assert_eq!(profile.share(16.0, 4), 0.75);
-        // 1 and (1 - ln 1.5 / ln 16) and 1/2 of four.
+        // The four problems contribute 1, 1 - ln 1.5 / ln 16, 1/2 and 0.
         let expected = (1.0 + 1.0 - 1.5f64.ln() / 16f64.ln() + 0.5) / 4.0;
         assert!((profile.mean_share(4) - expected).abs() < 1e-15);
         assert_eq!(steps(&profile, 4).len(), 4);

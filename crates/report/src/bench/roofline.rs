@@ -1,4 +1,4 @@
-//! Rates against arithmetic intensity, below the measured bandwidth.
+//! Roofline charts: rates against arithmetic intensity, below the measured bandwidth.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::group::{Group, Problem, columns, is_ours};
 use crate::page::{Chart, Figure};
 use crate::table::number;
 
-/// The series, their roles and whether they are drawn above others.
+/// The series and their colour roles; later series are drawn above earlier ones.
 const SERIES: [(&str, &str); 4] = [
     ("other configurations", "rest"),
     ("peers, one call per system", "peer-1"),
@@ -17,15 +17,15 @@ const SERIES: [(&str, &str); 4] = [
     ("sparsebatch", "ours"),
 ];
 
-/// Operations per useful byte, where the row says how many bytes were useful.
+/// Operations per useful byte, if the row states its useful bytes.
 fn intensity(row: &Row) -> Option<f64> {
     let rate = row.share_of_copy? * row.machine.copy_gb_per_s;
     let intensity = row.gflops? / rate;
     (intensity.is_finite() && intensity > 0.0).then_some(intensity)
 }
 
-/// The figure of every group of products that has a measured bandwidth; one that says why there is
-/// none, where there is no such group.
+/// The figure of every device and precision with products and a measured bandwidth; without any,
+/// one figure that states the reason.
 pub(crate) fn figures(groups: &[Group]) -> Vec<Figure> {
     let mut devices: Vec<(&str, &str)> = Vec::new();
     for group in groups.iter().filter(|group| !group.is_solves) {
@@ -110,7 +110,7 @@ fn chart(group: &Group, rows: &[&Row], offset: usize) -> Chart {
         .collect();
     series.reverse();
     let intensities = || rows.iter().filter_map(|row| intensity(row));
-    // Between powers of two, at which there are ticks.
+    // The axis ends at powers of two, where its ticks are.
     let power = |exponent: f64| 2f64.powf(exponent);
     let from = power((0.99 * intensities().fold(f64::INFINITY, f64::min)).log2().floor());
     let to = power((1.01 * intensities().fold(0.0, f64::max)).log2().ceil());
@@ -141,7 +141,7 @@ fn chart(group: &Group, rows: &[&Row], offset: usize) -> Chart {
     Chart { name, height: 460, option }
 }
 
-/// Which of [`SERIES`] a row belongs to, among those of its problem.
+/// Index into [`SERIES`] of a row, among the rows of its problem.
 fn layer_of(problem: &[&Row], row: &Row) -> usize {
     let is_loop = |row: &Row| row.configuration.starts_with("loop");
     let fastest = |kind: &dyn Fn(&Row) -> bool| {

@@ -5,7 +5,7 @@ use sparsebatch_rows::Row;
 use crate::page::TableBlock;
 use crate::table::Table;
 
-/// Every row of every file, every field.
+/// The table of every row of every file, with all fields.
 pub(crate) fn table(rows: &[Row]) -> TableBlock {
     let texts = |text: fn(&Row) -> &str| rows.iter().map(move |row| text(row).to_owned());
     let maybe = |text: fn(&Row) -> &Option<String>| {

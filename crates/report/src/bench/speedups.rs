@@ -1,4 +1,4 @@
-//! How often ours is faster than the peers, case by case.
+//! Speedups of ours over the peers, case by case.
 
 use sparsebatch_rows::solves::summary as solves;
 use sparsebatch_rows::{Row, summary, table as products};

@@ -1,4 +1,4 @@
-//! What was measured where, and what is partial or missing.
+//! The summary: runs and machines, and what is partial or missing.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::group::{Group, Problem, is_ours};
 use crate::page::{Block, Section, TableBlock};
 use crate::table::Table;
 
-/// Gaps named one by one; more are counted.
+/// Most gaps that are named; further ones are only counted.
 const NAMED: usize = 40;
 
-/// Rows that share a run.
+/// A run and its rows.
 pub(crate) struct Run<'a> {
     first: &'a Row,
     machine: &'a Machine,
@@ -22,10 +22,11 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Whether the run ended early: the copy measured at its start was not measured again.
+    /// Whether the run ended early: its copy bandwidth was measured at the start and not at the
+    /// end.
     fn is_cut(&self) -> bool {
         let Machine { copy_gb_per_s, copy_gb_per_s_end, .. } = self.machine;
-        // Older suites did not measure it twice, and do not tell how they timed.
+        // Older suites measured the bandwidth once, and their rows do not state the kind of timing.
         *copy_gb_per_s > 0.0 && copy_gb_per_s_end.is_none() && !self.first.timing.is_empty()
     }
 }
@@ -45,7 +46,7 @@ pub(crate) fn runs(rows: &[Row]) -> Vec<Run<'_>> {
     runs
 }
 
-/// The section at the top.
+/// The section at the top of the page.
 pub(crate) fn section(files: &[RowFile], rows: &[Row], groups: &[Group]) -> Section {
     let runs = runs(rows);
     let dates = || runs.iter().map(|run| day(&run.first.date));
@@ -79,7 +80,7 @@ pub(crate) fn section(files: &[RowFile], rows: &[Row], groups: &[Group]) -> Sect
     }
 }
 
-/// What a section of a group begins with.
+/// The opening sentence of a group's section.
 pub(crate) fn of_group(group: &Group) -> String {
     let cases = distinct_count(group.rows.iter().map(|row| &row.case));
     let contenders = distinct_count(group.rows.iter().map(|row| group.contender(row)));
@@ -111,7 +112,7 @@ fn device(machine: &Machine) -> &str {
     machine.device.as_deref().unwrap_or("unknown")
 }
 
-/// Distinct texts in the order of their coming, joined; empty ones left out.
+/// The distinct texts in order of appearance, joined; empty ones are left out.
 fn distinct(texts: impl Iterator<Item = String>) -> String {
     let mut found: Vec<String> = Vec::new();
     for text in texts.filter(|text| !text.is_empty()) {
@@ -126,7 +127,7 @@ fn distinct_count<T: Ord>(values: impl Iterator<Item = T>) -> usize {
     values.collect::<std::collections::BTreeSet<T>>().len()
 }
 
-/// Libraries with the versions that machines tell.
+/// The libraries, with the versions that the machines state.
 fn libraries(rows: &[Row]) -> String {
     distinct(rows.iter().map(|row| {
         let Machine { cusparse, cublas, .. } = &row.machine;
@@ -179,14 +180,14 @@ fn notes(files: &[RowFile], runs: &[Run<'_>], groups: &[Group]) -> Vec<String> {
     notes
 }
 
-/// What was not measured: faults first, then what is missing in all cases.
+/// The gaps: faults first, then those of all cases.
 fn gaps(files: &[RowFile]) -> Vec<&Gap> {
     let mut gaps: Vec<&Gap> = files.iter().flat_map(|file| &file.gaps).collect();
     gaps.sort_by_key(|gap| (!gap.is_fault, gap.case != "all"));
     gaps
 }
 
-/// The table of what was not measured; none where nothing is missing.
+/// The table of gaps; `None` if there are none.
 pub(crate) fn gap_table(files: &[RowFile]) -> Option<TableBlock> {
     let gaps = gaps(files);
     if gaps.is_empty() {
@@ -209,7 +210,7 @@ pub(crate) fn gap_table(files: &[RowFile]) -> Option<TableBlock> {
     })
 }
 
-/// The peers of a group that are absent from some of its cases, and how many.
+/// The peers of a group without rows in some of its cases, and the number of these cases.
 fn absent_peers(group: &Group) -> impl Iterator<Item = String> {
     let problems = |wanted: &dyn Fn(&Row) -> bool| {
         distinct_count(
@@ -217,7 +218,7 @@ fn absent_peers(group: &Group) -> impl Iterator<Item = String> {
         )
     };
     let ours = problems(&is_ours);
-    // Methods of solution do not suit every case.
+    // Not every solution method suits every case, so a solver's peers are compared by library.
     let name = |row: &Row| if group.is_solves { row.library.clone() } else { group.contender(row) };
     let mut peers: Vec<String> = group.rows.iter().filter(|row| !is_ours(row)).map(name).collect();
     peers.sort();
@@ -239,8 +240,9 @@ fn absent_peers(group: &Group) -> impl Iterator<Item = String> {
     text.into_iter()
 }
 
-/// Of each batch the time of the fastest peer over ours, by whatever methods, so far as every system
-/// was solved. Beside a figure recorded elsewhere ours is the time of a call, as that one is.
+/// For each batch, the fastest peer's time over ours, by any method, among solves that left no
+/// system unsolved. Beside a published figure, our time is that of one call, as the published one
+/// is.
 fn best_of_solves(group: &Group) -> Vec<(String, f64)> {
     let newest = group.newest();
     let fastest = |problem: &Problem, ours: bool| {
@@ -256,7 +258,7 @@ fn best_of_solves(group: &Group) -> Vec<(String, f64)> {
     Group::problems(&newest).into_iter().filter_map(ratio).collect()
 }
 
-/// A line for each group: how ours fares beside the fastest peer.
+/// The table with a line per group: our speed relative to the fastest peer.
 fn at_a_glance(groups: &[Group]) -> TableBlock {
     struct Line {
         cases: usize,

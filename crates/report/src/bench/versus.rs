@@ -9,7 +9,7 @@ use crate::table::Table;
 /// The suite whose rows are shown.
 const SUITE: &str = "gpu-vs-cpu";
 
-/// The table of all batches that were measured on both; none without any.
+/// The table of all batches that were measured on both; `None` if there is no such batch.
 pub(crate) fn table(rows: &[Row]) -> Option<TableBlock> {
     let rows: Vec<Row> = rows.iter().filter(|row| row.suite == SUITE).cloned().collect();
     let mut found = versus(&rows);

@@ -1,4 +1,4 @@
-//! What became faster or slower between two files of rows.
+//! Compares two files of rows: which measurements became faster or slower.
 
 mod rows;
 
@@ -14,37 +14,37 @@ use sparsebatch_rows::{Row, RowFile};
 
 use rows::{Key, Rows};
 
-/// The change that counts by default: 0.05, five per cent.
+/// Default threshold of a change: 0.05, five per cent.
 pub const DEFAULT_THRESHOLD: f64 = 0.05;
 
-/// The p-value of the rank-sum test from which on a change shows in the rounds.
+/// Largest p-value of the rank-sum test at which a change counts as significant.
 const SIGNIFICANT: f64 = 0.01;
 
-/// Why two files of rows cannot be compared: nothing in them could show a regression.
+/// The reason why two files of rows cannot be compared: nothing in them could show a regression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompareError {
-    /// No row of a file has a time of its own.
+    /// No row of a file has a measured time.
     NoTimes {
         /// The file.
         file: PathBuf,
     },
     /// No row of this library is in both files.
     NothingInCommon {
-        /// The file that is compared with.
+        /// The baseline file.
         a: PathBuf,
-        /// The file that is judged.
+        /// The file that is compared with the baseline.
         b: PathBuf,
-        /// A row of this library in `a`, in words; that which it has none.
+        /// A row of this library in `a`, in words, or a statement that it has none.
         only_a: String,
-        /// The same of `b`.
+        /// The same for `b`.
         only_b: String,
     },
-    /// No solve of this library that is in both files says in both how many systems converged.
+    /// No solve of this library in both files states the number of converged systems in both.
     NoConverged {
-        /// The file that does not say it.
+        /// The file that lacks the number.
         file: PathBuf,
-        /// Solves of this library in both files.
+        /// Number of solves of this library in both files.
         solves: usize,
     },
 }
@@ -75,48 +75,50 @@ impl fmt::Display for CompareError {
 
 impl std::error::Error for CompareError {}
 
-/// Two files of rows beside each other.
+/// A comparison of two files of rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The change of a median that counts, as a share of the shorter time.
+    /// The threshold: the least relative change of a median that counts, as a share of the shorter
+    /// time.
     pub threshold: f64,
-    /// The file that is compared with.
+    /// The baseline file.
     pub a: Side,
-    /// The file that is judged.
+    /// The file that is compared with the baseline.
     pub b: Side,
     /// Whether both were measured on equal machines: device, driver and cores.
     pub same_machine: bool,
-    /// Rows that both have.
+    /// Number of rows in both files.
     pub matched: usize,
-    /// Those whose times differ by less than the threshold, or whose rounds do not show it.
+    /// Number of rows in both files whose times differ by less than the threshold, or whose rounds
+    /// do not confirm the difference.
     pub unchanged: usize,
-    /// Rows that are faster in b, most changed first.
+    /// Rows that are faster in `b`, largest change first.
     pub faster: Vec<Change>,
-    /// Rows that are slower in b, or leave more systems unsolved, most changed first.
+    /// Rows that are slower in `b`, or leave more systems unsolved, largest change first.
     pub slower: Vec<Change>,
-    /// Suites and libraries.
+    /// Mean changes by suite and library.
     pub suites: Vec<SuiteChange>,
-    /// Rows that a alone has, in words.
+    /// Rows in `a` only, in words.
     pub only_a: Vec<String>,
-    /// Rows that b alone has, in words.
+    /// Rows in `b` only, in words.
     pub only_b: Vec<String>,
-    /// Rows of this library in both files that are not judged, or by their times alone, since one of
-    /// them lacks the time or, of a solve, how many systems converged; in words.
+    /// Rows of this library in both files that are not judged, or by their times only, since one of
+    /// them lacks the time or, for a solve, the number of converged systems; in words.
     pub unjudged: Vec<String>,
 }
 
-/// A file of a comparison.
+/// One file of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
     /// The file.
     pub file: PathBuf,
-    /// Rows that can be compared: not recorded elsewhere, and with a time.
+    /// Number of comparable rows: measured, not published figures, and with a time.
     pub rows: usize,
-    /// Rows of the same measurement by older runs, which are not compared.
+    /// Number of rows of older runs of the same measurements, which are not compared.
     pub older: usize,
-    /// Machines in words.
+    /// The machines in words.
     pub machines: Vec<String>,
-    /// Why the file does not hold all that was to be measured.
+    /// The reason why the file is incomplete, if it is.
     pub partial: Option<String>,
 }
 
@@ -129,47 +131,47 @@ pub struct Change {
     pub experiment: Option<String>,
     /// The case.
     pub case: String,
-    /// Systems.
+    /// Number of systems.
     pub batch: u64,
-    /// Ours or the peer.
+    /// Our library or a peer.
     pub library: String,
-    /// Kernel and format in a.
+    /// Kernel and format in `a`.
     pub configuration: String,
-    /// Kernel and format in b, where the library chose another one.
+    /// Kernel and format in `b`, if the library chose others.
     pub configuration_b: Option<String>,
     /// `spmv`, or the method.
     pub operation: String,
-    /// Of solves.
+    /// Preconditioner of a solve.
     pub preconditioner: Option<String>,
-    /// Of our solves.
+    /// Backend of our solves.
     pub backend: Option<String>,
     /// `f64` or `f32`.
     pub precision: String,
-    /// Median, minimum and maximum in a, in milliseconds.
+    /// Median, minimum and maximum in `a`, in milliseconds.
     pub a_ms: [f64; 3],
-    /// Median, minimum and maximum in b, in milliseconds.
+    /// Median, minimum and maximum in `b`, in milliseconds.
     pub b_ms: [f64; 3],
-    /// The speed of b over that of a: 2 where b takes half the time.
+    /// The speed of `b` over that of `a`: 2 where `b` takes half the time.
     pub speed: f64,
-    /// The one-sided p-value of the Wilcoxon rank-sum test over the rounds, that the slower of both is
-    /// so by chance; none where a row does not have its rounds.
+    /// The p-value of the one-sided Wilcoxon rank-sum test over the rounds, under the hypothesis
+    /// that neither row is slower; `None` if a row lacks its rounds.
     pub p: Option<f64>,
-    /// Systems that converged in a and in b, where b leaves more of them unsolved.
+    /// Numbers of converged systems in `a` and in `b`, if `b` leaves more systems unsolved.
     pub unsolved: Option<[u64; 2]>,
 }
 
-/// The rows of a suite and library that both files have.
+/// The rows of one suite and library in both files.
 #[derive(Clone, Debug, Serialize)]
 pub struct SuiteChange {
     /// The suite.
     pub suite: String,
     /// The published experiment.
     pub experiment: Option<String>,
-    /// Ours or the peer.
+    /// Our library or a peer.
     pub library: String,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Geometric mean of the speeds of b over those of a.
+    /// Geometric mean of the speeds of `b` over those of `a`.
     pub speed: f64,
 }
 
@@ -177,14 +179,14 @@ pub struct SuiteChange {
 /// configuration, operation, preconditioner, backend and precision are, and where they are what the
 /// library chose by itself; of several runs the newest counts.
 ///
-/// A row changed if its medians differ by more than `threshold`, a share of the shorter one, and its
-/// rounds show it: if the one-sided Wilcoxon rank-sum test over them (Mann and Whitney 1947) has a
-/// p-value of 0.01 at most, or if the median of one is beyond the slowest, or the fastest, round of the
-/// other. The latter needs no rounds, which older files lack, and is also for rows of few rounds. A row
-/// got slower, too, if fewer systems converge.
+/// A row changed if its medians differ by more than `threshold`, a share of the shorter one, and
+/// its rounds confirm it: if the one-sided Wilcoxon rank-sum test over them (Mann and Whitney 1947)
+/// has a p-value of at most 0.01, or if the median of one is beyond the slowest, or the fastest,
+/// round of the other. The latter criterion needs no stored rounds, which older files lack, and
+/// also serves rows of few rounds. A row also became slower if fewer systems converge.
 ///
 /// # Errors
-/// Where nothing could show a regression: [`CompareError`].
+/// When nothing could show a regression: [`CompareError`].
 pub fn compare(a: &RowFile, b: &RowFile, threshold: f64) -> Result<Comparison, CompareError> {
     let (a, b) = (Rows::of(a), Rows::of(b));
     for rows in [&a, &b] {
@@ -237,11 +239,12 @@ pub fn compare(a: &RowFile, b: &RowFile, threshold: f64) -> Result<Comparison, C
     Ok(comparison)
 }
 
-/// The rows of this library in both files of which something is missing, in words.
+/// The rows of this library in both files that lack a time or a number of converged systems, in
+/// words.
 ///
 /// # Errors
-/// Where there is no row of this library in both files, and where no solve among them says in both
-/// how many systems converged.
+/// When no row of this library is in both files, or no solve among them states the number of
+/// converged systems in both.
 fn unjudged(
     a: &Rows<'_>,
     b: &Rows<'_>,
@@ -312,7 +315,7 @@ impl Change {
 
     fn verdict(&self, threshold: f64) -> Verdict {
         let is_slower = |[fast, _, fast_max]: [f64; 3], [slow, slow_min, _]: [f64; 3]| {
-            // A spread that is not known is none.
+            // An unknown spread counts as zero.
             let or = |bound: f64, median: f64| if bound.is_nan() { median } else { bound };
             let is_beyond = slow > or(fast_max, fast) || or(slow_min, slow) > fast;
             slow > fast * (1.0 + threshold)
@@ -332,7 +335,7 @@ impl Change {
         self.library == OURS
     }
 
-    /// What changed, in words.
+    /// The changed row in words.
     pub fn name(&self) -> String {
         let key = Key {
             suite: &self.suite,
@@ -354,7 +357,8 @@ impl Change {
 }
 
 impl Comparison {
-    /// The rows of this library that became slower. Those of peers tell of the machine.
+    /// The rows of this library that became slower. Slower rows of peers point to the machine
+    /// instead.
     pub fn regressions(&self) -> impl Iterator<Item = &Change> {
         self.slower.iter().filter(|change| change.is_ours())
     }
@@ -408,7 +412,7 @@ mod tests {
         compare(&file("a", a), &file("b", b), DEFAULT_THRESHOLD).unwrap_err().to_string()
     }
 
-    /// A row of these rounds.
+    /// Makes a row with these rounds.
     fn rounds(round_ms: &[f64]) -> Row {
         let median = sparsebatch_rows::statistics::median(round_ms).unwrap();
         let min = round_ms.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,8 +1,8 @@
-//! The cases of the suite `solvers` that are generated, by name.
+//! The generated cases of the suite `solvers`, by name.
 
 use sparsebatch_formats::generate::{Family, MIX, rng};
 
-/// The members of a mix, where `name` is one.
+/// The members of the mix `name`; `None` if it is not a mix.
 pub fn members(name: &str) -> Option<&'static [(Family, usize)]> {
     match name {
         "mix" => Some(&MIX),
@@ -20,7 +20,7 @@ pub fn counts(members: &[(Family, usize)], nitems: u64) -> Vec<u64> {
     counts
 }
 
-/// The name of a family at a size.
+/// The name of a family at one size.
 pub fn family_name((family, nrows): (Family, usize)) -> String {
     format!("{} {nrows}", family.name())
 }

@@ -1,7 +1,7 @@
 //! Figures of other libraries, recorded elsewhere and at another time.
 //!
-//! They are printed beside ours and become rows of their own, whose `timing` is `recorded` and whose
-//! configuration begins with that word. They are of no run of this library.
+//! They are printed beside ours and become rows of their own, whose `timing` is `recorded` and
+//! whose configuration begins with that word. They come from no run of this library.
 
 use std::path::Path;
 
@@ -27,31 +27,31 @@ pub struct Reference {
     pub n: u64,
     /// Entries of one system.
     pub nnz: u64,
-    /// Systems.
+    /// Number of systems.
     pub batch: u64,
     /// `f64` or `f32`.
     pub precision: String,
     /// `cg`, `bicgstab` or `lu`.
     pub operation: String,
-    /// Of iterative methods.
+    /// For iterative methods: the preconditioner.
     pub preconditioner: Option<String>,
     /// The library.
     pub library: String,
-    /// What it was told.
+    /// The settings of the library.
     pub configuration: String,
     /// Wall time of one call between two synchronisations.
     pub median_ms: f64,
-    /// Of iterative methods.
+    /// For iterative methods: the mean number of iterations.
     pub mean_iterations: Option<f64>,
     /// The largest `||b - A x|| / ||b||`, where it is known.
     pub max_relative_residual: Option<f64>,
 }
 
-/// The solves of a file of comma-separated values. Its rows of products and of other suites than
+/// Reads the solves in a file of comma-separated values. Rows of products and of suites other than
 /// `solvers` and `files` are passed over.
 ///
 /// # Errors
-/// [`RowsError::Io`]; [`RowsError::Row`] for a line that is none.
+/// [`RowsError::Io`]; [`RowsError::Row`] for a line that is not a row of the file.
 pub fn read(path: &Path) -> Result<Vec<Reference>, RowsError> {
     let text = read_file(path)
         .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
@@ -85,7 +85,7 @@ fn parse(text: &str) -> Result<Vec<Reference>, (usize, String)> {
     Ok(references)
 }
 
-/// The solve of a line, where it is one.
+/// The solve in a line; `None` for a product or another suite.
 fn solve_of(fields: &[String]) -> Result<Option<Reference>, String> {
     let count = COLUMNS.split(',').count();
     let [
@@ -142,7 +142,7 @@ fn solve_of(fields: &[String]) -> Result<Option<Reference>, String> {
 }
 
 impl Reference {
-    /// As a row beside those of `run`. `source` says where it comes from.
+    /// The figure as a row beside those of `run`. `source` says where it comes from.
     pub fn row(&self, run: &Run, source: &str) -> Row {
         let Self { n, nnz, batch, median_ms, .. } = *self;
         Row {

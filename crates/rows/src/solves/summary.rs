@@ -1,9 +1,10 @@
-//! Solves of one case beside each other, and the figures over many.
+//! Compares the solves of one case, and gives figures over many cases.
 //!
 //! Iterative methods are compared method by method, each side with the better of no preconditioner
-//! and Jacobi; others are shown apart. A row in which systems are left unsolved is beaten by every
-//! row in which none is, and is never counted; nor are kernel shapes that were asked for. Recorded times are of whole calls, so that ours beside
-//! them are too: [`Row::wall_ms`], so far as that was measured.
+//! and Jacobi; other preconditioners are shown separately. A row with unsolved systems never
+//! counts, so every row without them beats it; explicitly requested kernel shapes do not count
+//! either. Recorded times are those of whole calls, so ours are compared by whole calls too:
+//! [`Row::wall_ms`], where that was measured.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +22,20 @@ fn recorded_limit(precision: &str) -> f64 {
     if precision == "f64" { 1e-7 } else { 1e-4 }
 }
 
-/// Batches from here on are large.
+/// Batches of at least this many systems are large.
 const LARGE: u64 = 10_000;
 
 /// The solves of one case by one method, in one run.
 #[derive(Clone, Debug)]
 pub struct Solves<'a> {
-    /// The fastest of ours, left to itself: on the GPU, or on the CPU where nothing ran on the GPU.
+    /// Our fastest row without a requested kernel shape: on the GPU, or on the CPU where nothing
+    /// ran on the GPU.
     pub ours: Option<&'a Row>,
-    /// Those that it is the fastest of.
+    /// The rows among which `ours` is the fastest.
     pub all_ours: Vec<&'a Row>,
-    /// The fastest shape of those that were asked for.
+    /// The fastest row with a requested kernel shape.
     pub shape: Option<&'a Row>,
-    /// The fastest of ours on the CPU, where the above is not.
+    /// Our fastest row on the CPU, where `ours` is on the GPU.
     pub cpu: Option<&'a Row>,
     /// The fastest peer of the same run, by whatever method.
     pub peer: Option<&'a Row>,
@@ -46,13 +48,13 @@ pub struct Solves<'a> {
 /// Geometric mean and worst of some ratios.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratios {
-    /// How many there are.
+    /// Number of ratios.
     pub count: usize,
     /// Their geometric mean.
     pub geomean: f64,
-    /// The same by the device's clock, which sees neither launches nor waiting.
+    /// The geometric mean by the device's clock, which sees neither launches nor waiting.
     pub device_geomean: f64,
-    /// The least, and its case.
+    /// The case of the least ratio, and that ratio.
     pub worst: (String, f64),
 }
 
@@ -66,17 +68,17 @@ pub fn is_solved(row: &Row) -> bool {
     }
 }
 
-/// Milliseconds of a whole call, where that was measured.
+/// Milliseconds of a whole call where that was measured, else the median.
 fn call_ms(row: &Row) -> f64 {
     row.wall_ms.unwrap_or(row.median_ms)
 }
 
-/// What rows are compared by, besides the method.
+/// The key by which rows are compared, besides the method.
 fn batch_of(row: &Row) -> (&str, &str, &str, u64, &str) {
     (&row.run, &row.date, &row.case, row.batch, &row.precision)
 }
 
-/// The preconditioner of a row that is shown apart.
+/// The preconditioner of a row, if it is one that is shown separately.
 fn apart(row: &Row) -> Option<&str> {
     let simple = |name: &&str| !["none", "jacobi", "auto"].contains(name);
     row.preconditioner.as_deref().filter(simple)
@@ -90,19 +92,19 @@ fn is_recorded(row: &Row) -> bool {
     row.timing == RECORDED
 }
 
-/// The fastest solved one of some rows that have a time.
+/// The fastest of the rows that have a time and leave no system unsolved.
 fn fastest<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     rows.filter(|row| row.median_ms.is_finite() && is_solved(row))
         .min_by(|a, b| a.median_ms.total_cmp(&b.median_ms))
 }
 
 impl Solves<'_> {
-    /// How often ours is faster than what was recorded, whole calls both.
+    /// How many times `ours` is faster than the recorded row, both by whole calls.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.recorded?.median_ms / call_ms(self.ours?))
     }
 
-    /// The same by the device's clock.
+    /// The same ratio by the device's clock.
     fn device_ratio(&self) -> Option<f64> {
         Some(self.recorded?.median_ms / self.ours?.median_ms)
     }
@@ -120,7 +122,7 @@ impl Solves<'_> {
     }
 }
 
-/// Our solves by run, case and method, in the order of their first rows.
+/// Groups our solves by run, case and method, in the order of their first rows.
 pub fn compare(rows: &[Row]) -> Vec<Solves<'_>> {
     let mut seen = BTreeMap::new();
     for row in rows.iter().filter(|row| is_ours(row) && row.operation != "spmv") {
@@ -156,7 +158,7 @@ fn solves_of<'a>(rows: &'a [Row], first: &'a Row) -> Solves<'a> {
     }
 }
 
-/// The ratios to recorded figures of cases that `wanted` takes.
+/// The ratios to recorded figures for the cases that `wanted` accepts.
 pub fn ratios(cases: &[Solves<'_>], wanted: impl Fn(&Row) -> bool) -> Option<Ratios> {
     let taken = || cases.iter().filter(|case| wanted(case.first));
     let named = taken().filter_map(|case| Some((case.name(), case.ratio()?)));
@@ -168,7 +170,7 @@ pub fn ratios(cases: &[Solves<'_>], wanted: impl Fn(&Row) -> bool) -> Option<Rat
     })
 }
 
-/// Whether a row is of the families, by CG or BiCGStab with a simple preconditioner.
+/// Whether a row solves a generated family by CG or BiCGStab with a simple preconditioner.
 fn is_iterative_family(row: &Row) -> bool {
     is_family(&row.case) && ["cg", "bicgstab"].contains(&&*row.operation) && apart(row).is_none()
 }
@@ -178,7 +180,7 @@ fn is_inner_single(row: &Row) -> bool {
     row.configuration.contains("f32 inner")
 }
 
-/// The fastest of ours on a mix with each preconditioner, in either precision of iterations.
+/// Our fastest rows on a mix, one for each preconditioner and precision of the iterations.
 fn ways<'a>(mix: &Solves<'a>) -> Vec<&'a Row> {
     let way = |row: &Row| (row.preconditioner.clone(), is_inner_single(row));
     let mut ways: Vec<&'a Row> = Vec::new();
@@ -191,8 +193,8 @@ fn ways<'a>(mix: &Solves<'a>) -> Vec<&'a Row> {
     ways
 }
 
-/// The fastest of ours on a case with the preconditioner of a row, and with iterations in f32 where it has
-/// them and there are such.
+/// Our fastest row on `case` with the preconditioner of `way`, and with iterations in f32 where
+/// `way` has them and such rows exist.
 fn fastest_like<'a>(case: &Solves<'a>, way: &Row) -> Option<&'a Row> {
     let rows = case.all_ours.iter().copied();
     let rows = || rows.clone().filter(|row| row.preconditioner == way.preconditioner);
@@ -200,10 +202,11 @@ fn fastest_like<'a>(case: &Solves<'a>, way: &Row) -> Option<&'a Row> {
     fastest(rows().filter(|row| is_inner_single(row) == single))
 }
 
-/// The time of a mix, with each preconditioner and in either precision of iterations, over the sum over
-/// its families of (number of systems x time per system in the family's largest uniform batch), all by
-/// one method in one run, with the same preconditioner, and with iterations in f32 where those of the mix
-/// are and the family has such; or the families that are missing. Empty where the case is no mix.
+/// For each preconditioner and precision of the iterations: the time of a mix over the sum over its
+/// families of (number of systems x time per system in the family's largest uniform batch), or the
+/// families that were not measured. All rows are of one method, run and preconditioner; those of a
+/// family have iterations in f32 where the mix has them and the family has such rows. Empty where
+/// the case is not a mix.
 pub fn mix_ratios<'a>(
     cases: &[Solves<'_>],
     mix: &Solves<'a>,
@@ -241,7 +244,8 @@ fn mix_ratio(
     if missing.is_empty() { Ok(way.median_ms / sum) } else { Err(missing) }
 }
 
-/// The fastest of ours on a set beside the fastest recorded one, whatever the methods.
+/// For each set (neither a family nor a mix), our fastest row and the fastest recorded one,
+/// whatever the methods.
 fn best_of_sets<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
     let mut sets: Vec<Solves<'a>> = Vec::new();
     let is_set = |row: &Row| !is_family(&row.case) && members(&row.case).is_none();
@@ -260,7 +264,7 @@ fn best_of_sets<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
     sets
 }
 
-/// Kernel and preconditioner.
+/// Names the kernel and the preconditioner of a row.
 fn configured(row: &Row) -> String {
     let chosen = row.preconditioner.as_deref().filter(|name| *name != "auto");
     [Some(&*row.configuration), chosen].into_iter().flatten().collect::<Vec<_>>().join(" ")
@@ -282,7 +286,7 @@ pub const HEADINGS: [&str; 12] = [
     "CPU ms",
 ];
 
-/// A line about a case.
+/// The cells of a case, under [`HEADINGS`].
 pub fn cells(case: &Solves<'_>) -> [String; 12] {
     let row = case.first;
     let mut method = row.operation.clone();

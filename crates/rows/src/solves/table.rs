@@ -4,12 +4,12 @@ use super::summary::{HEADINGS, Solves, cells, compare, totals};
 use crate::row::Row;
 use crate::table::{heading, line};
 
-/// What a table is of.
+/// The key of a table: suite and device.
 fn section(row: &Row) -> (&str, Option<&str>) {
     (&row.suite, row.machine.device.as_deref())
 }
 
-/// Of each case its newest run, one beside recorded figures before one without.
+/// For each case, its newest run; any run with recorded figures is preferred to one without.
 pub fn newest<'a>(cases: &[Solves<'a>]) -> Vec<Solves<'a>> {
     let rank = |case: &Solves<'_>| (case.recorded.is_some(), case.first.date.clone());
     let newest = |case: &&Solves<'_>| {

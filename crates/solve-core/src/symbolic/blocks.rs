@@ -103,7 +103,7 @@ pub struct DiagonalBlocks {
 }
 
 impl DiagonalBlocks {
-    /// Blocks of `size` rows, or those that are found where no size is given, of at most
+    /// Blocks of `size` rows; without a size, the blocks of [`find_blocks`], of at most
     /// [`FOUND_BLOCK_SIZE`] rows.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl DiagonalBlocks {
         Self::try_new(pattern, &starts)
     }
 
-    /// Looks up the entries of the blocks that `starts` cuts: those of [`fixed_blocks`],
-    /// [`find_blocks`] or the caller's own.
+    /// Looks up the entries of the blocks that `starts` defines, as made by [`fixed_blocks`],
+    /// [`find_blocks`] or the caller.
     ///
     /// # Errors
     /// [`SymbolicError::NotSquare`]; [`SymbolicError::BlockStart`] when the starts do not cut the
@@ -146,7 +146,7 @@ impl DiagonalBlocks {
         Ok(Self { starts: starts.to_vec(), dense_ptr, source })
     }
 
-    /// Blocks.
+    /// Number of blocks.
     #[inline]
     pub fn nblocks(&self) -> usize {
         self.starts.len() - 1

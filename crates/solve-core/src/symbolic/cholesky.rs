@@ -1,4 +1,4 @@
-//! Where the entries of the factor L of a symmetric matrix stand.
+//! The pattern of the factor L of a symmetric matrix.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use super::{NO_SOURCE, Permutation, SymbolicError, check_square};
 ///    diagonal column by column, rows ascending: `pos` is their position among the `nnz` entries.
 /// 6. The counts fit `i32`.
 ///
-/// Both solves gather. Forward, rows ascending:
+/// Both triangular solves gather. Forward, rows ascending:
 /// `y[i] = (b[i] - sum over k in strict(i) of l[k] * y[cols[k]]) / l[diagonal(i)]`. Backward, rows
 /// descending: `x[j] = (y[j] - sum over k in column(j) of l[pos[k]] * x[rows[k]]) / l[diagonal(j)]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl LowerPattern {
     /// The pattern of IC(0): the lower triangle of `P A P^T`, plus the diagonal where A lacks it.
     ///
     /// `order` is position -> index of A, `None` the natural order. Only the lower triangle of the
-    /// permuted matrix is looked at: the upper one is taken for its mirror image, and an entry
-    /// that A stores in the upper triangle alone is not there. Cost: one sort per row.
+    /// permuted matrix is looked at: the upper one is taken for its mirror image, and an entry that
+    /// A stores in the upper triangle alone is left out. Cost: one sort per row.
     ///
     /// # Errors
     /// [`SymbolicError::NotSquare`]; [`SymbolicError::OrderLength`] or
@@ -105,7 +105,7 @@ impl LowerPattern {
         self.cols.len()
     }
 
-    /// Position in the factor -> row and column of A.
+    /// Maps a position in the factor to the row and column of A.
     #[inline]
     pub fn perm(&self) -> &[u32] {
         &self.perm
@@ -165,7 +165,7 @@ impl LowerPattern {
         self.row_ptr[row] as usize..self.diagonal(row)
     }
 
-    /// Where a column's entries below the diagonal stand in `rows` and `pos`.
+    /// The positions in `rows` and `pos` of a column's entries below the diagonal.
     #[inline]
     pub fn column(&self, col: usize) -> Range<usize> {
         self.col_ptr[col] as usize..self.col_ptr[col + 1] as usize

@@ -1,4 +1,4 @@
-//! What a sparse LU would cost: [`lu_costs`].
+//! The cost of a sparse LU factorisation: [`lu_costs`].
 
 use sparsebatch_formats::CsrPatternRef;
 
@@ -13,14 +13,16 @@ pub struct LuCosts {
     pub products: u64,
 }
 
-/// Rows of a pattern whose rows are sets of bits.
+/// Largest number of rows for which each row is held as a bit set.
 const MOST_BITS: usize = 128;
 
-/// The size of an elimination without pivoting in minimum-degree order, of a square pattern with a full diagonal; `None`
-/// where the factors have more than `limit` entries, or the pattern has no such elimination.
+/// The size of an elimination without pivoting, in minimum-degree order, of a square pattern with a
+/// full diagonal. `None` where the factors have more than `limit` entries, or the pattern is not
+/// square.
 ///
-/// Of up to 128 rows degrees are exact, and no order is made: it takes some microseconds, where [`min_degree`] and
-/// [`FactorPattern::lu`], which the others take, need some tens. The two differ by a few entries then.
+/// Up to 128 rows, degrees are exact and no order is made: this takes a few microseconds, where
+/// [`min_degree`] and [`FactorPattern::lu`], which larger patterns use, would take tens. The counts
+/// of the two ways differ by a few entries then.
 pub fn lu_costs(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
     if pattern.nnz() > limit || pattern.nrows() != pattern.ncols() {
         return None;
@@ -31,14 +33,15 @@ pub fn lu_costs(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
     by_factors(pattern, limit)
 }
 
-/// By an order and its factors.
+/// The costs from an order and its factor pattern.
 fn by_factors(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
     let order = min_degree(pattern).ok()?;
     let factors = FactorPattern::lu(pattern, Some(&order), limit).ok()?;
     Some(LuCosts { entries: factors.nnz(), products: factors.flops() })
 }
 
-/// Eliminates the row of least degree in the graph of `A + A^T`, the lowest first, until none is left.
+/// The costs from an elimination on bit sets: each step takes the row of least degree in the graph
+/// of `A + A^T`, the lowest index first.
 fn by_bits(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
     let nrows = pattern.nrows();
     let bit = |k: usize| 1u128 << k;
@@ -50,7 +53,7 @@ fn by_bits(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
         }
     }
     let mut near = [0u128; MOST_BITS];
-    // Of those that are eliminated, or none, more than any.
+    // Rows that are eliminated or absent have `u8::MAX`, more than any degree.
     let mut degrees = [u8::MAX; MOST_BITS];
     for row in 0..nrows {
         near[row] = (rows[row] | cols[row]) & !bit(row);
@@ -81,7 +84,7 @@ fn by_bits(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
     Some(costs)
 }
 
-/// Calls visit with the numbers of all bits that are set.
+/// Calls `visit` with the index of each set bit.
 fn for_bits(mut bits: u128, mut visit: impl FnMut(usize)) {
     while bits != 0 {
         visit(bits.trailing_zeros() as usize);
@@ -95,7 +98,7 @@ mod tests {
     use sparsebatch_formats::generate::{Family, Problem};
     use sparsebatch_formats::{CsrPattern, Pattern};
 
-    /// Rows with a diagonal and some other entries, by a simple generator of numbers.
+    /// A pseudo-random pattern with a full diagonal.
     fn random(nrows: usize, per_row: usize, mut seed: u64) -> CsrPattern {
         let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
         for row in 0..nrows {

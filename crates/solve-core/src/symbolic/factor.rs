@@ -1,4 +1,4 @@
-//! Where the entries of the factors L and U of an unsymmetric matrix stand.
+//! The pattern of the factors L and U of an unsymmetric matrix.
 
 use sparsebatch_formats::CsrPatternRef;
 
@@ -6,7 +6,7 @@ use super::reach::Reach;
 use super::{NO_SOURCE, Permutation, SymbolicError, check_square};
 
 /// The pattern of `L + U`, where `L U` is (or approximates) `P A P^T`: L is unit lower triangular
-/// (its diagonal is not stored), U is upper triangular, and both stand together row by row.
+/// (its diagonal is not stored), U is upper triangular, and both are stored together row by row.
 ///
 /// Invariants, all enforced by the constructors:
 /// 1. `perm` holds every index in `0..nrows` once: position -> row and column of A.
@@ -21,8 +21,8 @@ use super::{NO_SOURCE, Permutation, SymbolicError, check_square};
 /// A numeric phase gathers A through `source` (0 for [`NO_SOURCE`]) and eliminates row after row:
 /// for each `k < row` in the row, ascending, `l = a[row][k] / u[k][k]`, then
 /// `a[row][j] -= l * u[k][j]` for the entries `j > k` of row k that row `row` has too. With
-/// [`FactorPattern::lu`] it has all of them; with [`FactorPattern::ilu0`] the others are dropped.
-/// Both triangular solves run over rows and gather.
+/// [`FactorPattern::lu`] row `row` has all of them; with [`FactorPattern::ilu0`] the others are
+/// dropped. Both triangular solves run over rows and gather.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactorPattern {
     perm: Vec<u32>,
@@ -122,7 +122,7 @@ impl FactorPattern {
         self.cols.len()
     }
 
-    /// Position in the factors -> row and column of A.
+    /// Maps a position in the factors to the row and column of A.
     #[inline]
     pub fn perm(&self) -> &[u32] {
         &self.perm

@@ -1,4 +1,4 @@
-//! Which row stands where, so that large entries are on the diagonal: maximum product matching.
+//! A row order that puts large entries on the diagonal: maximum product matching.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,8 +7,9 @@ use sparsebatch_formats::CsrPatternRef;
 
 use super::{SymbolicError, check_square};
 
-/// Sizes count by powers of so many twos. What is within one of the largest will do as a pivot, so that systems
-/// whose values differ little get one order.
+/// An entry costs 1 for each factor of `2^STEP` by which it is smaller than the largest of its row.
+/// An entry within one step of the largest is good enough as a pivot, so that systems whose values
+/// differ little get the same order.
 const STEP: f64 = 10.0;
 
 /// Rounds of scaling.
@@ -19,20 +20,23 @@ const NEVER: i64 = i64::MAX;
 
 const NONE: u32 = u32::MAX;
 
-/// An order of rows for an elimination without pivoting: row `result[k]` takes place k, so that its entry in
-/// column k becomes the k-th of the diagonal. `None` where every order has a 0 there: the matrix is singular.
+/// An order of rows for an elimination without pivoting: row `result[k]` moves to position k, so
+/// that its entry in column k becomes the k-th diagonal entry. `None` if every order has a 0 on the
+/// diagonal: the matrix is singular.
 ///
-/// `magnitudes` holds the base-2 logarithm of the size of each entry, minus infinity for 0; what is infinite or
-/// NaN stays off the diagonal. Rows and columns are scaled by their largest entries in turn. Then the product of the
-/// diagonal is the largest of all orders, where sizes count in steps of 2^10 and an entry that is on the diagonal
-/// already one step more: only rows that have to are moved, and the pattern stays as symmetric as it was. The result
-/// is a function of the arguments alone.
+/// `magnitudes` holds the base-2 logarithm of the size of each entry, minus infinity for 0;
+/// infinite and NaN entries stay off the diagonal. Rows and columns are scaled by their largest
+/// entries in turn. Then the result maximises the product of the diagonal over all orders, with
+/// sizes counted in steps of 2^10. An entry that is on the diagonal already counts one step more:
+/// only rows that have to move do, and the pattern stays as symmetric as it was. The result is a
+/// function of the arguments alone.
 ///
 /// Shortest augmenting paths, O(n (nnz + n) log n) at most, and little more than O(nnz) where few rows
 /// have to be moved.
 ///
 /// # Errors
-/// [`SymbolicError::NotSquare`]; [`SymbolicError::Magnitudes`] unless there is one for each entry.
+/// [`SymbolicError::NotSquare`]; [`SymbolicError::Magnitudes`] unless `magnitudes` has one element
+/// per entry.
 ///
 /// # Examples
 /// ```
@@ -46,10 +50,11 @@ const NONE: u32 = u32::MAX;
 /// ```
 ///
 /// # Source
-/// I. S. Duff, J. Koster, On algorithms for permuting large entries to the diagonal of a sparse matrix, 2001,
-/// doi:10.1137/S0895479899358443 (product of the diagonal, "option 5"); X. S. Li, J. W. Demmel, Making sparse Gaussian
-/// elimination scalable by static pivoting, 1998. The preference for what is on the diagonal is KLU's: T. A. Davis,
-/// E. Palamadai Natarajan, 2010, doi:10.1145/1824801.1824814.
+/// I. S. Duff, J. Koster, On algorithms for permuting large entries to the diagonal of a sparse
+/// matrix, 2001, doi:10.1137/S0895479899358443 (product of the diagonal, "option 5"); X. S. Li, J.
+/// W. Demmel, Making sparse Gaussian elimination scalable by static pivoting, 1998. The preference
+/// for entries already on the diagonal is KLU's: T. A. Davis, E. Palamadai Natarajan, 2010,
+/// doi:10.1145/1824801.1824814.
 pub fn match_rows(
     pattern: CsrPatternRef<'_>,
     magnitudes: &[f64],
@@ -71,21 +76,23 @@ pub fn match_rows(
     Ok(Some(matching.row_of))
 }
 
-/// What each entry costs on the diagonal, by its size beside the largest of its row.
+/// The cost of each entry on the diagonal, from its size relative to the largest of its row; an
+/// entry off the diagonal of A costs 1 more.
 fn costs(pattern: CsrPatternRef<'_>, magnitudes: &[f64]) -> Vec<i64> {
     let scaled = scaled(pattern, magnitudes);
     let mut costs = vec![NEVER; magnitudes.len()];
     for row in 0..pattern.nrows() {
         for k in pattern.row(row).filter(|&k| magnitudes[k].is_finite()) {
             let moves = pattern.col_idx()[k] as usize != row;
-            // The largest is 0, but for rounding.
+            // The largest scaled magnitude of a row is 0 up to rounding.
             costs[k] = (-scaled[k] / STEP).max(0.0) as i64 + i64::from(moves);
         }
     }
     costs
 }
 
-/// Magnitudes, where they are finite, after columns and rows in turn are divided by their largest entries, rows last.
+/// Magnitudes after `ROUNDS` rounds of scaling, each of which divides the columns, then the rows,
+/// by their largest entries. Magnitudes that are not finite stay as they are.
 fn scaled(pattern: CsrPatternRef<'_>, magnitudes: &[f64]) -> Vec<f64> {
     let mut scaled = magnitudes.to_vec();
     let column = |k: usize| pattern.col_idx()[k] as usize;
@@ -105,8 +112,8 @@ fn scaled(pattern: CsrPatternRef<'_>, magnitudes: &[f64]) -> Vec<f64> {
     scaled
 }
 
-/// Rows and columns that are matched, and prices of both: an entry costs at least those of its row and its column,
-/// and just as much where these are matched.
+/// A matching of rows and columns, and prices of both. The cost of an entry is at least the price
+/// of its row plus that of its column, and equal to it where the two are matched.
 struct Matching {
     row_of: Vec<u32>,
     column_of: Vec<u32>,
@@ -115,7 +122,8 @@ struct Matching {
 }
 
 impl Matching {
-    /// Each row to one of its cheapest columns, the own one first, where that is free.
+    /// Matches each row with one of its cheapest columns, preferably its diagonal, if that column
+    /// is free.
     fn begin(pattern: CsrPatternRef<'_>, costs: &[i64]) -> Self {
         let nrows = pattern.nrows();
         let mut this = Self {
@@ -142,13 +150,13 @@ impl Matching {
     }
 }
 
-/// Dijkstra's algorithm from a row without a column to the next column without a row.
+/// Dijkstra's algorithm from an unmatched row to the nearest unmatched column.
 struct Search {
-    /// What the cheapest way to a column costs so far, and the row before it.
+    /// The cost of the cheapest path found to each column; `from` holds the row before it.
     distance: Vec<i64>,
     from: Vec<u32>,
     is_done: Vec<bool>,
-    /// Columns with a distance, and those that are done.
+    /// Columns with a distance; `done` holds those whose distance is final.
     reached: Vec<u32>,
     done: Vec<u32>,
     next: BinaryHeap<Reverse<(i64, u32)>>,
@@ -166,7 +174,8 @@ impl Search {
         }
     }
 
-    /// Matches one row more; false where no column can be reached.
+    /// Matches the row `first` along the cheapest augmenting path; false if no unmatched column can
+    /// be reached.
     fn augment(
         &mut self,
         pattern: CsrPatternRef<'_>,
@@ -211,7 +220,7 @@ impl Search {
         }
     }
 
-    /// The columns of a row, to which the cheapest way costs `so_far`.
+    /// Updates the distances of the columns of `row`, which is reached at cost `so_far`.
     fn relax(
         &mut self,
         pattern: CsrPatternRef<'_>,
@@ -235,7 +244,7 @@ impl Search {
         }
     }
 
-    /// The nearest column that is not done.
+    /// Takes the nearest column that is not done from the heap.
     fn take(&mut self) -> Option<(i64, u32)> {
         loop {
             let Reverse((distance, column)) = self.next.pop()?;
@@ -268,7 +277,7 @@ mod tests {
         let two = |exponent| 2f64.powi(exponent);
         assert_eq!(matched(&[&[1.0, two(19)], &[two(9), 1.0]]), Some(vec![0, 1]));
         assert_eq!(matched(&[&[1.0, two(20)], &[two(20), 1.0]]), Some(vec![1, 0]));
-        // Whatever the units of the second row and the second column.
+        // The scaling of the second row and the second column does not matter.
         let two = |exponent: i32| 2f64.powi(exponent);
         for (row, column) in [(400, 0), (-300, 200), (0, -700), (13, 5)] {
             let of = |size: i32| {
@@ -281,7 +290,7 @@ mod tests {
         }
     }
 
-    /// The least cost of all orders, found by trying them.
+    /// Compares the result with the least cost of all orders, found by trying them.
     #[test]
     fn no_order_costs_less() {
         let mut without = 0;
@@ -322,7 +331,7 @@ mod tests {
         assert!((60..540).contains(&without), "{without}");
     }
 
-    /// Every order of the numbers from `first` on.
+    /// Visits every order of `rows[first..]`.
     fn permutations(rows: &mut [u32], first: usize, visit: &mut impl FnMut(&[u32])) {
         if first + 1 >= rows.len() {
             return visit(rows);

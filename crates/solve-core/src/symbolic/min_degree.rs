@@ -19,8 +19,8 @@ use super::{SymbolicError, check_square};
 ///    variables with equal neighbours become one supervariable.
 ///
 /// Rows with more than `max(16, 10 sqrt(nrows))` neighbours are left out and ordered last, by
-/// neighbours, then index. The result is a function of the pattern alone. Memory: a few times the
-/// pattern.
+/// number of neighbours, then index. The result is a function of the pattern alone. Memory: a few
+/// times the pattern.
 ///
 /// # Errors
 /// [`SymbolicError::NotSquare`].
@@ -44,7 +44,7 @@ pub fn min_degree(pattern: CsrPatternRef<'_>) -> Result<Vec<u32>, SymbolicError>
     Ok(QuotientGraph::new(neighbours).order())
 }
 
-/// For each row the other rows that share an entry of `A + A^T` with it, each once.
+/// For each row, the other rows that share an entry of `A + A^T` with it, each once.
 fn symmetric_neighbours(pattern: CsrPatternRef<'_>) -> Vec<Vec<u32>> {
     let nrows = pattern.nrows();
     let mut neighbours: Vec<Vec<u32>> = vec![Vec::new(); nrows];

@@ -5,13 +5,14 @@
 //! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
 //! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
-//! | [`lu_costs`] | how many those are, and the products of a factorisation |
+//! | [`lu_costs`] | the number of those entries, and of the multiply-adds of a factorisation |
 //! | [`LowerPattern`] | the entries of L for IC(0), by rows and by columns |
 //! | [`fixed_blocks`], [`find_blocks`], [`DiagonalBlocks`] | blocks for block-Jacobi |
 //!
-//! Everything here is sequential and all but [`match_rows`] looks at indices only: one analysis serves all systems of a
-//! uniform batch, and every structure maps its entries to positions in the value array of A
-//! ([`NO_SOURCE`] where A has none), so that a numeric phase starts with one gather.
+//! Everything here is sequential, and all but [`match_rows`] looks at indices only: one analysis
+//! serves all systems of a uniform batch. Every structure maps its entries to positions in the
+//! value array of A ([`NO_SOURCE`] where A has none), so that a numeric phase starts with one
+//! gather.
 //!
 //! An **order** is a slice with one entry per row: position `k` of the permuted matrix `P A P^T`
 //! holds row and column `order[k]` of A.
@@ -34,7 +35,7 @@ pub use min_degree::min_degree;
 
 use sparsebatch_formats::CsrPatternRef;
 
-/// Stands in a source map where the matrix has no entry: fill, a missing diagonal, or a hole in a
+/// Marks an entry of a source map that the matrix lacks: fill, a missing diagonal, or a hole in a
 /// dense block.
 pub const NO_SOURCE: u32 = u32::MAX;
 
@@ -45,9 +46,9 @@ pub enum SymbolicError {
     /// Factors and diagonal blocks exist for square matrices only.
     #[error("the matrix is {nrows} x {ncols}, expected a square matrix")]
     NotSquare {
-        /// Its rows.
+        /// Rows of the matrix.
         nrows: usize,
-        /// Its columns.
+        /// Columns of the matrix.
         ncols: usize,
     },
     /// More rows than 32 bits can number.
@@ -66,7 +67,7 @@ pub enum SymbolicError {
         /// Entries of the order.
         found: usize,
     },
-    /// An entry of an order is outside the matrix or stands there twice.
+    /// An entry of an order is outside the matrix or occurs twice.
     #[error("order[{position}] is {found}, expected every index in 0..{nrows} exactly once")]
     NotPermutation {
         /// The first offending position.
@@ -76,7 +77,7 @@ pub enum SymbolicError {
         /// Rows of the matrix.
         nrows: usize,
     },
-    /// Magnitudes of entries are not as many as these.
+    /// The number of magnitudes differs from the number of entries.
     #[error("{found} magnitudes, expected one for each of {expected} entries")]
     Magnitudes {
         /// Entries of the matrix.
@@ -111,7 +112,7 @@ pub enum SymbolicError {
         position: usize,
         /// The start found there.
         found: u32,
-        /// What has to stand there.
+        /// The start that was expected there.
         expected: String,
     },
 }
@@ -134,7 +135,7 @@ struct Permutation {
 }
 
 impl Permutation {
-    /// Checks an order; `None` is the natural one.
+    /// Checks an order; `None` is the natural order.
     fn try_new(order: Option<&[u32]>, nrows: usize) -> Result<Self, SymbolicError> {
         let Some(order) = order else {
             let identity: Vec<u32> = (0..nrows as u32).collect();

@@ -1,34 +1,34 @@
-//! The elimination behind [`min_degree`](super::min_degree()), whose text tells the steps.
+//! The elimination behind [`min_degree`](super::min_degree()), whose documentation lists the steps.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The graph of what is left to eliminate. An index is a live variable at first, later either part
-/// of another one or an element.
+/// The quotient graph during the elimination. Each index is at first a live variable; later it is
+/// either merged into another variable or an element.
 pub(super) struct QuotientGraph {
-    /// Rows that a supervariable stands for.
+    /// Number of rows that each supervariable stands for.
     weight: Vec<u32>,
-    /// Whether an index is a variable that is still to be eliminated.
+    /// Whether each index is a variable that is still to be eliminated.
     live: Vec<bool>,
-    /// Variables next to a variable that no common element covers.
+    /// Variables adjacent to each variable and not covered by a common element.
     adjacent: Vec<Vec<u32>>,
-    /// Elements next to a variable.
+    /// Elements adjacent to each variable.
     elements: Vec<Vec<u32>>,
-    /// Bound on the rows next to a variable, its own left out.
+    /// Upper bound on the number of rows adjacent to each variable, its own excluded.
     degree: Vec<u32>,
-    /// Variables of an element, empty once it is absorbed.
+    /// Variables of each element, empty once it is absorbed.
     boundary: Vec<Vec<u32>>,
-    /// Rows of an element's variables, 0 once it is absorbed.
+    /// Number of rows of each element's variables, 0 once it is absorbed.
     boundary_weight: Vec<u32>,
-    /// The rows behind each variable: a list from the variable to `last_row`.
+    /// The rows of each variable: a linked list from the variable to `last_row`.
     next_row: Vec<u32>,
     last_row: Vec<u32>,
-    /// (degree, variable) packed, for every live variable a key not above its degree; see
+    /// Packed keys (degree, variable): for every live variable a key not above its degree; see
     /// [`enqueue`](Self::enqueue).
     queue: BinaryHeap<Reverse<u64>>,
-    /// The least degree under which a variable stands in the queue.
+    /// The least degree with which each variable is in the queue.
     queued: Vec<u32>,
-    /// Rows that are neither eliminated nor left out as dense.
+    /// Number of rows that are neither eliminated nor left out as dense.
     left: u32,
     dense: Vec<u32>,
     scratch: Scratch,
@@ -47,7 +47,8 @@ struct Scratch {
     comparison: u64,
     /// (hash of the neighbours, variable) of the boundary's variables.
     hashes: Vec<(u64, u32)>,
-    /// Hash table: the last position in `hashes` of each bucket, and the one before each.
+    /// Hash table: the last position in `hashes` of each bucket; `previous` links each position to
+    /// the one before in its bucket.
     bucket: Vec<u32>,
     previous: Vec<u32>,
     group: Vec<(u64, u32)>,
@@ -56,7 +57,7 @@ struct Scratch {
 const NONE: u32 = u32::MAX;
 
 impl QuotientGraph {
-    /// Takes the neighbours of each row, without the row itself, each once.
+    /// Builds the graph from the neighbours of each row, each once, without the row itself.
     pub(super) fn new(mut adjacent: Vec<Vec<u32>>) -> Self {
         let nrows = adjacent.len();
         let limit = (10.0 * (nrows as f64).sqrt()).max(16.0) as usize;
@@ -104,7 +105,7 @@ impl QuotientGraph {
         graph
     }
 
-    /// Sees to it that the queue holds a key not above the variable's degree. Degrees mostly grow:
+    /// Ensures that the queue holds a key not above the variable's degree. Degrees mostly grow:
     /// then the old key stays and is corrected when it is popped.
     fn enqueue(&mut self, variable: usize) {
         let degree = self.degree[variable];
@@ -132,7 +133,7 @@ impl QuotientGraph {
         None
     }
 
-    /// Eliminates everything; returns the order.
+    /// Eliminates all variables and returns the order.
     pub(super) fn order(mut self) -> Vec<u32> {
         let mut order = Vec::with_capacity(self.weight.len());
         let mut stamp = 0;
@@ -242,7 +243,7 @@ impl QuotientGraph {
         scratch.hashes.push((hash, i as u32));
     }
 
-    /// Variables of the boundary with equal neighbours become one.
+    /// Merges the variables of the boundary that have equal neighbours.
     fn merge_equal_variables(&mut self) {
         let hashes = std::mem::take(&mut self.scratch.hashes);
         let mut group = std::mem::take(&mut self.scratch.group);
@@ -273,7 +274,8 @@ impl QuotientGraph {
         self.scratch.group = group;
     }
 
-    /// Merges the variables of a group, which have equal hashes, into the first of each kind.
+    /// Merges variables with equal neighbours within a group of equal hashes, each into the first
+    /// of its kind.
     fn merge_equal_in(&mut self, group: &[(u64, u32)]) {
         for (position, &(_, i)) in group.iter().enumerate() {
             let i = i as usize;
@@ -303,7 +305,7 @@ impl QuotientGraph {
                 .all(|&k| self.scratch.compared[k as usize] == self.scratch.comparison)
     }
 
-    /// Makes the rows of variable j rows of i, which is a variable or the pivot.
+    /// Moves the rows of variable j to i, which is a variable or the pivot.
     fn absorb(&mut self, j: usize, i: usize) {
         self.live[j] = false;
         self.weight[i] += self.weight[j];

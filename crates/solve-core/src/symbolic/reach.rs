@@ -2,7 +2,7 @@
 
 /// Finds the columns of one row of the factors by a depth-first search through rows of U.
 pub(super) struct Reach {
-    /// The row that saw a column last, `u32::MAX` for none.
+    /// The last row whose search visited a column, `u32::MAX` for none.
     seen: Vec<u32>,
     /// One past the last entry of each row of U that the search has to look at.
     end: Vec<u32>,
@@ -13,7 +13,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// For factors with `nrows` rows.
+    /// A search for factors with `nrows` rows.
     pub(super) fn new(nrows: usize) -> Self {
         Self {
             seen: vec![u32::MAX; nrows],
@@ -61,9 +61,9 @@ impl Reach {
         }
     }
 
-    /// Takes note of the finished row `position`. Where both `l[position][k]` and
-    /// `u[k][position]` are entries, row `position` of U holds whatever row k holds right of
-    /// `position`: later searches that reach k reach those through `position`.
+    /// Records the finished row `position`. Where both `l[position][k]` and `u[k][position]` are
+    /// entries, row `position` of U holds every entry of row k right of `position`. Later searches
+    /// that visit k reach those entries through `position`.
     pub(super) fn prune(&mut self, position: usize, row_ptr: &[u32], diag: &[u32], cols: &[u32]) {
         self.end[position] = row_ptr[position + 1];
         for p in row_ptr[position]..diag[position] {

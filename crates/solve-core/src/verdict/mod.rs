@@ -17,7 +17,7 @@ pub use crate::evaluate::{Sizes, by_power_of_two, frobenius_norm, norm2};
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]
 pub struct System<'a, T> {
-    /// Number of the system in its batch, for criteria given one by one.
+    /// Index of the system in its batch; selects criteria given per system.
     pub number: usize,
     /// Pattern of A, square.
     pub pattern: CsrPatternRef<'a>,
@@ -25,13 +25,13 @@ pub struct System<'a, T> {
     pub values: &'a [T],
     /// Right-hand side, one value per row.
     pub b: &'a [T],
-    /// When the solve ends.
+    /// Stopping criteria of the solve.
     pub criteria: &'a Criteria,
-    /// What its solver has prepared; it changes the speed alone.
+    /// Data that the solver has prepared; it changes the speed only.
     pub prepared: Option<Prepared<'a, T>>,
 }
 
-/// The product of a solver that has the pattern of a system prepared.
+/// Matrix-vector product with a pattern that the solver has prepared.
 pub trait PreparedProduct<T> {
     /// `r = A x`, each row's products added in ascending column order in the working precision.
     fn product(&self, values: &[T], x: &[T], r: &mut [T]);
@@ -40,16 +40,16 @@ pub trait PreparedProduct<T> {
     fn sizes(&self) -> Sizes;
 }
 
-/// What is known of the matrix of a system beforehand.
+/// Prepared data of the matrix of a system.
 #[derive(Clone, Copy)]
 pub struct Prepared<'a, T> {
     /// The pattern, prepared for products.
     pub matrix: &'a dyn PreparedProduct<T>,
-    /// `||A||_F`, where it is known.
+    /// `||A||_F`, if known.
     pub norm: Option<f64>,
 }
 
-/// The norms of a residual as the plain evaluation has it, and of x.
+/// Norms of x and of its residual from the plain evaluation, in working precision.
 #[derive(Clone, Copy)]
 pub struct Plain {
     /// `||b - A x||_2`; NaN when it is not finite.
@@ -58,15 +58,15 @@ pub struct Plain {
     pub of_x: f64,
 }
 
-/// What is known of a residual beside the plain evaluation, made when it is asked for.
+/// Further data on a residual that was evaluated elsewhere, computed on request.
 pub trait Elsewhere<T> {
-    /// `|| |A||x| + |b| ||_2`, where it is known.
+    /// `|| |A||x| + |b| ||_2`, if known.
     fn magnitude(&self) -> Option<f64>;
-    /// The residual as [`residual_twofold`] has it, in `r`; `None` where it was not evaluated.
+    /// Writes the residual of [`residual_twofold`] to `r`; `None` if it was not evaluated.
     fn twofold(&self, r: &mut [T]) -> Option<Evaluated>;
 }
 
-/// What a residual is held against.
+/// Bounds with which a residual is compared.
 #[derive(Clone, Copy)]
 struct Limits {
     threshold: f64,
@@ -74,7 +74,7 @@ struct Limits {
     floor: Option<f64>,
 }
 
-/// What a system starts from.
+/// State of a system on entry, before any iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
     /// `||b||_2`.
@@ -83,16 +83,16 @@ pub struct Entry {
     pub threshold: f64,
     /// `||b - A x0||_2`; NaN when it is not finite.
     pub residual_norm: f64,
-    /// The status of a system that needs no iterations.
+    /// Final status of a system that needs no iterations; otherwise `None`.
     pub status: Option<Status>,
 }
 
-/// The largest residual, relative to `||b||_2`, that a rounding floor accepts: in singular systems
-/// `|A||x|` grows without bound.
+/// Upper limit of a rounding floor, relative to `||b||_2`. A floor needs a limit because `|A||x|`
+/// grows without bound in singular systems.
 pub const LARGEST_FLOOR: f64 = 1e-3;
 
-/// A residual whose error may be larger than this, relative to its norm, is evaluated more accurately before
-/// it says which of two iterates is better.
+/// Largest relative error of a residual norm that may decide which of two iterates is better. A
+/// residual with a larger error bound is evaluated more accurately first.
 const ROUGH: f64 = 1e-3;
 
 /// Why iterations stopped.
@@ -100,46 +100,48 @@ const ROUGH: f64 = 1e-3;
 pub enum Stop {
     /// The recurrence's residual passed the test.
     Passed,
-    /// The status to give unless the true residual passes.
+    /// The system gets this status unless its true residual passes.
     Failed(Status),
-    /// As `Failed`, for a breakdown that a restart from the true residual may get over.
+    /// As `Failed`, but for a breakdown that a restart from the true residual may overcome.
     Broken(Status),
 }
 
 impl Stop {
-    /// A quantity that must not vanish did: a breakdown, or, when it is not finite, numbers lost.
+    /// The stop where `value` must not vanish but did: a breakdown with `status`, or `NonFinite` if
+    /// `value` is not finite.
     pub fn broken<T: Scalar>(value: T, status: Status) -> Self {
         if value.is_finite() { Self::Broken(status) } else { Self::Failed(Status::NonFinite) }
     }
 
-    /// That of CG, where `r'z` is not positive: a negative one says that the preconditioner, and so the matrix that it
-    /// approximates, is not positive definite.
+    /// The stop of CG where `rho` = r'z is not positive. A negative `rho` shows that the
+    /// preconditioner, and so the matrix that it approximates, is not positive definite.
     pub fn not_positive<T: Scalar>(rho: T) -> Self {
         let negative = rho < T::ZERO;
         Self::failed(rho, if negative { Status::Indefinite } else { Status::BreakdownRho })
     }
 
-    /// As [`Stop::broken`], where a restart is of no use.
+    /// As [`Stop::broken`], for a stop that no restart can overcome.
     pub fn failed<T: Scalar>(value: T, status: Status) -> Self {
         Self::Failed(if value.is_finite() { status } else { Status::NonFinite })
     }
 }
 
-/// The true residual of an iterate, and what it says.
+/// The true residual of an iterate and the verdict on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
     /// `||b - A x||_2` as evaluated; NaN when it is not finite.
     pub residual_norm: f64,
-    /// Together with a bound of its own error it passes the tolerance.
+    /// Whether the residual norm plus the bound of its error passes the tolerance.
     pub passed: bool,
-    /// It passes the rounding floor, where one is given.
+    /// Whether it passes the rounding floor, if there is one.
     pub floor_passed: bool,
-    /// The error of `residual_norm` is small beside it: at most a thousandth, unless it passed.
+    /// Whether the error of `residual_norm` is at most a thousandth of it. A residual that passes
+    /// by the plain evaluation counts as accurate.
     pub is_accurate: bool,
 }
 
 impl<'a, T: Scalar> System<'a, T> {
-    /// A system of the fields' meanings.
+    /// A system without prepared data; the arguments are the fields of the same names.
     pub fn new(
         number: usize,
         pattern: CsrPatternRef<'a>,
@@ -178,8 +180,8 @@ impl<'a, T: Scalar> System<'a, T> {
             let check = self.judge(norm, limits, x, r);
             return Entry::new(self.number, criteria, rhs_norm, check.residual_norm, check.passed);
         }
-        // From x = 0 the residual is b, exactly. It is still computed where it alone decides, since a
-        // matrix may hold NaN.
+        // For x = 0 the residual is exactly b. It is computed nonetheless where it ends the solve
+        // at once, since the matrix may hold NaN.
         let mut residual_norm = rhs_norm;
         if residual_norm <= threshold || !rhs_norm.is_finite() {
             residual_norm = self.residual(x, r);
@@ -187,11 +189,11 @@ impl<'a, T: Scalar> System<'a, T> {
         Entry::new(self.number, criteria, rhs_norm, residual_norm, residual_norm <= threshold)
     }
 
-    /// Recomputes `r = b - A x` and holds it against the threshold and the floor.
+    /// Recomputes `r = b - A x` and compares it with the threshold and the floor.
     ///
-    /// A residual passes when its computed norm and a bound of the evaluation's own error do together.
-    /// The plain evaluation decides where its bound is small beside the threshold, as it nearly always is;
-    /// else the residual is evaluated with twofold precision.
+    /// A residual passes when the sum of its computed norm and the bound of the evaluation's error
+    /// does. The plain evaluation decides where that bound is small beside the threshold, as it
+    /// nearly always is. Otherwise the residual is evaluated with twofold precision.
     pub fn check(&self, entry: &Entry, x: &[T], r: &mut [T]) -> Check {
         self.check_against(self.limits(entry), x, r)
     }
@@ -206,8 +208,8 @@ impl<'a, T: Scalar> System<'a, T> {
         self.judge(norm, limits, x, r)
     }
 
-    /// Judges x by the norm of `r = b - A x`, both as the plain evaluation has them. Where it evaluates the
-    /// residual more accurately, r takes that.
+    /// Judges x by `r = b - A x` and its `norm`, both from the plain evaluation. Overwrites r where
+    /// it evaluates the residual more accurately.
     fn judge(&self, norm: f64, limits: Limits, x: &[T], r: &mut [T]) -> Check {
         let plain = Plain { norm, of_x: norm2(x) };
         self.judge_plain(plain, limits).unwrap_or_else(|| {
@@ -216,8 +218,9 @@ impl<'a, T: Scalar> System<'a, T> {
         })
     }
 
-    /// [`System::check`] of an x whose residual was evaluated elsewhere: its norms, the residual, and its magnitude
-    /// where that is known.
+    /// [`System::check`] of an x whose residual was evaluated elsewhere. `plain` holds the norms,
+    /// `residual` the elements, and `elsewhere` further data where known. `r` is overwritten unless
+    /// `plain` alone shows that x passes.
     pub fn check_evaluated(
         &self,
         entry: &Entry,
@@ -241,10 +244,11 @@ impl<'a, T: Scalar> System<'a, T> {
         })
     }
 
-    /// What the plain evaluation of a residual says by itself; `None` where its error may be too large.
+    /// The verdict of the plain evaluation alone. `None` where its error may be too large, or where
+    /// x fails the threshold but a rounding floor may accept it.
     fn judge_plain(&self, plain: Plain, limits: Limits) -> Option<Check> {
         let Plain { norm, of_x } = plain;
-        // An infinite x may be seen by no entry, where a column is empty.
+        // An infinite element of x does not reach the residual if its column of A is empty.
         if !norm.is_finite() || !of_x.is_finite() {
             return Some(Check::plain(f64::NAN, false));
         }
@@ -260,8 +264,8 @@ impl<'a, T: Scalar> System<'a, T> {
         self.prepared.map_or_else(|| Sizes::of(self.pattern), |p| p.matrix.sizes())
     }
 
-    /// Judges x by the sizes of the numbers that cancel in its residual, and by twofold precision where these do
-    /// not tell.
+    /// Judges x by `magnitude`, the size of the numbers that cancel in its residual, and where this
+    /// does not decide, by a residual of twofold precision.
     fn judge_closely(
         &self,
         norm: f64,
@@ -277,7 +281,7 @@ impl<'a, T: Scalar> System<'a, T> {
         if norm + error <= threshold {
             return Check::plain(norm, true);
         }
-        // Negative where there is none.
+        // Negative if there is no floor.
         let floor = floor.filter(|_| magnitude.is_finite()).map_or(-1.0, |floor| {
             (floor * T::EPSILON.to_f64() * magnitude).min(LARGEST_FLOOR * rhs_norm)
         });
@@ -298,8 +302,9 @@ impl<'a, T: Scalar> System<'a, T> {
         }
     }
 
-    /// Gives a system that did not converge its guess back (0 where there is none), unless x, whose residual
-    /// `check` holds, is clearly better. r takes the residual of what x is then.
+    /// Restores the initial guess (0 if `None`) of a system that did not converge, unless x, whose
+    /// residual `check` holds, is clearly better. If the guess is restored, `check` and `r` become
+    /// those of the guess.
     pub fn keep_better(
         &self,
         entry: &Entry,
@@ -308,8 +313,8 @@ impl<'a, T: Scalar> System<'a, T> {
         x: &mut [T],
         r: &mut [T],
     ) {
-        // By more than what both evaluations may be wrong by. Of an x of 1e30, as singular matrices leave it, even
-        // twice the precision does not tell the residual.
+        // Clearly better means by more than the errors of both evaluations. For an x near 1e30, as
+        // singular matrices yield it, even twofold precision does not determine the residual.
         if check.is_accurate && check.residual_norm <= (1.0 - 4.0 * ROUGH) * entry.residual_norm {
             return;
         }
@@ -324,10 +329,11 @@ impl<'a, T: Scalar> System<'a, T> {
 }
 
 impl<T: Scalar> System<'_, T> {
-    /// Holds the outcome of a solve that ran elsewhere, such as on a GPU, against these rules, and changes what does
-    /// not keep them: a system that converged by a residual which its rounding error may exceed is evaluated again and
-    /// is `Stagnated` unless it passes; one that did not converge gets its guess back (0 where there is none) unless
-    /// its x is better. Cost: a product or two; [`keeps_rules`] tells where there is nothing to do.
+    /// Checks the outcome of a solve that ran elsewhere, such as on a GPU, against these rules, and
+    /// corrects it. The residual of a system reported as converged is evaluated again; the system
+    /// becomes `Stagnated` unless that residual passes with its rounding error counted. A system
+    /// that did not converge gets its initial guess back (0 if `None`) unless its x is better.
+    /// Cost: one or two products; [`keeps_rules`] tells where nothing has to be done.
     pub fn confirm(&self, guess: Option<&[T]>, x: &mut [T], outcome: &mut Outcome) {
         let limits = Limits {
             threshold: threshold(self.number, self.criteria, outcome.rhs_norm),
@@ -352,9 +358,10 @@ impl<T: Scalar> System<'_, T> {
     }
 }
 
-/// Whether the outcome of a solve that ran elsewhere keeps the rules for sure, as that of nearly every system that
-/// converged does: its residual passes together with the bound of its error that the norms of the values and of x
-/// give. `sizes` are those of the pattern, `number` is that of the system in its batch.
+/// Whether the outcome of a solve that ran elsewhere keeps the rules for certain, as nearly every
+/// converged system does: its residual norm passes together with the error bound that the norms of
+/// the values and of x give. `sizes` are those of the pattern, `number` is the index of the system
+/// in its batch.
 pub fn keeps_rules<T: Scalar>(
     number: usize,
     criteria: &Criteria,
@@ -369,8 +376,9 @@ pub fn keeps_rules<T: Scalar>(
         && plainly::<T>(sizes, norms, outcome.residual_norm, threshold) == Some(true)
 }
 
-/// What the plain evaluation of a residual, whose norm this is, says by itself, given the norms of the values,
-/// of x and of b: that it passes, that it does not, or neither, where its error may be too large.
+/// The verdict of the plain evaluation alone, from the `norm` of the residual and the norms of the
+/// values, of x and of b: `Some(true)` if it passes, `Some(false)` if it clearly fails, `None`
+/// where its error may be too large to tell.
 pub fn plainly<T: Scalar>(
     sizes: Sizes,
     [values, x, b]: [f64; 3],
@@ -388,7 +396,8 @@ pub fn plainly<T: Scalar>(
     }
 }
 
-/// Whether a residual exceeds a threshold whatever its error is, and is accurate enough to be compared.
+/// Whether a residual exceeds `threshold` by more than its error bound and is accurate enough to
+/// compare iterates.
 fn fails_clearly(norm: f64, error: f64, threshold: f64) -> bool {
     norm - error > threshold && error <= ROUGH * norm
 }
@@ -399,8 +408,8 @@ pub fn threshold(number: usize, criteria: &Criteria, rhs_norm: f64) -> f64 {
 }
 
 impl Entry {
-    /// Decides whether a system needs iterations at all, by the norms of its right-hand side and of its
-    /// residual, and whether that passes, the error of its evaluation counted.
+    /// Decides whether a system needs iterations at all, from the norms of its right-hand side and
+    /// of its residual. `passed` tells whether that residual passes, its evaluation error included.
     pub fn new(
         number: usize,
         criteria: &Criteria,
@@ -443,15 +452,15 @@ impl Entry {
 }
 
 impl Check {
-    /// What the plain evaluation decides: x passes, or fails clearly.
+    /// The check where the plain evaluation decides: x passes, or clearly fails.
     fn plain(residual_norm: f64, passed: bool) -> Self {
         let is_accurate = residual_norm.is_finite();
         Self { residual_norm, passed, floor_passed: false, is_accurate }
     }
 
-    /// The status of a system that stopped, or `None` when it is to start again from its true
-    /// residual: the recurrence passed and the true residual did not, or BiCGStab broke down,
-    /// and `restarts` and iterations are left.
+    /// The status of a system that stopped, or `None` when it is to restart from its true residual.
+    /// It restarts if restarts and iterations are left and either the recurrence passed but the
+    /// true residual did not, or BiCGStab broke down.
     pub fn status(
         &self,
         stop: Stop,

@@ -1,18 +1,18 @@
-//! Powers of two by which solvers scale what might leave the range of the working precision.
+//! Powers of two that keep matrices and right-hand sides in the range of the working precision.
 
 use sparsebatch_formats::Scalar;
 
 use crate::evaluate::{exponent, pow2};
 
-/// Exponents of up to this size leave squares in the range of `T`.
+/// Largest `|e|` for which squares of numbers near `2^e` stay in the range of `T`.
 fn safe_exponent<T: Scalar>() -> i32 {
     if T::NAME == "f64" { 200 } else { 20 }
 }
 
-/// The exponent e such that `norm * 2^-e` is about 1: 0 unless squares of such numbers might leave the range
-/// of `T`.
+/// The exponent e such that `norm * 2^-e` is about 1; 0 if squares of numbers near `norm` stay in
+/// the range of `T`.
 pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
-    // Within the second bound `2^e` and `2^-e` are values of T.
+    // For `|e| <= largest` both `2^e` and `2^-e` are representable in `T`.
     let (safe, largest) = (safe_exponent::<T>(), if T::NAME == "f64" { 1000 } else { 120 });
     if !(norm > 0.0 && norm.is_finite()) {
         return 0;
@@ -21,16 +21,18 @@ pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
     if exponent.abs() <= safe { 0 } else { exponent.clamp(-largest, largest) }
 }
 
-/// [`scale_of_matrix`], given the norm of the values, which nearly always tells.
+/// [`scale_of_matrix`], but `norm`, the Frobenius norm of `values`, nearly always suffices to
+/// decide.
 pub fn scale_by_norm<T: Scalar>(norm: f64, values: &[T]) -> i32 {
     let safe = pow2(safe_exponent::<T>());
-    // The largest entry is at most the norm, and at least the norm over the root of their number.
+    // `norm / sqrt(values.len()) <= largest entry <= norm`.
     let least = norm / (values.len() as f64).sqrt();
     if norm < safe && least > 1.0 / safe { 0 } else { scale_of_matrix(values) }
 }
 
-/// The exponent e such that solvers work on `A * 2^-e`: 0 unless squares of products with the largest entry might
-/// leave the range of `T`, or where the smallest one would leave it by that.
+/// The exponent e such that solvers work on `A * 2^-e`. It is 0 unless squares of products with the
+/// largest entry might leave the range of `T`, and 0 where the scaling would push the smallest
+/// nonzero entry out of that range.
 pub fn scale_of_matrix<T: Scalar>(values: &[T]) -> i32 {
     let (mut largest, mut smallest) = (0.0f64, f64::INFINITY);
     for value in values {

@@ -102,7 +102,7 @@ fn every_stop_has_its_verdict() {
         (good, limit, 2, false, Some(Status::Converged)),
         (good, broken, 2, false, Some(Status::Converged)),
         (floor, Stop::Passed, 0, true, Some(Status::Converged)),
-        // Restarts, as long as there are any.
+        // The system restarts as long as restarts are left.
         (bad, Stop::Passed, 0, true, None),
         (bad, Stop::Passed, 1, true, None),
         (bad, Stop::Passed, 2, true, Some(Status::Stagnated)),
@@ -127,7 +127,7 @@ fn every_stop_has_its_verdict() {
 
 #[test]
 fn the_floor_is_relative_to_what_cancels() {
-    // x = 0.1: 2 x and b cancel to some rounding error that no tolerance of 0 accepts.
+    // 3 x and b cancel to a rounding error that a tolerance of 0 does not accept.
     let matrix = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![3.0f64]).unwrap();
     let with_floor = |floor| Criteria {
         rel_tol: PerSystem::All(0.0),

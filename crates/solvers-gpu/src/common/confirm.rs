@@ -1,4 +1,5 @@
-//! [`Confirmer`]: which systems converged, the rounding errors of their residuals counted.
+//! [`Confirmer`]: checks which systems converged, with the rounding errors of their residuals
+//! counted.
 
 use sparsebatch_solve_core::{SolveOptions, by_pattern, check_len};
 use std::marker::PhantomData;
@@ -14,23 +15,27 @@ use crate::GpuSolveError;
 /// Threads of a block of the kernel.
 const THREADS: u32 = 256;
 
-/// Systems of a block where there are few, and the most blocks of a launch for each multiprocessor.
+/// Systems per block where there are few systems; `BLOCKS`: largest number of blocks of a launch
+/// per multiprocessor.
 const SYSTEMS: usize = 2;
 const BLOCKS: u32 = 4;
 
-/// Confirms `Converged` for batches that were solved on the device, and stays there.
+/// Confirms `Converged` for batches that were solved on the device, without copying data to the
+/// host.
 ///
 /// The kernels of [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
-/// [`GpuLu`](crate::GpuLu) and [`ComposedSolver`](crate::ComposedSolver) say `Converged` of a residual `b - A x` that
-/// passes as it was computed. In a nearly singular system, whose `x` may be 1e16, that can be small by chance. A confirmer
-/// holds every system that converged against the rule of the CPU's solvers and of `BatchSolver`: the
-/// norm of the residual and a bound of its rounding errors pass together. Where the bound of the plain evaluation,
-/// `gamma_(k+3) || |A||x| + |b| ||_2` with rows of at most `k` entries, does not tell, the residual is evaluated in
-/// twofold precision. A system that does not pass is `Stagnated`. Statuses, residual norms and the mark of the rounding
-/// floor may change, `x` does not.
+/// [`GpuLu`](crate::GpuLu) and [`ComposedSolver`](crate::ComposedSolver) report `Converged` when
+/// the residual `b - A x` passes as it was computed. In a nearly singular system, whose `x` may be
+/// 1e16, that residual can be small by chance. A confirmer checks every converged system by the
+/// rule of the CPU's solvers and of `BatchSolver`: the norm of the residual plus a bound of its
+/// rounding errors must pass. Where the bound of the plain evaluation,
+/// `gamma_(k+3) || |A||x| + |b| ||_2` with rows of at most `k` entries, does not decide, the
+/// residual is evaluated in twofold precision. A system that does not pass becomes `Stagnated`.
+/// Statuses, residual norms and the rounding-floor flag may change, `x` does not.
 ///
-/// One confirmer serves all plans of the same patterns, layouts and tolerances. It takes a launch: A, b and x of each
-/// system that converged are read once, and once more where twofold precision is needed.
+/// One confirmer serves all plans of the same patterns, layouts and tolerances. A confirmation is
+/// one launch: A, b and x of each system that converged are read once, and once more where twofold
+/// precision is needed.
 ///
 /// # Source
 /// Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005 (doi 10.1137/030601818); bounds as
@@ -40,40 +45,41 @@ pub struct Confirmer<E: Executor, T: Value> {
     key: KernelKey,
     sizes: Sizes,
     steps: Steps,
-    /// Of the one pattern of all items, item-major; else 0.
+    /// Rows of the pattern if all items share it and are item-major; else 0.
     nrows: u32,
-    /// Patterns, one after the other.
+    /// `row_ptr` of all patterns, concatenated.
     row_ptr: E::Buffer<u32>,
     col_idx: Columns<E>,
-    /// Four words an item, unless all have one pattern and lie one after the other.
+    /// Four words per item; `None` if all items have one pattern and are item-major.
     items: Option<E::Buffer<u64>>,
     limits: Limits<E>,
     values: PhantomData<T>,
 }
 
-/// Columns, in 16 bits where no pattern has more.
+/// Column indices, in 16 bits if all of them fit.
 enum Columns<E: Executor> {
     Narrow(E::Buffer<u16>),
     Wide(E::Buffer<u32>),
 }
 
-/// Patterns in CSR, one after the other, and where their items are.
+/// Patterns in CSR, concatenated, and the offsets of their items.
 #[derive(Default)]
 struct Patterns {
     row_ptr: Vec<u32>,
     col_idx: Vec<u32>,
-    /// Empty where all have one pattern and lie one after the other.
+    /// Empty if all items have one pattern and are item-major.
     items: Vec<u64>,
 }
 
 impl Patterns {
-    /// Appends a pattern, whose words of `row_ptr` begin at 0.
+    /// Appends a pattern; its part of `row_ptr` begins at 0.
     fn push(&mut self, pattern: CsrPatternRef<'_>) {
         self.row_ptr.extend(pattern.row_ptr().iter().map(|&entry| entry as u32));
         self.col_idx.extend(pattern.col_idx().iter().map(|&column| column as u32));
     }
 
-    /// Appends the pattern of these items; `places` says where their first value and their first row are.
+    /// Appends the pattern of these items; `places` gives the offsets of an item's first value and
+    /// first row.
     fn push_items(
         &mut self,
         pattern: CsrPatternRef<'_>,
@@ -92,8 +98,8 @@ impl Patterns {
 }
 
 impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
-    /// For `nitems` systems of a pattern with `options.nrhs` right-hand sides each, and the tolerances and the floor
-    /// of the options. Arrays are item-major.
+    /// A confirmer for `nitems` items of a pattern with `options.nrhs` right-hand sides each, and
+    /// the tolerances and the floor of the options. Arrays are item-major.
     ///
     /// # Errors
     /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of range;
@@ -107,7 +113,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         Self::with_layouts(executor, pattern, nitems, Layouts::default(), options)
     }
 
-    /// As [`Confirmer::new`], for the patterns of a batch; vectors are item-major, values laid out as those of the batch.
+    /// As [`Confirmer::new`], for the patterns of a batch. Vectors are item-major; values have the
+    /// layout of the batch.
     ///
     /// # Errors
     /// Those of [`Confirmer::new`].
@@ -203,7 +210,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         })
     }
 
-    /// Bytes that it holds on the device.
+    /// Bytes that the confirmer holds on the device.
     pub fn bytes(&self) -> u64 {
         let columns = match &self.col_idx {
             Columns::Narrow(columns) => 2 * columns.len(),
@@ -214,7 +221,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         (4 * self.row_ptr.len() + columns + items + limits) as u64
     }
 
-    /// Confirms the first `systems` outcomes of a plan, which has so many. Allocates nothing, returns before it is done.
+    /// Confirms the first `systems` outcomes of a plan, whose `outcomes` must hold one per system
+    /// of the confirmer. Allocates nothing, returns before it is done.
     #[expect(unsafe_code, reason = "a launch")]
     pub(crate) fn confirm(
         &self,

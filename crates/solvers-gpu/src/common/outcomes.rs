@@ -1,4 +1,4 @@
-//! What every plan tells its kernels of each system, and hears of it: [`Limits`] and [`Outcomes`].
+//! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
 use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len};
@@ -14,7 +14,7 @@ pub struct Limits<E: Executor> {
 }
 
 impl<E: Executor> Limits<E> {
-    /// Uploads what systems have one by one.
+    /// Uploads the limits that are given per system.
     pub(crate) fn new(executor: &E, criteria: Criteria) -> Result<Self, GpuError> {
         Ok(Self {
             rel_tols: upload_each(executor, &criteria.rel_tol)?,
@@ -24,10 +24,12 @@ impl<E: Executor> Limits<E> {
         })
     }
 
-    /// Takes those of other systems, one by one wherever they were so before. Allocates nothing.
+    /// Takes the limits of other systems. Each limit must be given per system if and only if it was
+    /// before. Allocates nothing.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when they are of another kind or number; what the device reports.
+    /// [`GpuSolveError::Length`] when a limit changes between common and per system, or has another
+    /// length; what the device reports.
     pub(crate) fn replace(
         &mut self,
         executor: &E,
@@ -53,7 +55,7 @@ impl<E: Executor> Limits<E> {
             .scalar(criteria.floor.unwrap_or(-1.0));
     }
 
-    /// Whether systems may be solved by the rounding floor.
+    /// Whether the rounding floor may accept systems.
     pub(crate) fn has_floor(&self) -> bool {
         self.criteria.floor.is_some()
     }
@@ -67,7 +69,7 @@ impl<E: Executor> Limits<E> {
     }
 }
 
-/// What all systems have in common, or 0.
+/// The value that all systems share, or 0 if it is given per system.
 fn of_all<V: Copy + Default>(limit: &PerSystem<V>) -> V {
     match limit {
         PerSystem::All(value) => *value,
@@ -120,7 +122,7 @@ pub struct Outcomes<E: Executor> {
 /// How each system of the last solve ended, on the device: item by item, within an item by right-hand
 /// sides. Written by the solve, in the order of launches.
 pub struct DeviceOutcomes<'a, E: Executor> {
-    /// Numbers of [`Status::ALL`].
+    /// Indices into [`Status::ALL`].
     pub statuses: &'a E::Buffer<u8>,
     /// Iterations.
     pub iterations: &'a E::Buffer<u32>,
@@ -133,7 +135,7 @@ pub struct DeviceOutcomes<'a, E: Executor> {
 }
 
 impl<E: Executor> Outcomes<E> {
-    /// Where they are.
+    /// The arrays on the device.
     pub fn on_device(&self) -> DeviceOutcomes<'_, E> {
         DeviceOutcomes {
             statuses: &self.status,
@@ -147,7 +149,7 @@ impl<E: Executor> Outcomes<E> {
     /// Bytes on the device, for each system.
     pub const BYTES_A_SYSTEM: usize = 25;
 
-    /// Room for so many systems.
+    /// Allocates the outcomes of `systems` systems.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
@@ -197,7 +199,7 @@ impl<E: Executor> Outcomes<E> {
         Ok((0..status.len()).map(|system| all.outcome(system)).collect())
     }
 
-    /// Starts to copy all of them, behind the solve, and returns.
+    /// Starts to copy all outcomes to `host`, in order after the solve, and returns.
     pub fn start_download(
         &self,
         executor: &E,
@@ -211,7 +213,7 @@ impl<E: Executor> Outcomes<E> {
     }
 }
 
-/// [`Outcomes`] on the host, for copies that nobody waits for.
+/// [`Outcomes`] in pinned host memory, for asynchronous copies.
 pub struct PinnedOutcomes<E: Executor> {
     status: E::Pinned<u8>,
     iterations: E::Pinned<u32>,
@@ -221,7 +223,7 @@ pub struct PinnedOutcomes<E: Executor> {
 }
 
 impl<E: Executor> PinnedOutcomes<E> {
-    /// Room for so many systems.
+    /// Allocates host memory for `systems` systems.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
@@ -235,7 +237,7 @@ impl<E: Executor> PinnedOutcomes<E> {
         })
     }
 
-    /// Waits for the copies.
+    /// Waits for the copies and returns their data.
     pub fn read(&self) -> Result<OutcomeSlices<'_>, GpuError> {
         Ok(OutcomeSlices {
             status: self.status.as_slice()?,
@@ -247,7 +249,7 @@ impl<E: Executor> PinnedOutcomes<E> {
     }
 }
 
-/// What kernels wrote, on the host.
+/// Outcomes on the host, as the kernels wrote them.
 #[derive(Clone, Copy)]
 pub struct OutcomeSlices<'a> {
     status: &'a [u8],

@@ -10,11 +10,11 @@ use super::kernels::SHIFT;
 use crate::GpuSolveError;
 use sparsebatch_solve_core::check_len;
 
-/// Items of a block, and its threads, as in `shift.cu`.
+/// Items per block and threads per block, as in `shift.cu`.
 const ITEMS: u64 = 8;
 const THREADS: u32 = 256;
 
-/// The most blocks in y, which share the entries of an item.
+/// Largest number of blocks in y; these share the entries of an item.
 const MAX_PARTS: u64 = 64;
 
 /// Forms the values of `I/dt_i - J_i` for every item of a uniform batch, from Jacobians and time steps
@@ -37,7 +37,7 @@ pub struct ShiftedValues<E: Executor, T: Value> {
 }
 
 impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
-    /// For `nitems` items of a pattern, which has an entry in every place of the diagonal.
+    /// Prepares for `nitems` items of a pattern that has every diagonal entry.
     ///
     /// # Errors
     /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] when an entry on the diagonal is missing;
@@ -65,7 +65,7 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
         }
         let key = KernelKey::new(&SHIFT, format!("shift<{}>", T::CPP));
         executor.prepare(std::slice::from_ref(&key))?;
-        // Blocks for what the device holds at once, in y where there are few items.
+        // As many blocks as fill the device; with few items, several in y share an item.
         let info = executor.info();
         let per_multiprocessor = (info.max_threads_per_multiprocessor / THREADS).max(1);
         let resident = u64::from(info.multiprocessors.max(1) * per_multiprocessor);
@@ -83,8 +83,9 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
         })
     }
 
-    /// Overwrites `values` with those of all items, item-major, as [`FusedSolver::solve`](crate::FusedSolver::solve)
-    /// takes them. Allocates nothing and returns before it is done.
+    /// Overwrites `values` with the matrices of all items, item-major, as
+    /// [`FusedSolver::solve`](crate::FusedSolver::solve) takes them. Allocates nothing and returns
+    /// before it is done.
     ///
     /// `jacobian` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
     /// item, for all. `dt` holds one time step per item.

@@ -1,4 +1,4 @@
-//! What a plan is asked for, and what it refuses.
+//! The arguments of a plan, and checks that refuse what it does not support.
 
 use sparsebatch_cuda::{KernelBuffer, Pod};
 use sparsebatch_formats::{
@@ -8,7 +8,8 @@ use sparsebatch_solve_core::{Engine, Krylov, Method, Preconditioner, SolveOption
 
 use crate::GpuSolveError;
 
-/// The most systems of a launch: the kernel counts those it was asked for, and some more, in 32 bits.
+/// Largest number of systems of a launch: the kernel's 32-bit count of systems runs somewhat beyond
+/// it.
 const MAX_SYSTEMS: usize = 4_000_000_000;
 
 /// What the solution vector holds before a solve.
@@ -30,7 +31,7 @@ pub struct Layouts {
 }
 
 impl Layouts {
-    /// Values as those of a batch, vectors item-major.
+    /// The layout of the values of `batch`; vectors item-major.
     pub(crate) fn of<P: Pattern, T: Scalar>(batch: &UniformBatch<P, T>) -> Self {
         let values = match batch.values() {
             BatchValues::Interleaved(_) => Layout::Interleaved,
@@ -45,16 +46,16 @@ impl Layouts {
 pub(crate) struct Sizes {
     pub(crate) nitems: usize,
     pub(crate) nrhs: usize,
-    /// Values of all items.
+    /// Number of values of all items.
     pub(crate) values: usize,
-    /// Values of one item that all may share.
+    /// Number of values of one item, if all items may share them.
     pub(crate) shared: Option<usize>,
-    /// Values of `b` and of `x`.
+    /// Number of values of `b` and of `x`.
     pub(crate) rows: usize,
 }
 
-/// Distances in the arrays of a solve: from item to item (1 where a bin says where they are), from
-/// value to value, from row to row.
+/// Strides in the arrays of a solve: from item to item (1 where a bin holds the offsets of its
+/// items), from value to value, from row to row.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps {
     pub(crate) item: u64,
@@ -62,17 +63,17 @@ pub(crate) struct Steps {
     pub(crate) row: u64,
 }
 
-/// Where the systems of one pattern are in their arrays.
+/// Offsets of the items of one pattern in their arrays.
 pub(crate) struct UniformPlaces {
     pub(crate) sizes: Sizes,
     pub(crate) steps: Steps,
-    /// From the first value of an item to that of the next, and from its first row.
+    /// Strides from the first value, and from the first row, of an item to that of the next.
     values: u64,
     rows: u64,
 }
 
 impl UniformPlaces {
-    /// Those of `nitems` items in arrays of these layouts; refuses what no plan takes.
+    /// The offsets of `nitems` items in arrays of these layouts; refuses what no plan supports.
     pub(crate) fn new(
         pattern: CsrPatternRef<'_>,
         nitems: usize,
@@ -97,23 +98,23 @@ impl UniformPlaces {
         })
     }
 
-    /// Whether everything of an item lies together.
+    /// Whether the data of each item is contiguous.
     pub(crate) fn is_item_major(&self) -> bool {
         self.steps.value == 1 && self.steps.row == 1
     }
 
-    /// The first value of an item.
+    /// The offset of the first value of an item.
     pub(crate) fn value(&self, item: u32) -> u64 {
         u64::from(item) * self.values
     }
 
-    /// The first row of an item.
+    /// The offset of the first row of an item.
     pub(crate) fn row(&self, item: u32) -> u64 {
         u64::from(item) * self.rows
     }
 }
 
-/// The sizes of the arrays of a ragged batch; refuses what no plan takes.
+/// The sizes of the arrays of a ragged batch; refuses what no plan supports.
 pub(crate) fn ragged_sizes<T: Scalar>(
     batch: &RaggedCsr<T>,
     nrhs: usize,
@@ -128,7 +129,7 @@ pub(crate) fn ragged_sizes<T: Scalar>(
 }
 
 impl Sizes {
-    /// Checks the arrays of a solve; whether all items share their values.
+    /// Checks the lengths of the arrays of a solve; returns whether all items share their values.
     pub(crate) fn check<T: Pod>(
         &self,
         values: &impl KernelBuffer<T>,
@@ -145,7 +146,7 @@ impl Sizes {
     }
 }
 
-/// A batch of one pattern, item-major; refuses others.
+/// Returns a batch of one pattern with item-major values; refuses others.
 pub(crate) fn item_major<T: Scalar>(
     batch: &Batch<T>,
 ) -> Result<&UniformBatch<CsrPattern, T>, GpuSolveError> {
@@ -164,7 +165,8 @@ pub(crate) fn item_major<T: Scalar>(
     }
 }
 
-/// Whether so many values are those of one item, which all share; refuses what is not of all either.
+/// Whether `len` values are those of one item, shared by all. Refuses a `len` that is neither the
+/// number of values of one item nor that of all.
 pub(crate) fn shares_values(len: usize, nnz: usize, nitems: usize) -> Result<bool, GpuSolveError> {
     if len == nnz {
         return Ok(true);
@@ -179,7 +181,8 @@ pub(crate) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<()
     if nrows == ncols { Ok(()) } else { Err(GpuSolveError::NotSquare { item, nrows, ncols }) }
 }
 
-/// The systems of `nitems` items of `nrhs` right-hand sides, if a launch can count them.
+/// The number of systems of `nitems` items with `nrhs` right-hand sides each; refuses more than a
+/// launch can count.
 pub(crate) fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, GpuSolveError> {
     let systems = nitems.saturating_mul(nrhs);
     if nrhs == 0 || systems > MAX_SYSTEMS {
@@ -192,7 +195,7 @@ pub(crate) fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, GpuSolv
     Ok(systems)
 }
 
-/// Refuses what no plan does.
+/// Refuses options that no plan supports.
 pub(crate) fn check_common(options: &SolveOptions) -> Result<(), GpuSolveError> {
     let refuse = |what, instead| Err(GpuSolveError::Unsupported { what, instead });
     if options.engine != Engine::Fused {
@@ -204,7 +207,7 @@ pub(crate) fn check_common(options: &SolveOptions) -> Result<(), GpuSolveError> 
     Ok(())
 }
 
-/// The method, and whether the preconditioner is Jacobi.
+/// The method, and whether the preconditioner is Jacobi; refuses unsupported options.
 pub(crate) fn check_supported(options: &SolveOptions) -> Result<(Krylov, bool), GpuSolveError> {
     let refuse = |what, instead| Err(GpuSolveError::Unsupported { what, instead });
     let method = match options.method {
@@ -226,7 +229,7 @@ pub(crate) fn check_supported(options: &SolveOptions) -> Result<(Krylov, bool), 
     }
 }
 
-/// Refuses more items to take part than there are.
+/// Refuses more active items than there are items.
 pub(crate) fn check_active(items: usize, nitems: usize) -> Result<(), GpuSolveError> {
     if items > nitems {
         check_len("active items", nitems, items)?;
@@ -234,7 +237,7 @@ pub(crate) fn check_active(items: usize, nitems: usize) -> Result<(), GpuSolveEr
     Ok(())
 }
 
-/// Refuses a solution in memory of an input.
+/// Refuses a solution whose memory overlaps an input.
 pub(crate) fn check_apart<T: Pod>(
     input: &impl KernelBuffer<T>,
     x: &impl KernelBuffer<T>,

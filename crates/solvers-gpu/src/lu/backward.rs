@@ -1,4 +1,4 @@
-//! Backward substitution by a few lanes a system, in chunks: what `lu.cu` goes by.
+//! Backward substitution by a few lanes per system, in chunks: the tables that `lu.cu` reads.
 
 use sparsebatch_solve_core::symbolic::FactorPattern;
 
@@ -7,47 +7,47 @@ use super::chunks::{BANKS, MINUS_ONE, Product, Step, in_chunks};
 use super::graph::Places;
 use super::grid::LANES;
 
-/// Chunks of a group: so many are asked for ahead, while as many are at hand.
+/// Chunks of a group: this many are prefetched while as many are processed.
 pub(super) const CHUNKS: usize = 6;
 
-/// Cycles of a chunk from its reads to what it writes, those for each turn in which shared memory serves a warp,
-/// and those of the reciprocals ahead of all.
+/// Cycles of a chunk from its reads to its writes; `TURN_CYCLES`: for each turn in which shared
+/// memory serves a warp; `FIRST_CYCLES`: for the reciprocals at the start.
 const CYCLES: u64 = 75;
 const TURN_CYCLES: u64 = 5;
 const FIRST_CYCLES: u64 = 600;
 
-/// Turns in which 32 lanes are served that go to different banks of doubles.
+/// Turns in which shared memory serves 32 lanes that access different banks of doubles.
 const LEAST_TURNS: u64 = 2;
 
-/// Products of rows of U with the solution, in the order in which they are subtracted: one of the pattern, not of
-/// who subtracts how many at a time.
+/// Products of rows of U with the solution, in the order in which they are subtracted. The order
+/// depends on the pattern only, not on the number of lanes.
 pub(super) struct Backward {
     steps: Vec<Step>,
     nrows: usize,
-    /// How many chunks of so many lanes they are.
+    /// Pairs: a number of lanes, and the number of chunks of so many lanes.
     chunks: Vec<(usize, u64)>,
 }
 
-/// Who subtracts: as many systems side by side in a warp, 32 divided by them lanes each.
+/// How systems share a warp: `systems` side by side, with 32 / `systems` lanes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sharing {
     pub(super) systems: u32,
 }
 
 impl Sharing {
-    /// Of each system.
+    /// Lanes of each system.
     pub(super) fn lanes(self) -> usize {
         (LANES / self.systems) as usize
     }
 
-    /// Chunk after chunk, for as many systems of a block.
+    /// Number of passes over all chunks for `systems` systems of a block.
     fn rounds(self, systems: u32, warps: usize) -> u64 {
         u64::from(systems.div_ceil(self.systems)).div_ceil(warps as u64)
     }
 }
 
 impl Backward {
-    /// Of a filled pattern.
+    /// The products of a filled pattern.
     pub(super) fn new(pattern: &FactorPattern) -> Self {
         let n = pattern.nrows() as u32;
         let upper = |row: u32| {
@@ -81,18 +81,18 @@ impl Backward {
         self.chunks.iter().find(|(other, _)| *other == lanes).map_or(0, |(_, count)| *count)
     }
 
-    /// How many products there are.
+    /// Number of products.
     pub(super) fn products(&self) -> usize {
         self.steps.len()
     }
 
-    /// In chunks of so many lanes: each product in the first that has room, after its source is complete and what
-    /// was subtracted from its target before.
+    /// Packs the products into chunks of `lanes` lanes. Each product goes to the first chunk with
+    /// room after its source is complete and the earlier products of its target are subtracted.
     fn packed(&self, lanes: usize) -> Vec<Vec<Step>> {
         let mut chunks: Vec<Vec<Step>> = Vec::new();
         // The first chunk after the last product so far of each row.
         let mut free = vec![0; self.nrows + 1];
-        // Chunks before it are full.
+        // All chunks before this one are full.
         let mut first = 0;
         for step in &self.steps {
             let Product { target, source, .. } = step.product;
@@ -112,7 +112,7 @@ impl Backward {
         chunks
     }
 
-    /// Cycles for so many systems of a block, by the estimate, and how they are shared out.
+    /// Estimated cycles for `systems` systems of a block, and how they share a warp.
     pub(super) fn latency(&self, systems: u32, warps: usize) -> (u64, Sharing) {
         let cycles = |sharing: Sharing| {
             let chunks = self.chunks(sharing.lanes());
@@ -126,13 +126,13 @@ impl Backward {
         (cycles + FIRST_CYCLES, sharing)
     }
 
-    /// The cycles that they keep a multiprocessor busy with.
+    /// Estimated cycles for which they keep a multiprocessor busy.
     pub(super) fn busy(&self, systems: u32, sharing: Sharing) -> u64 {
         let chunks = self.chunks(sharing.lanes());
         chunks * TURN_CYCLES * turns(sharing, systems) * sharing.rounds(systems, 1)
     }
 
-    /// The words of a system in a block of `count`, and how many groups of chunks they are.
+    /// The words of a system in a block of `count`, and the number of groups of chunks.
     pub(super) fn words(
         &self,
         pattern: &FactorPattern,
@@ -167,8 +167,8 @@ impl Backward {
     }
 }
 
-/// About how often shared memory is asked for what the lanes of a warp read together, each system of a block of
-/// `count` at a place of its own.
+/// About the number of turns in which shared memory serves what the lanes of a warp read together,
+/// each system of a block of `count` at places of its own.
 fn turns(sharing: Sharing, count: u32) -> u64 {
     // Neighbouring systems are in neighbouring banks, a system's places in every `count`-th.
     let reached = (classes(BANKS, count as usize) * sharing.systems as usize).min(BANKS);

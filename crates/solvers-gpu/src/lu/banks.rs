@@ -1,36 +1,39 @@
-//! Which place of shared memory a value of L + U has: what the slots of a warp read together is in different
-//! banks as far as that goes.
+//! Placement of the values of L + U in shared memory, so that the slots of a warp read different
+//! banks where possible.
 //!
-//! Shared memory hands out 128 bytes at a time, one address of each bank: lanes that want two of a bank wait for
-//! each other. Values stand where their numbers say, `systems` to a number, so that a number's remainder decides
-//! on the bank. What number an entry of L + U has is nobody's business but the programs': here they are given out
-//! so that entries that are read together differ, the most often read first, then by exchanges that help.
+//! Shared memory delivers 128 bytes at a time, one address of each bank: lanes that access two
+//! addresses of one bank wait for each other (a bank conflict). A value is at its number times
+//! `systems`, so that the remainder of the number decides on the bank. Only the programs use the
+//! numbers of the entries of L + U, so these are free to choose: here they are assigned so that
+//! entries that are read together differ in their banks, the most often read first, then improved
+//! by exchanges.
 
 use super::graph::{NONE, Places};
 use super::grid::LANES;
 use crate::common::ALL_BANKS;
 
-/// The most banks: of values of four bytes.
+/// Largest number of banks: for values of four bytes.
 const MOST_BANKS: usize = ALL_BANKS / 4;
 
-/// Passes over all entries in which they are exchanged.
+/// Passes over all entries that try exchanges.
 const PASSES: usize = 4;
 
-/// Entries of another class that are looked at for an exchange.
+/// Entries of another class that are tried for an exchange.
 const PARTNERS: usize = 12;
 
-/// Numbers of the places of a system: those of L + U in an order of their own, the others as they are.
+/// Numbers of the places of a system: the entries of L + U are renumbered, the other places keep
+/// theirs.
 #[derive(Clone, Debug)]
 pub(super) struct Names(Vec<u32>);
 
 impl Names {
-    /// Every place has its own number.
+    /// Every place keeps its own number.
     pub(super) fn plain(places: Places) -> Self {
         Self((0..places.len as u32).collect())
     }
 
-    /// For values of so many bytes, as many systems side by side, and `reads`: what the slots of a warp read
-    /// together, a place a slot, [`NONE`] for the 0.
+    /// The numbers for values of `value_bytes` bytes and `systems` systems side by side. `reads`
+    /// holds the places that the slots of a warp read together, one per slot, [`NONE`] for the 0.
     pub(super) fn spread(
         places: Places,
         value_bytes: usize,
@@ -61,12 +64,14 @@ impl Names {
     }
 }
 
-/// How many kinds of places there are by the banks that they begin in, with so many systems side by side.
+/// Number of classes of places by the bank in which they begin, with `systems` systems side by
+/// side.
 pub(super) fn classes(banks: usize, systems: usize) -> usize {
     (1..=banks).find(|n| (n * systems).is_multiple_of(banks)).unwrap_or(1)
 }
 
-/// A place in what is read together: bits of the systems whose lanes are among those served.
+/// An access of a `group` of lanes, served together, to a place. `members` has a bit for each
+/// system whose lanes take part.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     group: u32,
@@ -77,15 +82,15 @@ struct Search {
     banks: usize,
     classes: usize,
     systems: usize,
-    /// How many addresses of each bank each group of lanes wants.
+    /// Number of addresses of each bank that each group of lanes accesses.
     loads: Vec<[u8; MOST_BANKS]>,
-    /// The groups of each entry of L + U, and where those of each begin.
+    /// The accesses to each entry of L + U; `starts`: where those of each entry begin.
     uses: Vec<Use>,
     starts: Vec<usize>,
     class: Vec<usize>,
     /// The entries of each class.
     members: Vec<Vec<u32>>,
-    /// The place of an entry in that list.
+    /// The position of each entry in that list.
     position: Vec<usize>,
     state: u64,
 }
@@ -117,7 +122,7 @@ impl Search {
             for first in (0..LANES as usize).step_by(banks) {
                 own.clear();
                 own.extend((first..first + banks).map(|lane| {
-                    // Lanes without a slot go along with the first one.
+                    // Lanes without a slot read what the first slot reads.
                     let slot = Some(lane / systems).filter(|&slot| slot < slots.len()).unwrap_or(0);
                     let place = if slots[slot] == NONE { zero } else { slots[slot] };
                     (place, 1 << (lane % systems))
@@ -147,7 +152,7 @@ impl Search {
         search
     }
 
-    /// The banks of a place of a class, for some of the systems.
+    /// The banks of a place of a class, for the systems in `members`.
     fn banks_of(&self, class: usize, members: u32) -> impl Iterator<Item = usize> + use<> {
         let (first, banks, systems) = (class * self.systems, self.banks, self.systems);
         (0..systems).filter(move |m| members >> m & 1 == 1).map(move |m| (first + m) % banks)
@@ -157,7 +162,8 @@ impl Search {
         &self.uses[self.starts[entry as usize]..self.starts[entry as usize + 1]]
     }
 
-    /// How many pairs of addresses an entry that is in no class would add to the same bank.
+    /// Number of bank conflicts (pairs of addresses in one bank) that an entry without a class
+    /// would add in `class`.
     fn cost(&self, entry: u32, class: usize) -> u32 {
         let of = |r#use: &Use| {
             let loads = &self.loads[r#use.group as usize];
@@ -166,7 +172,7 @@ impl Search {
         self.uses(entry).iter().map(of).sum()
     }
 
-    /// Changes what the banks of an entry in a class have to hand out.
+    /// Applies `change` to the loads of the banks that an entry accesses in `class`.
     fn load(&mut self, entry: u32, class: usize, change: impl Fn(&mut u8)) {
         for at in self.starts[entry as usize]..self.starts[entry as usize + 1] {
             let Use { group, members } = self.uses[at];
@@ -193,12 +199,13 @@ impl Search {
         }
     }
 
-    /// How many numbers below `entries` a class has.
+    /// Number of entries of L + U that a class has room for: its numbers below the number of
+    /// entries.
     fn room(&self, class: usize) -> usize {
         (self.class.len() + self.classes - 1 - class) / self.classes
     }
 
-    /// Gives every entry a class, the most often read first.
+    /// Assigns a class to every entry, the most often read first.
     fn give_out(&mut self) {
         let mut order: Vec<u32> = (0..self.class.len() as u32).collect();
         order.sort_by_key(|&entry| (std::cmp::Reverse(self.uses(entry).len()), entry));
@@ -212,7 +219,7 @@ impl Search {
         }
     }
 
-    /// Exchanges entries where that helps.
+    /// Exchanges entries where this reduces bank conflicts.
     fn exchange(&mut self) {
         for entry in 0..self.class.len() as u32 {
             let own = self.class[entry as usize];
@@ -248,7 +255,7 @@ impl Search {
     }
 
     fn random(&mut self) -> u64 {
-        // Xorshift: the same in every run.
+        // Xorshift with a fixed seed: the same in every run.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -270,7 +277,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// Places of so many entries and four rows.
+    /// Places of `entries` entries and four rows.
     fn places(entries: usize) -> Places {
         Places::with_parts(entries, 4, 3)
     }
@@ -286,7 +293,8 @@ mod tests {
         (0..count).map(|_| (0..16).map(|_| place(next())).collect()).collect()
     }
 
-    /// Turns in which two systems side by side are served: each number has two of sixteen banks.
+    /// Turns in which shared memory serves two systems side by side: each number covers two of
+    /// sixteen banks.
     fn turns(names: &Names, reads: &[Vec<u32>]) -> usize {
         let half = |slots: &[u32]| {
             let mut numbers: Vec<u32> = slots
@@ -325,7 +333,7 @@ mod tests {
 
     #[test]
     fn entries_that_are_read_together_are_in_different_banks() {
-        // Rows of eight, whose entries are all of one bank where they stand.
+        // Rows of eight, whose entries are all in one bank without renumbering.
         let reads: Vec<Vec<u32>> =
             (0..8).map(|row| (0..16).map(|k| (k % 8) * 8 + row).collect()).collect();
         let places = places(64);

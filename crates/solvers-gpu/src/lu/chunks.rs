@@ -1,19 +1,22 @@
-//! Sums of products that wait for each other, put into chunks: a product a lane, one chunk after the other.
+//! Sums of products that depend on each other, in chunks: one product per lane, one chunk after the
+//! other.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// In place of the place of a value: -1, and that there is none.
+/// Stand-ins for a place: `MINUS_ONE` for the constant -1, `NOTHING` for no value.
 pub(super) const MINUS_ONE: u16 = u16::MAX;
 pub(super) const NOTHING: u16 = u16::MAX - 1;
 
-/// Products of a sum that follow each other, about: longer ones are sums of several.
+/// Number of products summed in sequence, about; longer sums are split into several.
 pub(super) const PRODUCTS: usize = 24;
 
-/// Shared memory has so many banks of the width of a double; lanes side by side that go to one wait for each other.
+/// Banks of shared memory, counted in doubles. Lanes of a group that access different addresses of
+/// one bank wait for each other.
 pub(super) const BANKS: usize = 16;
 
-/// What is subtracted from `target`: the value at `place` times `source`, both numbers of a vector.
+/// Subtracts from the vector element `target`: the value at `place` times the vector element
+/// `source`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Product {
     pub(super) target: u32,
@@ -21,8 +24,9 @@ pub(super) struct Product {
     pub(super) place: u16,
 }
 
-/// Cuts the products of each target, the first ones to be known first, into sums of [`PRODUCTS`], of which all
-/// but the last are made elsewhere, from number `free` on, and added to it. The first free number after.
+/// Cuts the products of each target, which come in the order in which their sources are known, into
+/// sums of [`PRODUCTS`]. All sums but the last get vector elements of their own, with indices from
+/// `free` on, and are added to the target. Returns the products and the next free index.
 pub(super) fn split(
     rows: impl IntoIterator<Item = Vec<Product>>,
     free: u32,
@@ -43,16 +47,16 @@ pub(super) fn split(
     (all, next)
 }
 
-/// What a lane subtracts in a chunk.
+/// The product that a lane subtracts in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) product: Product,
-    /// Nothing is left to subtract from its target.
+    /// Whether this is the last product of its target.
     pub(super) is_last: bool,
 }
 
-/// Puts products into chunks of so many lanes, of which each has every target once, and whose sources are
-/// complete. `None` for lanes without a product.
+/// Packs products into chunks of `lanes` lanes. The targets of a chunk are distinct and its sources
+/// are complete. `None` stands for lanes without a product.
 pub(super) fn in_chunks(products: &[Product], lanes: usize) -> Vec<Vec<Option<Step>>> {
     let mut work = Work::new(products);
     let mut chunks = Vec::new();
@@ -68,20 +72,20 @@ pub(super) fn in_chunks(products: &[Product], lanes: usize) -> Vec<Vec<Option<St
     chunks
 }
 
-/// Products that wait, and those that may be next.
+/// The products that are not packed yet, and those that may be next.
 struct Work {
-    /// Of each number: what is left to subtract from it, what it is a source of, and how many steps follow
-    /// at least after it is complete.
+    /// For each vector index: the number of products left to subtract from it; `uses`: the products
+    /// whose source it is; `tail`: the least number of steps that follow once it is complete.
     left: Vec<usize>,
     uses: Vec<Vec<usize>>,
     tail: Vec<usize>,
-    /// Products of each target whose source is complete.
+    /// The waiting products of each target whose source is complete.
     open: Vec<Vec<usize>>,
-    /// Targets with such products, those with the longest way to go first.
+    /// Targets with open products, those with the longest remaining path first.
     ready: BTreeSet<(Reverse<usize>, u32)>,
 }
 
-/// Which banks lanes go to that are served together.
+/// Lanes that shared memory serves together, and the banks that they access.
 #[derive(Clone, Default)]
 struct Half {
     size: usize,
@@ -129,17 +133,17 @@ impl Work {
         work
     }
 
-    /// Steps up to the end of all, from a target on that is not complete.
+    /// Length of the remaining path of a target that is not complete: steps up to the end of all.
     fn way(&self, target: u32) -> usize {
         self.left[target as usize] + self.tail[target as usize]
     }
 
-    /// Whether nothing is left but what the chunk at hand does.
+    /// Whether the current chunk holds the last product of the target.
     fn complete(&self, target: u32) -> bool {
         self.left[target as usize] == 1
     }
 
-    /// The number is complete: what it is a source of may be next.
+    /// Marks `number` as complete: the products whose source it is may be next.
     fn release(&mut self, products: &[Product], number: usize) {
         for user in std::mem::take(&mut self.uses[number]) {
             let target = products[user].target;
@@ -148,8 +152,8 @@ impl Work {
         }
     }
 
-    /// The lanes of the next chunk. What has the longest way to go is taken anyhow, the rest where no lanes
-    /// wait for each other.
+    /// The products of the lanes of the next chunk. Targets with the longest remaining path are
+    /// always taken, the others only where they cause no bank conflict.
     fn next_chunk(&mut self, products: &[Product], lanes: usize) -> Vec<Option<usize>> {
         let longest = self.ready.first().map_or(0, |(way, _)| way.0);
         let size = lanes.min(BANKS);
@@ -172,7 +176,7 @@ impl Work {
         halves.iter().flat_map(of_half).collect()
     }
 
-    /// Notes that the products of a chunk are done.
+    /// Marks the products of a chunk as done.
     fn retire(&mut self, products: &[Product], lanes: &[Option<usize>]) {
         let targets = || lanes.iter().flatten().map(|&number| products[number].target);
         for target in targets() {
@@ -190,7 +194,7 @@ impl Work {
     }
 }
 
-/// The steps that follow at least after each number is complete.
+/// The least number of steps that follow once each vector index is complete.
 fn tails(products: &[Product], left: &[usize], uses: &[Vec<usize>]) -> Vec<usize> {
     let mut left = left.to_vec();
     let mut complete: Vec<usize> = (0..left.len()).filter(|&number| left[number] == 0).collect();

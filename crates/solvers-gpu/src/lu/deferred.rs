@@ -1,4 +1,4 @@
-//! Substitution with kept factors for right-hand sides that come one after the other, judged together.
+//! Substitution with kept factors for successive right-hand sides, verified together.
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, Value};
 use sparsebatch_solve_core::Outcome;
@@ -11,29 +11,30 @@ use super::tables::{HALVES, KeptSizes};
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Outcomes};
 
-/// The most solves that are judged together.
+/// Largest number of solves that are verified together.
 const MOST_SOLVES: usize = 8;
 
-/// Of how many a warp of `lu_verify.cu` has the vectors: of fewer where there are warps enough.
+/// Numbers of solves whose vectors a warp of `lu_verify.cu` may handle: fewer where there are warps
+/// enough.
 const VECTORS: [usize; 3] = [1, 2, 4];
 
-/// Warps that judge on a multiprocessor, at the registers that the kernel may use.
+/// Warps of `lu_verify` per multiprocessor, at its register limit.
 const RESIDENT_VERIFIERS: u32 = 16;
 
-/// What substitution and judgement need beside the factors.
+/// The data of substitution and verification besides the factors.
 pub(super) struct Deferred<E: Executor> {
     substitute: KernelKey,
     substitutes: Launch,
-    /// For each of [`VECTORS`].
+    /// One kernel for each of [`VECTORS`].
     verify: [KernelKey; 3],
     verifies: [Launch; 3],
-    /// Of the solves that were judged together last, so many, and behind them of earlier ones.
+    /// Outcomes of the last `solves` verified solves, followed by those of earlier ones.
     outcomes: Outcomes<E>,
     solves: usize,
 }
 
 impl<E: Executor> Deferred<E> {
-    /// Compiles the kernels, and allocates for so many systems.
+    /// Compiles the kernels, and allocates the outcomes for `systems` systems.
     fn new<T: Value>(
         executor: &E,
         sizes: &KeptSizes,
@@ -56,7 +57,7 @@ impl<E: Executor> Deferred<E> {
         });
         let [one, two, four] = verify.clone();
         executor.prepare(&[substitute.clone(), one, two, four])?;
-        // All that there may ever be: graphs hold their addresses.
+        // Allocated for the largest number of solves: graphs hold the addresses.
         let outcomes = Outcomes::new(executor, MOST_SOLVES * systems)?;
         Ok(Self { substitute, substitutes, verify, verifies, outcomes, solves: 0 })
     }
@@ -79,7 +80,7 @@ fn substitution<T>(sizes: &KeptSizes) -> Launch {
     }
 }
 
-/// The launch of `lu_verify` for so many solves a warp.
+/// The launch of `lu_verify` for `vectors` solves per warp.
 fn verification<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
     let &KeptSizes { nrows, words, parts, .. } = sizes;
     let words = words - sizes.end_of_u as usize * (LANES as usize + HALVES);
@@ -94,15 +95,16 @@ fn verification<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
 pub type LuSolve<'a, B> = (&'a B, &'a B);
 
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
-    /// Solves every system with the factors of the last [`GpuLu::factor`] by substitution alone, and does not look
-    /// at what came of it: [`GpuLu::verify`] does, for several solves together. For right-hand sides that depend on
-    /// the solutions before them, as the stages of a Rosenbrock method do; what a residual reads of A it then reads
-    /// once for all of them. Launches one kernel and returns before it is done. The first call compiles kernels and
-    /// allocates the outcomes of 8 solves, later ones allocate nothing. `b` and `x` as for [`GpuLu::solve`].
+    /// Solves every system by substitution alone with the factors of the last [`GpuLu::factor`],
+    /// and does not check the result: [`GpuLu::verify`] does, for several solves together, and then
+    /// reads A once for all of them. Meant for right-hand sides that depend on earlier solutions,
+    /// as in the stages of a Rosenbrock method. Launches one kernel and returns before it is done.
+    /// The first call compiles kernels and allocates the outcomes of 8 solves, later ones allocate
+    /// nothing. `b` and `x` as for [`GpuLu::solve`].
     ///
-    /// x is what [`GpuLu::solve_again`] finds from 0 by one solve without refinement, bit for bit but for the signs
-    /// of zeros, and 0 where a pivot is zero or NaN. Right-hand sides whose norm is beyond 2^200 or below 2^-200 (in
-    /// f32 2^20 and 2^-20) are not scaled here.
+    /// x equals, bit for bit up to the signs of zeros, the result of [`GpuLu::solve_again`] from 0
+    /// by one solve without refinement. It is 0 where a pivot is zero or NaN. Right-hand sides
+    /// whose norm is beyond 2^200 or below 2^-200 (in f32 2^20 and 2^-20) are not scaled here.
     ///
     /// # Errors
     /// [`GpuSolveError::Option`] when there are no factors; [`GpuSolveError::Unsupported`] when eight vectors of a system
@@ -131,22 +133,26 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         }
         args.input(&self.perm).scalar(u32::from(kept.is_settled())).input(b).output(x);
         let config = deferred.substitutes.config(self.active * self.nrhs, self.executor.info());
-        // SAFETY: the arguments are those of `lu_substitute`; the lengths of b and x were checked here, and those of
-        // the plan's own arrays are what they were made as; x does not overlap b; where it is early, a launch of the
-        // same lies between the factorisation and this, which lets no other begin before the factors are there.
+        // SAFETY: the arguments are those of `lu_substitute`; the lengths of b and x were checked
+        // here, and those of the plan's own arrays are what they were made as; x does not overlap
+        // b; where the launch may start early (`is_settled`), an earlier launch of the same kernel
+        // lies between the factorisation and this one, and that launch let no other begin before
+        // the factors were there.
         unsafe { self.executor.launch(&deferred.substitute, config, &mut args) }?;
         self.kept.iter_mut().try_for_each(|kept| kept.settle(&self.executor))
     }
 
-    /// Finds how solves by [`GpuLu::substitute`] ended, each a right-hand side and a solution for every system, with
-    /// the factors and the matrices of the last [`GpuLu::factor`], by their residuals `b - A x`: `Converged`, within
-    /// tolerance or at the rounding floor; `NonFinite`; `Singular` where a pivot is zero or NaN; where it would have
-    /// to be refined `Stagnated`, or `MaxIterations` with a limit of 1, and with one of 0 wherever 0 is no solution.
-    /// Launches one kernel and returns before it is done; allocates nothing. Does nothing where no item takes part.
+    /// Finds how solves by [`GpuLu::substitute`] ended, from their residuals `b - A x` with the
+    /// factors and matrices of the last [`GpuLu::factor`]. Each solve is a right-hand side and a
+    /// solution for every system. A system is `Converged` within tolerance or at the rounding
+    /// floor, `NonFinite`, or `Singular` where a pivot is zero or NaN. Where it would have to be
+    /// refined, it is `Stagnated`, or `MaxIterations` with an iteration limit of 1. With a limit of
+    /// 0 it is `MaxIterations` wherever 0 is no solution. Launches one kernel and returns before it
+    /// is done; allocates nothing. Does nothing where no item takes part.
     ///
     /// # Errors
-    /// [`GpuSolveError::Option`] unless there are 1 to 8 solves, and a substitution was before, with whatever factors;
-    /// else those of [`GpuLu::substitute`].
+    /// [`GpuSolveError::Option`] unless there are 1 to 8 solves, and [`GpuLu::substitute`] was
+    /// called before, with any factors; else those of [`GpuLu::substitute`].
     #[expect(unsafe_code, reason = "a launch")]
     pub fn verify(&mut self, solves: &[LuSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
         let refuse = |expected, found: String| {
@@ -192,13 +198,14 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         Ok(())
     }
 
-    /// What the last [`GpuLu::verify`] found, where kernels of the caller read it: solve by solve that of all systems,
-    /// whether they take part or not; behind them is room for 8. `None` before a substitution.
+    /// The results of the last [`GpuLu::verify`], for kernels of the caller: solve by solve the
+    /// outcomes of all systems, active or not. The arrays have room for 8 solves. `None` before a
+    /// substitution.
     pub fn verified_on_device(&self) -> Option<DeviceOutcomes<'_, E>> {
         self.deferred.as_ref().map(|deferred| deferred.outcomes.on_device())
     }
 
-    /// The same on the host, and no others. Waits for it.
+    /// The outcomes of the last [`GpuLu::verify`] alone, on the host. Waits for it.
     ///
     /// # Errors
     /// [`GpuSolveError::Gpu`] with what the device reports.

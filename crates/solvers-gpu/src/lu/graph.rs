@@ -1,4 +1,4 @@
-//! Elimination on a pattern as sums of products that wait for each other.
+//! Elimination on a pattern as sums of products that depend on each other.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use sparsebatch_solve_core::symbolic::{FactorPattern, NO_SOURCE};
 
 use super::chunks::PRODUCTS;
 
-/// No place, no target.
+/// Marks an absent place or target.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Where the values of a system are during its solve: L + U row by row, the right-hand side in the
-/// order of elimination, which becomes the solution, the residual in the order of the matrix, parts of its sums, a
-/// -1, and a 0.
+/// The places of the values of a system during its solve: L + U row by row, the right-hand side in
+/// the order of elimination, which becomes the solution, the residual in the order of the matrix,
+/// parts of its sums, a -1, and a 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     /// The first place of the right-hand side.
@@ -21,12 +21,12 @@ pub(super) struct Places {
     pub(super) r: u32,
     /// The first place of the parts.
     pub(super) parts: u32,
-    /// How many there are. The last one is the 0.
+    /// Number of places. The last one holds the 0.
     pub(super) len: usize,
 }
 
 impl Places {
-    /// For L + U of so many entries, and the rows of A.
+    /// The places for L + U of `nnz` entries and the rows of `a`.
     pub(super) fn new(nnz: usize, a: CsrPatternRef<'_>) -> Self {
         let parts = |row: usize| match a.row(row).len() {
             0..=PRODUCTS => 0,
@@ -40,13 +40,14 @@ impl Places {
         Self { y: nnz as u32, r: r as u32, parts: (r + nrows) as u32, len: r + nrows + parts + 2 }
     }
 
-    /// That of the -1.
+    /// The place of the -1.
     pub(super) fn minus_one(self) -> u32 {
         self.len as u32 - 2
     }
 }
 
-/// The product of two places, and the targets that make them; [`NONE`] what is there from the start.
+/// The product of the values at two places. `makers` are the targets that compute these values,
+/// [`NONE`] for a value that is there from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Product {
     pub(super) left: u32,
@@ -59,13 +60,13 @@ pub(super) struct Product {
 pub(super) struct Target {
     pub(super) place: u32,
     pub(super) divisor: u32,
-    /// The target that makes the divisor.
+    /// The target that computes the divisor.
     pub(super) divisor_maker: u32,
     /// Its products among [`Graph::products`], in the order in which they are subtracted.
     pub(super) products: Range<usize>,
 }
 
-/// All targets, those that others wait for first.
+/// All targets, each after those that it depends on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     pub(super) targets: Vec<Target>,
@@ -74,9 +75,9 @@ pub(super) struct Graph {
 
 struct Builder {
     graph: Graph,
-    /// The target that makes a place.
+    /// The target that computes each place.
     maker: Vec<u32>,
-    /// The least step in which a target can be complete, were there threads enough.
+    /// The earliest step in which each target can be complete, given enough threads.
     step: Vec<u32>,
 }
 
@@ -96,7 +97,8 @@ impl Builder {
         }));
         let divisor_maker = if divisor == NONE { NONE } else { maker(divisor) };
         let step = |target: u32| if target == NONE { 0 } else { self.step[target as usize] };
-        // What is there first is subtracted first. The order is one of the pattern, not of who works.
+        // Products are subtracted in the order in which their operands can be known. This order
+        // depends on the pattern only, not on the workers.
         let ready = |product: &Product| product.makers.map(step).into_iter().max().unwrap_or(0);
         graph.products[first..].sort_by_key(ready);
         let last = graph.products[first..].last().map_or(0, ready);
@@ -123,9 +125,9 @@ impl Graph {
         Self::build(pattern, true)
     }
 
-    /// Each entry is one sum (Crout, inner products): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for
-    /// L divided by the pivot. The right-hand side is one more column: forward substitution goes along with
-    /// the factorisation.
+    /// Each entry is one sum (Crout, inner products): `a_ij - sum of l_ik u_kj over k < min(i, j)`,
+    /// divided by the pivot in L. The right-hand side is one more column: forward substitution goes
+    /// along with the factorisation.
     fn build(pattern: &FactorPattern, goes_forward: bool) -> Self {
         let nrows = pattern.nrows();
         let places = Places::with_parts(pattern.nnz(), nrows, 0);
@@ -164,7 +166,7 @@ impl Graph {
         builder.graph
     }
 
-    /// The most targets that wait for each other in a row.
+    /// Length of the longest chain of targets that depend on each other.
     pub(super) fn depth(&self) -> usize {
         let mut step: Vec<usize> = Vec::with_capacity(self.targets.len());
         let mut most = 0;
@@ -192,8 +194,8 @@ pub(super) struct Sum {
     pub(super) pairs: Vec<(u32, u32)>,
 }
 
-/// `r -= A x` as sums of products: those that wait for nothing, and those of parts of long rows, which are among
-/// the first.
+/// `r -= A x` as two steps of sums of products: first short rows and the parts of long rows, then
+/// the sums of the parts of each long row.
 pub(super) fn residual(
     a: CsrPatternRef<'_>,
     pattern: &FactorPattern,

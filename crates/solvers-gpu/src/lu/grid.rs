@@ -7,7 +7,7 @@ use super::graph::Places;
 use super::order::LuOrder;
 use crate::GpuSolveError;
 
-/// Choices that a plan makes by itself where they are left open. For experiments.
+/// Choices that a plan makes by itself where they are `None`. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LuTuning {
     /// Threads per block: 32, 64, 128, 256 or 512.
@@ -25,32 +25,32 @@ pub struct LuTuning {
 pub(super) const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
 pub(super) const LANES: u32 = 32;
 
-/// Norms are made of so many sums: see `lu.cu`.
+/// Number of partial sums of a norm: see `lu.cu`.
 pub(super) const CHAINS: u64 = 16;
 
-/// Shared memory that the device keeps for itself, a block.
+/// Shared memory that the device reserves per block.
 pub(super) const RESERVED_BYTES: u64 = 1024;
 
-/// Threads of a multiprocessor at the registers that the kernels may use: see `lu.cu`.
+/// Threads per multiprocessor at the register limit of the kernels: see `lu.cu`.
 const fn resident_threads(info: &DeviceInfo) -> u32 {
     if info.compute_capability.0 < 9 { 512 } else { 768 }
 }
 
-/// The most blocks of a multiprocessor that are looked at.
+/// Largest number of blocks per multiprocessor that is considered.
 const MOST_RESIDENT: u32 = 6;
 
-/// The values of a system beside those of L + U.
+/// Number of values that a system needs besides those of L + U.
 pub fn values_beside_factors(a: CsrPatternRef<'_>) -> usize {
     Places::new(0, a).len
 }
 
-/// The values that a block holds and 16 bits can number.
+/// Largest number of values that fits in the shared memory of a block and that 16 bits can index.
 pub(super) fn fit(value_bytes: usize, info: &DeviceInfo) -> usize {
     let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(beside(1));
     (bytes / value_bytes as u64).min(65_534) as usize
 }
 
-/// Shared memory beside the values, for so many systems side by side.
+/// Bytes of shared memory besides the values, for `systems` systems side by side.
 fn beside(systems: u32) -> u64 {
     RESERVED_BYTES + (CHAINS + 1) * 8 * u64::from(systems) + 8
 }
@@ -82,8 +82,9 @@ pub(super) struct Grid {
     pub(super) shared_bytes: u32,
 }
 
-/// The launches that are looked at: with more blocks a multiprocessor, or more systems side by side.
-/// As many blocks as the device holds at once, or as there is work for: they take systems from a queue.
+/// The launches to compare: more blocks per multiprocessor, or more systems side by side. Each has
+/// as many blocks as the device holds at once, or as there is work for; blocks take systems from a
+/// queue.
 pub(super) fn grids(
     places: Places,
     value_bytes: usize,
@@ -110,7 +111,7 @@ pub(super) fn grids(
             Some(systems) => Some(systems).filter(|&systems| fits(systems)),
             None => (1..=LANES).rev().find(|&systems| fits(systems)),
         }?;
-        // As many rounds as there must be, of as few systems.
+        // The least number of rounds, with as few systems per block as this allows.
         let rounds = nsystems.div_ceil(multiprocessors * u64::from(resident * most)).max(1);
         let few = nsystems.div_ceil(rounds.saturating_mul(multiprocessors * u64::from(resident)));
         let systems = systems.unwrap_or(most.min(few.clamp(1, u64::from(LANES)) as u32));

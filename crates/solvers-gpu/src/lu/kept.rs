@@ -1,4 +1,4 @@
-//! Factors that stay on the device: what `lu_kept` reads, and its launches.
+//! Factors that stay on the device: the arrays that `lu_kept` reads, and its launches.
 
 use sparsebatch_cuda::{Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 
@@ -11,51 +11,54 @@ use super::schedule::{Listed, Schedule, list};
 use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
 use crate::GpuSolveError;
 
-/// Warps of a multiprocessor at the registers that the kernel may use, and with [`FAR_AHEAD`] chunks asked for ahead.
+/// Warps per multiprocessor at the register limit of the kernel; `RESIDENT_FAR_AHEAD`: with
+/// [`FAR_AHEAD`] chunks prefetched.
 const RESIDENT_WARPS: u32 = 32;
 const RESIDENT_FAR_AHEAD: u32 = 16;
 
-/// Warps of a block: fewer take long to copy the tables.
+/// Warps per block. Fewer than `LEAST_WARPS` take long to copy the tables.
 const LEAST_WARPS: u32 = 4;
 const MOST_WARPS: u32 = 16;
 
-/// What stays on the device between a factorisation and the solves with it.
+/// The data that stays on the device between a factorisation and the solves with it.
 pub(super) struct Kept<E: Executor, T: Value> {
     pub(super) factor: KernelKey,
     pub(super) solve: KernelKey,
-    /// Of the factorisation.
+    /// The program of the factorisation; `starts`: where the words of each warp begin.
     words: E::Buffer<u32>,
     starts: E::Buffer<u32>,
     /// Places of the entries of A, then those of fill.
     targets: E::Buffer<u16>,
-    /// Places of what is kept, in the order of its use.
+    /// Places of the values that are kept, in the order of their use.
     order: E::Buffer<u16>,
     first_of_a: u32,
-    /// Of the solve.
+    /// The tables of the solve.
     tables: E::Buffer<u32>,
     launch: Launch,
     pub(super) sizes: KeptSizes,
     values: E::Buffer<T>,
     factored: Factored,
-    /// Whether a launch has waited for the factors and let others begin only then.
+    /// Whether a launch since the factorisation waited for the factors before it let the next
+    /// launch begin.
     settled: bool,
-    /// Whether a graph may make factors at any time.
+    /// Whether a graph was recorded that factorises, and so may change the factors at any time.
     is_recorded: bool,
 }
 
-/// Whose factors there are.
+/// Which factors are on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Factored {
-    /// Nobody's.
+    /// No factors.
     None,
-    /// One matrix that all items have.
+    /// The factors of one matrix that all items share.
     Shared,
-    /// The matrices of the first items.
+    /// The factors of the first items, this many.
     Items(usize),
 }
 
 impl<E: Executor, T: Value> Kept<E, T> {
-    /// Tables, and memory for factors and matrices; solves for so many right-hand sides each.
+    /// Builds the tables and allocates memory for the factors and matrices of `nitems` items, with
+    /// solves for `nrhs` right-hand sides each.
     pub(super) fn new(
         executor: &E,
         schedule: &Schedule,
@@ -69,7 +72,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
         };
         let info = executor.info();
         let is_few = nitems * nrhs <= (info.multiprocessors * RESIDENT_FAR_AHEAD) as usize;
-        // Tables for few systems may be the larger ones.
+        // The tables for few systems may be larger and not fit.
         let found = [is_few, false].into_iter().find_map(|is_few| {
             let tables = KeptTables::new(pattern, is_few)?;
             let launch = launch::<T>(&tables.sizes);
@@ -118,7 +121,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
         })
     }
 
-    /// Items whose factors there are, at most `nitems`.
+    /// Number of items that have factors, at most `nitems`.
     pub(super) fn items(&self, nitems: usize) -> usize {
         match self.factored {
             Factored::None => 0,
@@ -135,7 +138,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             + self.values.len() * size_of::<T>()) as u64
     }
 
-    /// Appends what `lu_factor` wants after its queue.
+    /// Appends the arguments of `lu_factor` after its queue.
     pub(super) fn pass_to_factor<'a>(&'a mut self, args: &mut Args<'a>) {
         let stride = stride::<T>(self.order.len()) as u64;
         args.input(&self.words)
@@ -149,31 +152,32 @@ impl<E: Executor, T: Value> Kept<E, T> {
             .scalar(self.order.len() as u32);
     }
 
-    /// Whether a launch may read the factors before the one ahead of it has ended.
+    /// Whether a launch may read the factors before the preceding launch has ended.
     pub(super) fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Notes a launch that has waited for the factors before it let others begin. One that a graph records has not run.
+    /// Records that a launch waited for the factors before it let others begin. A launch that a
+    /// graph records does not count: it has not run.
     pub(super) fn settle(&mut self, executor: &E) -> Result<(), GpuSolveError> {
         self.settled = self.settled || !self.is_recorded && !executor.is_recording()?;
         Ok(())
     }
 
-    /// Notes a factorisation that begins, of which nothing is there yet.
+    /// Records that a factorisation begins; there are no factors yet.
     pub(super) fn begin(&mut self, executor: &E) -> Result<(), GpuSolveError> {
         self.note(Factored::None);
         self.is_recorded = self.is_recorded || executor.is_recording()?;
         Ok(())
     }
 
-    /// Notes whose factors there are.
+    /// Records which factors are on the device.
     pub(super) fn note(&mut self, factored: Factored) {
         self.factored = factored;
         self.settled = false;
     }
 
-    /// The first arguments of all kernels that read what is kept: up to the tables.
+    /// Appends the first arguments of all kernels that read the kept values, up to the tables.
     pub(super) fn pass<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
         let stride = stride::<T>(self.order.len()) as u64;
         args.scalar(nitems as u32)
@@ -185,7 +189,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             .input(&self.tables);
     }
 
-    /// The first arguments of `lu_kept`, up to those of the system.
+    /// Appends the first arguments of `lu_kept`, up to those of the system.
     pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
         self.pass(args, nitems, nrhs);
         let sizes = &self.sizes;
@@ -195,13 +199,13 @@ impl<E: Executor, T: Value> Kept<E, T> {
         }
     }
 
-    /// The launch for so many systems.
+    /// The launch for `systems` systems.
     pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         self.launch.config(systems, info)
     }
 }
 
-/// Values from an item to the next: whole lines of the caches.
+/// Number of values from one item to the next: whole cache lines.
 fn stride<T>(values: usize) -> usize {
     values.next_multiple_of(128 / size_of::<T>())
 }
@@ -216,12 +220,12 @@ fn launch<T>(sizes: &KeptSizes) -> Launch {
     }
 }
 
-/// Warps that a multiprocessor has registers for, where so many chunks are asked for ahead.
+/// Warps that a multiprocessor has registers for, with `ahead` chunks prefetched.
 pub(super) fn resident_warps(ahead: usize) -> u32 {
     if ahead == FAR_AHEAD { RESIDENT_FAR_AHEAD } else { RESIDENT_WARPS }
 }
 
-/// What decides on a launch of warps that share tables and have a system each.
+/// The resources of a launch of warps that share tables and have a system each.
 pub(super) struct Launch {
     pub(super) table_bytes: usize,
     pub(super) warp_bytes: usize,
@@ -239,8 +243,8 @@ impl Launch {
         self.table_bytes + self.warp_bytes * warps as usize
     }
 
-    /// As many warps at once as there can be, or as there is work for: on all multiprocessors first, then in
-    /// blocks that share tables.
+    /// As many warps at once as possible, or as there is work for: first spread over all
+    /// multiprocessors, then in blocks that share tables.
     pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
         let multiprocessors = info.multiprocessors.max(1);
         let needed =

@@ -2,16 +2,16 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `graph.rs` | elimination as sums of products that wait for each other |
-//! | `program.rs` | the sums that each warp makes, step by step |
-//! | `banks.rs` | numbers of places, by which slots read different banks |
+//! | `graph.rs` | elimination as sums of products that depend on each other |
+//! | `program.rs` | the sums that each warp computes, step by step |
+//! | `banks.rs` | renumbering of places, so that slots read different banks |
 //! | `order.rs` | orders of elimination |
 //! | `grid.rs` | launches, and what fits in shared memory |
-//! | `shape.rs` | what an order and a launch take, by the estimate |
-//! | `schedule.rs` | the order and the launch that are taken, and what the kernel reads |
+//! | `shape.rs` | estimated time of an order and a launch |
+//! | `schedule.rs` | the order and the launch that are chosen, and what the kernel reads |
 //! | `plan.rs` | the plan and its launches |
-//! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables by which they are used again |
-//! | `deferred.rs` | substitution for right-hand sides that come one after the other, judged together |
+//! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables of their solves |
+//! | `deferred.rs` | substitution for successive right-hand sides, verified together |
 //! | `backward.rs` | backward substitution in chunks |
 //! | `chunks.rs` | sums of products that wait for each other, in chunks of a warp |
 //! | `sums.rs` | sums of products whose sources are at hand, lane by lane |

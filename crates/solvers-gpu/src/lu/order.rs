@@ -1,4 +1,4 @@
-//! Orders of elimination: little fill, or short ways through the factors.
+//! Orders of elimination: little fill, or short dependency chains in the factors.
 
 use std::fmt;
 
@@ -8,14 +8,15 @@ use sparsebatch_solve_core::symbolic::{SymbolicError, min_degree};
 /// The order in which rows and columns are eliminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LuOrder {
-    /// As the rows stand.
+    /// The order of the rows in the matrix.
     Natural,
     /// Minimum degree: little fill.
     MinDegree,
-    /// Independent rows together, as many as there are among those whose degree is at most so much
-    /// above the least: more fill, fewer levels. A tridiagonal matrix becomes cyclic reduction.
+    /// Eliminates independent rows together, in maximal sets of rows whose degree is at most
+    /// `tolerance` above the least: more fill, fewer levels. A tridiagonal matrix becomes cyclic
+    /// reduction.
     IndependentSets {
-        /// What the degrees of a set differ by at most.
+        /// The largest difference between the degrees of a set.
         tolerance: u32,
     },
 }
@@ -41,11 +42,11 @@ pub(super) const TRIED: [LuOrder; 5] = [
     LuOrder::IndependentSets { tolerance: 12 },
 ];
 
-/// The most rows for which independent sets are looked for: their graph is a matrix of bits.
+/// Largest number of rows for which independent sets are searched: the graph is a dense bit matrix.
 const MOST_ROWS: usize = 4096;
 
 impl LuOrder {
-    /// Position in the factors -> row of A; `None` as the rows stand.
+    /// Maps a position in the factors to the row of A; `None` for the natural order.
     pub(super) fn permutation(
         self,
         pattern: CsrPatternRef<'_>,
@@ -60,9 +61,9 @@ impl LuOrder {
     }
 }
 
-/// Multiple minimum degree on the graph of `A + A^T`: rounds, each of which eliminates a maximal set of
-/// rows without edges between them, the least degrees first, then the lowest indices, no degree more
-/// than `tolerance` above the least. A function of the pattern alone.
+/// Multiple minimum degree on the graph of `A + A^T`, in rounds. Each round eliminates a maximal
+/// set of rows without edges between them, taken by least degree, then lowest index, with no degree
+/// more than `tolerance` above the least. The result is a function of the pattern alone.
 ///
 /// # Source
 /// J. W. H. Liu, Modification of the minimum-degree algorithm by multiple elimination, 1985
@@ -109,7 +110,7 @@ fn independent_sets(pattern: CsrPatternRef<'_>, tolerance: u32) -> Vec<u32> {
     order
 }
 
-/// Joins the neighbours of a row, and takes it out.
+/// Connects the neighbours of a row with each other, and removes the row.
 fn eliminate(graph: &mut [u64], words: usize, row: usize) {
     let own = graph[row * words..(row + 1) * words].to_vec();
     for (number, &word) in own.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Who computes what, and when: sums of products given to the warps of a block, step by step.
+//! Assignment of sums of products to the warps of a block, step by step.
 
 use std::collections::BinaryHeap;
 
@@ -14,24 +14,24 @@ const DIVIDES: u32 = 1 << 4;
 const IS_LAST: u32 = 1 << 5;
 const BARRIERS_SHIFT: u32 = 8;
 
-/// Records that are asked for behind the last one.
+/// Records that are prefetched beyond the last one.
 const AHEAD: usize = 5;
 
-/// Cycles of a multiprocessor, roughly, by which programs are compared.
+/// Rough cycles of a multiprocessor, by which programs are compared.
 mod cycles {
-    /// A record without products: its target's value, the waits for it, what is done around it.
+    /// A record without products: reading its target, the waits for it, and overhead.
     pub(super) const RECORD: u64 = 300;
     pub(super) const PRODUCT: u64 = 25;
     pub(super) const DIVISION: u64 = 120;
     pub(super) const BARRIER: u64 = 60;
-    /// What a record and a product keep the multiprocessor busy with.
+    /// Cycles for which a record and a product keep the multiprocessor busy.
     pub(super) const BUSY_RECORD: u64 = 25;
     pub(super) const BUSY_PRODUCT: u64 = 8;
-    /// Bytes of records a cycle.
+    /// Bytes of records per cycle.
     pub(super) const RECORD_BYTES: u64 = 64;
 }
 
-/// The threads of a block: warps, and the targets that each works on at a time.
+/// The threads of a block: its warps, and the targets that each warp works on at a time (`slots`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Workers {
     pub(super) warps: usize,
@@ -46,7 +46,7 @@ struct Piece {
     pairs: Vec<(u32, u32)>,
 }
 
-/// What a warp does at a time: a piece for each slot, and barriers after it.
+/// The work of a warp at a time: a piece for each slot, and the barriers after it.
 #[derive(Clone, Debug)]
 struct Slice {
     pieces: Vec<Piece>,
@@ -77,36 +77,36 @@ impl Slice {
 pub(super) struct Program {
     warps: Vec<Vec<Slice>>,
     slots: usize,
-    /// Barriers of the block.
+    /// Number of barriers of the block.
     pub(super) steps: usize,
-    /// From the first record to the last, by the estimate.
+    /// Estimated cycles from the first record to the last.
     pub(super) latency: u64,
-    /// Of the multiprocessor, by the estimate.
+    /// Estimated cycles for which it keeps the multiprocessor busy.
     pub(super) busy: u64,
 }
 
-/// A target that has work, the one first that most others wait for.
+/// A target that has work. The candidate with the longest chain of dependent targets comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     urgency: u64,
     target: std::cmp::Reverse<u32>,
 }
 
-/// What is known of a target while work is given out.
+/// The state of a target during the assignment of work.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Products that were given out, and that could be.
+    /// Number of products already assigned; `known`: number of those whose operands are complete.
     done: usize,
     known: usize,
     complete: bool,
-    /// It is among the candidates.
+    /// Whether it is among the candidates.
     listed: bool,
 }
 
 struct Lists<'a> {
     graph: &'a Graph,
     states: Vec<State>,
-    /// The targets that read what a target makes.
+    /// The targets that read the value of each target.
     consumers: Vec<Vec<u32>>,
     urgency: Vec<u64>,
     candidates: BinaryHeap<Candidate>,
@@ -150,7 +150,7 @@ impl<'a> Lists<'a> {
         target == NONE || self.states[target as usize].complete
     }
 
-    /// Puts a target among the candidates if it has a full piece, or its last one.
+    /// Adds a target to the candidates if a full piece of it, or its last one, can be computed.
     fn look(&mut self, number: u32) {
         let target = &self.graph.targets[number as usize];
         let mut state = self.states[number as usize];
@@ -204,7 +204,8 @@ impl<'a> Lists<'a> {
 }
 
 impl Program {
-    /// The most urgent work first; within a step nothing waits for anything.
+    /// The program of an elimination by list scheduling: the most urgent work first. Within a step
+    /// nothing depends on anything else.
     pub(super) fn elimination(graph: &Graph, workers: Workers) -> Self {
         let mut lists = Lists::new(graph);
         let mut program = Self::empty(workers);
@@ -217,7 +218,7 @@ impl Program {
                 let (piece, is_last) = lists.piece(target.0);
                 chosen.push((piece, target.0, is_last));
             }
-            // Equal work for the slots of a warp.
+            // The slots of a warp get pieces of about equal work.
             chosen.sort_by_key(|(piece, number, _)| {
                 (std::cmp::Reverse((piece.divisor != NONE, piece.pairs.len())), *number)
             });
@@ -244,7 +245,8 @@ impl Program {
         program
     }
 
-    /// Sums that wait for those before them, each by one slot.
+    /// The program of `steps` of sums, each of which depends on the steps before. One slot computes
+    /// a sum.
     pub(super) fn product(steps: &[Vec<Sum>], workers: Workers) -> Self {
         let mut program = Self::empty(workers);
         for (number, sums) in steps.iter().filter(|sums| !sums.is_empty()).enumerate() {
@@ -279,7 +281,7 @@ impl Program {
         Self { warps, slots: workers.slots, steps: 0, latency: 0, busy: 0 }
     }
 
-    /// The warp that has spent the least.
+    /// The warp with the least work so far.
     fn least(&self, spent: &[u64]) -> usize {
         (0..spent.len()).min_by_key(|&warp| spent[warp]).unwrap_or(0)
     }
@@ -309,7 +311,8 @@ impl Program {
         }
     }
 
-    /// Pairs of places, and how many more there are for the sake of other slots.
+    /// Number of pairs of places, and number of padding pairs, which fill slots up to the longest
+    /// one of their warp.
     pub(super) fn pairs_and_padding(&self) -> (usize, usize) {
         let slices = self.warps.iter().flatten();
         let (pairs, all) = slices.fold((0, 0), |(pairs, all), slice| {
@@ -319,7 +322,7 @@ impl Program {
         (pairs, all - pairs)
     }
 
-    /// What the slots of a warp read together, a place each; [`NONE`] for the 0.
+    /// The places that the slots of a warp read together, one per slot; [`NONE`] for the 0.
     pub(super) fn reads(&self) -> Vec<Vec<u32>> {
         let mut reads = Vec::new();
         for slice in self.warps.iter().flatten() {
@@ -327,7 +330,7 @@ impl Program {
                 let of_slot = |slot: usize| slice.pieces.get(slot).map_or(NONE, of);
                 reads.push((0..self.slots).map(of_slot).collect::<Vec<u32>>());
             };
-            // Its target is read and written.
+            // The target is read and written.
             read(&|piece| piece.place);
             read(&|piece| piece.place);
             if slice.control & DIVIDES != 0 {
@@ -341,8 +344,8 @@ impl Program {
         reads
     }
 
-    /// The records of a system in a block of `count`, behind what is in `words`; where those of each
-    /// warp begin, behind what is in `starts`.
+    /// Appends the records of a system in a block of `count` to `words`, and where those of each
+    /// warp begin to `starts`.
     pub(super) fn append(
         &self,
         count: u32,

@@ -1,4 +1,5 @@
-//! What a plan is made of: the order and the launch of the least estimated time, and what the kernel reads.
+//! The schedule of a plan: the order and the launch with the least estimated time, and what the
+//! kernel reads.
 
 use rayon::prelude::*;
 use sparsebatch_cuda::DeviceInfo;
@@ -14,7 +15,7 @@ use super::program::Program;
 use super::shape::{Ordered, Shape};
 use crate::GpuSolveError;
 
-/// What a plan is made of.
+/// The schedule of a plan.
 pub(super) struct Schedule {
     pub(super) order: LuOrder,
     pub(super) pattern: FactorPattern,
@@ -25,16 +26,17 @@ pub(super) struct Schedule {
     pub(super) words: Vec<u32>,
     /// Where the words of each warp begin, program by program.
     pub(super) starts: Vec<u32>,
-    /// Where those of backward substitution begin, groups of chunks, and who has them.
+    /// Where the words of backward substitution begin; `groups`: its number of groups of chunks;
+    /// `sharing`: how systems share a warp.
     pub(super) first_chunk: usize,
     pub(super) groups: usize,
     pub(super) sharing: Sharing,
-    /// Of factorisation and forward substitution.
+    /// Counts for factorisation and forward substitution; `pairs` includes backward substitution.
     pub(super) steps: usize,
     pub(super) depth: usize,
     pub(super) pairs: usize,
     pub(super) padding: usize,
-    /// Of a multiprocessor for the systems that it has at once, by the estimate.
+    /// Estimated cycles of a multiprocessor for the systems that it has at once.
     pub(super) cycles: u64,
 }
 
@@ -43,11 +45,11 @@ pub(super) struct Listed {
     pub(super) words: Vec<u32>,
     /// Where the words of each warp begin, program by program.
     pub(super) starts: Vec<u32>,
-    /// The numbers of the places in them.
+    /// The numbers of the places that the words use.
     pub(super) names: Names,
 }
 
-/// Programs that work on the same values, for so many systems side by side.
+/// Lists programs that work on the same values, for `systems` systems side by side.
 pub(super) fn list(
     programs: &[Program],
     places: Places,
@@ -64,7 +66,7 @@ pub(super) fn list(
 }
 
 impl Schedule {
-    /// The schedule with the least time by the estimate, among those that the tuning allows.
+    /// The schedule with the least estimated time among those that the tuning allows.
     pub(super) fn choose(
         a: CsrPatternRef<'_>,
         value_bytes: usize,

@@ -1,4 +1,5 @@
-//! What a shape takes by the estimate: a pattern in an order, solved by some threads, some systems side by side.
+//! The estimated time of a shape: a pattern in an order, solved by a number of threads with some
+//! systems side by side.
 
 use rayon::prelude::*;
 use sparsebatch_cuda::DeviceInfo;
@@ -12,16 +13,16 @@ use super::order::LuOrder;
 use super::program::{Program, Workers};
 use crate::GpuSolveError;
 
-/// With which orders are compared.
+/// Threads per block with which orders are compared.
 const USUAL_THREADS: [u32; 2] = [128, 256];
 
-/// Cycles of a block beside its programs: taking systems, norms, outcomes.
+/// Cycles of a block besides its programs: taking systems, norms, outcomes.
 const REST_CYCLES: u64 = 6000;
 
-/// Cycles in which a thread asks for an entry of A, twice.
+/// Cycles of a thread for its two loads of an entry of A.
 const ENTRY_CYCLES: u64 = 40;
 
-/// Bytes a cycle that a multiprocessor gets from the device's memory, and from its cache.
+/// Bytes per cycle that a multiprocessor gets from device memory, and from its cache.
 const MEMORY_BYTES_A_CYCLE: u64 = 16;
 const CACHE_BYTES_A_CYCLE: u64 = 32;
 
@@ -35,12 +36,13 @@ pub(super) struct Ordered {
     pub(super) residual: [Vec<Sum>; 2],
 }
 
-/// The programs of a block, and what it takes by the estimate.
+/// The programs of a block, and their estimated time.
 pub(super) struct Shape {
     pub(super) grid: Grid,
     pub(super) programs: [Program; 2],
     pub(super) sharing: Sharing,
-    /// Cycles from taking a system to its end, and those that all systems of a multiprocessor keep it busy.
+    /// Cycles from taking a system to its end; `busy`: cycles for which all systems of a
+    /// multiprocessor keep it busy.
     pub(super) latency: u64,
     pub(super) busy: u64,
 }
@@ -51,15 +53,16 @@ impl Shape {
         self.cycles_of(1, 1)
     }
 
-    /// The same for a part of them. Weighed by what some 400 shapes of eight sets take on the H200: the more blocks a
-    /// multiprocessor has, the less of a block's waits are left.
+    /// The same for the fraction `part / of` of them. The weights come from the times of some 400
+    /// shapes of eight sets on the H200: the more blocks a multiprocessor has, the fewer of a
+    /// block's waits remain.
     fn cycles_of(&self, part: u64, of: u64) -> u64 {
         let resident = u64::from(self.grid.resident);
         self.latency / 3 + self.latency / (2 * resident) + self.busy * part * 3 / (4 * of)
     }
 
-    /// Cycles for so many systems: blocks take the next ones when they are ready, so that the last ones share a
-    /// multiprocessor with few.
+    /// Cycles for `nsystems` systems. Blocks take the next systems when they are ready, so that the
+    /// last ones share a multiprocessor with few.
     pub(super) fn cycles_of_all(&self, nsystems: u64, multiprocessors: u64) -> u64 {
         let at_once = multiprocessors * u64::from(self.grid.resident * self.grid.systems);
         let last = match nsystems % at_once {
@@ -117,7 +120,8 @@ impl Ordered {
     }
 
     /// The least time of a large batch, in cycles of a multiprocessor for 1024 systems. It does not
-    /// depend on the number of systems: one that decides on orders gives the same bits in any batch.
+    /// depend on the number of systems: the order is chosen by it, so results have the same bits in
+    /// any batch.
     pub(super) fn time(
         &self,
         nnz: usize,
@@ -136,7 +140,7 @@ impl Ordered {
         grids.map(time).min()
     }
 
-    /// The shape that has solved all systems first.
+    /// The shape with the least estimated time for all systems.
     pub(super) fn best_shape(
         &self,
         nnz: usize,

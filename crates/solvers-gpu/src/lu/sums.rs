@@ -1,51 +1,54 @@
-//! Sums of products whose sources are all at hand: each lane of a warp has some of them, one after the other.
+//! Sums of products whose sources are all known: each lane of a warp computes some of them in
+//! sequence.
 
 use std::cmp::Reverse;
 
 use super::chunks::{BANKS, PRODUCTS};
 
-/// A value of a sum: the number of a vector that it is multiplied by, and the place of what it is.
+/// A product of a sum: the vector element with index `source` times the value at `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Factor {
     pub(super) source: u32,
     pub(super) place: u16,
 }
 
-/// A product of a lane, and the number of the part of a sum that it ends, if it does.
+/// A product of a lane; `ends` is the number of the part of a sum that it completes, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Term {
     pub(super) factor: Factor,
     pub(super) ends: Option<u32>,
 }
 
-/// Products by lanes.
+/// Products, distributed among lanes.
 #[derive(Debug)]
 pub(super) struct Sums {
-    /// In each half of the lanes those with the most come first.
+    /// The products of each lane. Within each half, lanes with more products come first.
     pub(super) lanes: Vec<Vec<Term>>,
-    /// Of each sum its first part, and how many it has, none where there is nothing to add.
+    /// For each sum its first part and its number of parts, which is 0 for an empty sum.
     pub(super) sums: Vec<(u32, u32)>,
     pub(super) parts: u32,
 }
 
 impl Sums {
-    /// Products of the lane that has the most.
+    /// Number of products of the lane that has the most.
     pub(super) fn steps(&self) -> usize {
         self.lanes.iter().map(Vec::len).max().unwrap_or(0)
     }
 }
 
-/// The products of each part, and its number.
+/// The products of a part of a sum, and the number of the part.
 struct Part {
     factors: Vec<Factor>,
     number: u32,
 }
 
-/// Puts the products of all sums into so many lanes, of which so many are served together by shared memory.
+/// Distributes the products of all sums among `lanes` lanes, of which shared memory serves
+/// [`BANKS`] together.
 ///
-/// Sums are cut into parts of [`PRODUCTS`] at most, and shorter ones where lanes were idle otherwise. The part that
-/// is longest goes to the lane that has least. At each step lanes take what is in a bank that no lane of their
-/// half goes to, as far as their parts have such products left.
+/// Sums are cut into parts of at most [`PRODUCTS`], and into shorter ones where lanes would be idle
+/// otherwise. Parts are assigned longest first, each to the lane with the fewest products. At each
+/// step a lane takes a product whose source is in a bank that no other lane of its half reads, as
+/// long as its part has one left.
 pub(super) fn in_lanes(rows: &[Vec<Factor>], lanes: usize) -> Sums {
     let all: usize = rows.iter().map(Vec::len).sum();
     let most = all.div_ceil(lanes).clamp(4, PRODUCTS);
@@ -75,7 +78,8 @@ pub(super) fn in_lanes(rows: &[Vec<Factor>], lanes: usize) -> Sums {
     Sums { lanes: lists, sums, parts: count }
 }
 
-/// An order of the products in the parts of some lanes, step by step in different banks where that can be.
+/// Orders the products in the parts of some lanes so that, where possible, the lanes read different
+/// banks at each step.
 fn apart(mut lanes: Vec<Vec<Part>>) -> Vec<Vec<Term>> {
     let mut lists = vec![Vec::new(); lanes.len()];
     loop {
@@ -84,7 +88,7 @@ fn apart(mut lanes: Vec<Vec<Part>>) -> Vec<Vec<Term>> {
         if waiting.is_empty() {
             return lists;
         }
-        // Those with the fewest products to choose from come first.
+        // Lanes with the fewest products to choose from come first.
         waiting.sort_by_key(|&lane| lanes[lane].last().map_or(0, |part| part.factors.len()));
         let mut banks = [None; BANKS];
         for lane in waiting {
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn lanes_have_as_much_as_each_other_and_go_to_different_banks() {
-        // As long as rows of a network: some of all columns, most of a few.
+        // Row lengths as in a network: four full rows, the others short.
         let rows: Vec<Vec<Factor>> = (0..128u32)
             .map(|row| {
                 let length = if row < 4 { 128 } else { 8 + row % 9 };
@@ -187,7 +191,7 @@ mod tests {
                 turns += in_bank.iter().max().unwrap();
             }
         }
-        // One where no lane waits; in no order at all it were three.
+        // One turn where there is no bank conflict; without any order it would be three.
         assert!(turns * 2 <= most * 2 * 3, "{turns} turns for {most} steps");
     }
 

@@ -1,74 +1,77 @@
-//! The tables of substitution and residual with factors that are kept: see `lu_kept.cuh`.
+//! The tables of substitution and residual with kept factors: see `lu_kept.cuh`.
 
 use sparsebatch_solve_core::symbolic::{FactorPattern, NO_SOURCE};
 
 use super::chunks::{MINUS_ONE, NOTHING, Product, Step, in_chunks, split};
 use super::sums::{Factor, Sums, Term, in_lanes};
 
-/// Products of a chunk, one a lane.
+/// Products of a chunk, one per lane.
 const CHUNK: usize = 32;
 
-/// Lanes of it that read shared memory together.
+/// Groups of lanes in a chunk. The lanes of a group read shared memory together.
 pub(super) const HALVES: usize = 2;
 
-/// Chunks that are asked for ahead, while as many are at hand: runs of chunks are multiples of them. More where few
-/// systems are solved, and registers are to spare.
+/// Chunks that are prefetched while as many are processed; runs of chunks are multiples of it.
+/// `FAR_AHEAD` is for few systems, where registers are to spare.
 pub(super) const AHEAD: usize = 4;
 pub(super) const FAR_AHEAD: usize = 8;
 
-/// Vectors have fewer numbers than this.
+/// Limit of the number of elements of a vector: an index has 14 bits.
 const MOST_NUMBERS: u32 = 1 << 14;
 
-/// The source of a word.
+/// Mask of the source in a word.
 const SOURCE: u32 = MOST_NUMBERS - 1;
 
-/// Of a word: the sum is complete, and divided; or it is the part of a sum with A.
+/// Flag of a word: the target is complete and gets divided by its pivot; or, in a sum with A, a
+/// part ends.
 const LAST: u32 = 1 << 15;
 
-/// Of a word: the lane writes nothing.
+/// Flag of a word: the lane writes nothing.
 const IDLE: u32 = 1 << 31;
 
 /// Words that a thread copies at once.
 const WORDS_COPIED: usize = 4;
 
-/// Values that are read together from the device's memory, of eight bytes each.
+/// Values of eight bytes that are read together from device memory.
 const SECTOR: usize = 4;
 
-/// What the solves with kept factors go by.
+/// The tables of the solves with kept factors.
 #[derive(Debug)]
 pub(super) struct KeptTables {
-    /// Places of what is kept, in the order of its use: pivots, factors, from `first_of_a` on A.
+    /// Places of the values that are kept, in the order of their use: pivots, factors, and from
+    /// `first_of_a` on A.
     pub(super) order: Vec<u16>,
     pub(super) first_of_a: u32,
     pub(super) sizes: KeptSizes,
-    /// A word for each chunk and lane, and those of one chunk more; where the values of each chunk are; of which
-    /// parts the sums of the rows are made.
+    /// A word for each chunk and lane, and those of one more chunk; then where the values of each
+    /// chunk begin; then the parts that make up the sum of each row.
     pub(super) words: Vec<u32>,
 }
 
-/// What they count.
+/// Sizes of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptSizes {
     pub(super) nrows: usize,
-    /// Chunks that are asked for ahead.
+    /// Chunks that are prefetched.
     pub(super) ahead: usize,
     /// Words of the tables.
     pub(super) words: usize,
     /// The first value of the first chunk.
     pub(super) first_value: u32,
-    /// Chunks up to the last one of L, of U, and of A.
+    /// Number of chunks up to the last one of L, of U, and of A.
     pub(super) end_of_l: u32,
     pub(super) end_of_u: u32,
     pub(super) end_of_a: u32,
-    /// Numbers of the vectors between the solution and the parts of sums of the residual, and those of the parts,
-    /// which have room for a number a row.
+    /// `slots`: vector elements between the solution and the parts of the residual's sums. `parts`:
+    /// these parts, at least one element per row.
     pub(super) slots: u32,
     pub(super) parts: u32,
 }
 
 impl KeptTables {
-    /// Of a filled pattern. Where there are few systems, [`FAR_AHEAD`] chunks are asked for ahead, unless that fills short
-    /// runs up with chunks that do nothing. `None` when it has more rows than the words can number.
+    /// The tables of a filled pattern. With `is_few` (few systems), [`FAR_AHEAD`] chunks are
+    /// prefetched, unless this pads short runs with too many idle chunks. `None` when the vectors
+    /// have more elements than the words can index.
     pub(super) fn new(pattern: &FactorPattern, is_few: bool) -> Option<Self> {
         let n = pattern.nrows() as u32;
         let entry = |row: u32, k: usize| Product {
@@ -76,7 +79,7 @@ impl KeptTables {
             source: pattern.cols()[k],
             place: k as u16,
         };
-        // Behind the solution there is a zero.
+        // The vector element after the solution is zero.
         let (zero, first_slot) = (n, n + 1);
         let lower = (0..n).map(|row| pattern.lower(row as usize).map(|k| entry(row, k)).collect());
         let (l, end_of_slots_l) = split(lower, first_slot);
@@ -143,18 +146,18 @@ impl KeptTables {
     }
 }
 
-/// Chunks: where the values come from, and what is done with them.
+/// Chunks: where their values are, and what is done with them.
 #[derive(Debug)]
 struct Chunks {
-    /// A number that nothing is subtracted from, for lanes without a product to read.
+    /// Index of a vector element from which nothing is subtracted; lanes without a product read it.
     zero: u32,
     ahead: usize,
-    /// Places of the values, those of a chunk one after the other, from a multiple of [`SECTOR`] on.
+    /// Places of the values. Those of a chunk are contiguous, from a multiple of [`SECTOR`] on.
     order: Vec<u16>,
-    /// Of every chunk and each of its halves: where its values begin, and from bit 24 on how many there are. The
-    /// first lanes of a half have them.
+    /// For each half of every chunk: where its values begin, and from bit 24 on how many there are.
+    /// The first lanes of the half use them.
     spans: Vec<[u32; HALVES]>,
-    /// Sources, flags, and from bit 16 on targets.
+    /// For each chunk and lane: source, flags, and from bit 16 on the target.
     words: Vec<u32>,
 }
 
@@ -180,7 +183,8 @@ impl Chunks {
         self.fill();
     }
 
-    /// Appends sums of products, a lane its own, whose parts are numbers of a vector from `first` on.
+    /// Appends sums of products, a list for each lane. Their parts are the vector elements from
+    /// index `first` on.
     fn append_sums(&mut self, sums: &Sums, first: u32) {
         let zero = self.zero;
         for step in 0..sums.steps() {
@@ -194,7 +198,7 @@ impl Chunks {
         self.fill();
     }
 
-    /// Appends a chunk: words and places of the lanes that have one.
+    /// Appends a chunk from the word and the place of each lane, `None` for idle lanes.
     fn append_chunk(&mut self, lanes: impl Iterator<Item = Option<(u32, u16)>>) {
         let lanes: Vec<Option<(u32, u16)>> = lanes.collect();
         let mut before = self.zero;
@@ -203,7 +207,7 @@ impl Chunks {
             let first = self.order.len();
             for lane in half {
                 let Some((word, place)) = *lane else {
-                    // The source of the lane before costs no read of its own.
+                    // Reading the source of the lane before costs no access of its own.
                     self.words.push(before | self.zero << 16 | IDLE);
                     continue;
                 };
@@ -217,14 +221,14 @@ impl Chunks {
         self.order.resize(self.order.len().next_multiple_of(SECTOR), NOTHING);
     }
 
-    /// Appends idle chunks up to a multiple of those that are asked for ahead.
+    /// Appends idle chunks up to a multiple of `ahead`.
     fn fill(&mut self) {
         let chunks = self.len().next_multiple_of(self.ahead);
         self.spans.resize(chunks, [0; HALVES]);
         self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
     }
 
-    /// For all chunks that are asked for together where the values are, half by half.
+    /// The spans of all chunks in groups of `ahead` chunks, within a group half by half.
     fn spans(&self) -> impl Iterator<Item = u32> {
         self.spans.chunks(self.ahead).flat_map(|group| {
             (0..HALVES).flat_map(|half| group.iter().map(move |spans| spans[half]))
@@ -239,7 +243,7 @@ mod tests {
     use super::super::chunks::tests::products;
     use super::*;
 
-    /// Beyond all numbers of these tests.
+    /// An index beyond all others of these tests.
     const ZERO: u32 = 9999;
 
     proptest! {

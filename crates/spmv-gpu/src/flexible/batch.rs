@@ -10,17 +10,17 @@ use crate::csr_arrays::check_csr;
 use crate::{CsrArrays, CsrSize};
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value, check_len};
 
-/// What the items of a batch in device memory are like.
+/// Sizes of the items of a batch in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchSizes<'a> {
-    /// `nitems` systems of one pattern. Values are item-major, or one set for all items where
+    /// `nitems` systems of one pattern. Values are item-major, or one set for all items if
     /// `shared_values`.
     Uniform {
-        /// The size of each.
+        /// The size of each system.
         item: CsrSize,
-        /// How many.
+        /// Number of systems.
         nitems: usize,
-        /// Whether there is one set of values.
+        /// Whether all systems share one set of values.
         shared_values: bool,
     },
     /// Systems of these sizes. Arrays are concatenated; the row pointers of each begin at 0.
@@ -35,29 +35,29 @@ pub(super) struct Shape {
     pub(super) nnz: u32,
     /// Slots, with padding.
     pub(super) stored: u32,
-    /// Slots a row in ELL, else 0.
+    /// Slots per row in ELL, else 0.
     pub(super) width: u32,
-    /// First of its row pointers on the host.
+    /// Offset of its row pointers on the host.
     pub(super) row_ptr: usize,
-    /// First of its row or slice pointers.
+    /// Offset of its row or slice pointers on the device.
     pub(super) pointers: u64,
-    /// First of its indices.
+    /// Offset of its indices.
     pub(super) indices: u64,
 }
 
 /// A batch of matrices in the memory of an executor, in one of the storages that the kernels read.
 ///
-/// A uniform batch has its pattern once, one with shared values also its values. Offsets are
-/// 64-bit; indices have 16 bits where those of all problems fit. Row pointers are kept on the host
-/// too.
+/// A uniform batch stores its pattern once, and shared values once. Offsets have 64 bits; indices
+/// have 16 bits if the indices of all problems fit. Row pointers are kept on the host too.
 pub struct DeviceBatch<E: Executor, T: Value> {
     storage: Storage,
     compact: bool,
     nitems: usize,
-    /// One, or one an item.
+    /// One shape for all items, or one per item.
     shapes: Vec<Shape>,
     shared_values: bool,
-    /// Empty for arrays from elsewhere, until a plan needs them.
+    /// Row pointers on the host. For arrays that the caller supplied, empty until a plan needs
+    /// them.
     row_ptr: Vec<i32>,
     /// Row pointers of CSR, slice pointers of SELL-P.
     pub(super) pointers: Option<Indices<E>>,
@@ -71,9 +71,9 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
     /// Converts a batch to a storage and uploads it. Waits for the copies.
     ///
     /// # Errors
-    /// [`GpuError::OutOfMemory`] before anything is converted when the arrays would not fit,
-    /// [`GpuError::InvalidArgument`] when a system has more than `i32::MAX` slots or SELL-P is
-    /// asked for a number of threads that there is no kernel for; [`GpuError::Format`] for more than
+    /// [`GpuError::OutOfMemory`], before any conversion, when the arrays would not fit;
+    /// [`GpuError::InvalidArgument`] when a system has more than `i32::MAX` slots or SELL-P has no
+    /// kernel for this number of threads per row; [`GpuError::Format`] for more than
     /// [`MAX_SYSTEMS`](sparsebatch_formats::batch::MAX_SYSTEMS) items.
     pub fn upload(executor: &E, batch: &Batch<T>, storage: Storage) -> Result<Self, GpuError> {
         storage.check()?;
@@ -150,7 +150,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             values: executor.alloc((indices * value_sets) as usize)?,
         };
         match batch {
-            // Shared values belong to no item.
+            // Without items, shared values are not uploaded.
             Batch::Uniform(batch) if batch.nitems() == 0 => {}
             Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
                 let item_major = batch.to_item_major();
@@ -164,23 +164,25 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         Ok(uploaded)
     }
 
-    /// A batch over CSR arrays that lie in the memory of the executor. No value or column is copied;
-    /// a kernel checks the arrays, for which the call waits. Indices are read with 32 bits.
+    /// A batch over CSR arrays that already lie in the memory of the executor. No value or column
+    /// is copied. A kernel checks the arrays, and the call waits for it. Indices are read with 32
+    /// bits.
     ///
     /// The batch keeps the arrays. Values may be changed in place, in the order of the stream, and
     /// the next product uses them.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when the arrays are not those of the sizes;
+    /// [`GpuError::Length`] when the lengths of the arrays do not match the sizes;
     /// [`GpuError::InvalidArgument`] for sizes above `i32::MAX` and arrays that are no CSR
-    /// matrices, naming the first item and row that is wrong; [`GpuError::OutOfMemory`]; what
-    /// compiling and running the check reports.
+    /// matrices, naming the first item and row that is wrong; [`GpuError::OutOfMemory`]; errors of
+    /// compiling and running the check.
     ///
     /// # Safety
     /// 1. Nobody writes to `row_ptr` and `col_idx` between this call and the end of the work of the
     ///    last product: the kernels follow them without further checks.
     ///
-    /// What a [buffer from an address](sparsebatch_cuda::DeviceBuffer::from_raw) asks for comes on top.
+    /// The requirements of a [buffer from an address](sparsebatch_cuda::DeviceBuffer::from_raw)
+    /// apply as well.
     #[expect(unsafe_code, reason = "what others do to the arrays later cannot be checked")]
     pub unsafe fn from_arrays(
         executor: &E,
@@ -228,7 +230,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         })
     }
 
-    /// Copies the row pointers to the host where they are not there.
+    /// Copies the row pointers to the host if they are not there yet.
     pub(super) fn fetch_row_ptr(&mut self, executor: &E) -> Result<(), GpuError> {
         if let (Some(Indices::I32(pointers)), true) = (&self.pointers, self.row_ptr.is_empty()) {
             self.row_ptr = executor.download(pointers)?;
@@ -236,11 +238,11 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         Ok(())
     }
 
-    /// Overwrites the values. `values` are in CSR order, item after item; one set where they are
-    /// shared. Waits for the copy; padded storages make a padded copy on the host first.
+    /// Overwrites the values. `values` are in CSR order, item after item, or one set if they are
+    /// shared. Waits for the copy. For padded storages the host makes a padded copy first.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when there are not as many as the batch has.
+    /// [`GpuError::Length`] unless there are as many values as the batch has.
     pub fn update_values(&mut self, executor: &E, values: &[T]) -> Result<(), GpuError> {
         check_len("values", self.nvalues(), values.len())?;
         if matches!(self.storage, Storage::Csr | Storage::Coo) {
@@ -278,18 +280,18 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         self.total(|shape| shape.ncols)
     }
 
-    /// Entries of all items, shared ones counted once an item.
+    /// Entries of all items; shared entries count once per item.
     pub fn total_nnz(&self) -> usize {
         self.total(|shape| shape.nnz)
     }
 
-    /// Slots of all items, with padding, shared ones counted once an item.
+    /// Slots of all items, with padding; shared slots count once per item.
     pub fn total_stored(&self) -> usize {
         self.total(|shape| shape.stored)
     }
 
-    /// Values of all items, without padding, shared ones counted once: what
-    /// [`update_values`](Self::update_values) takes.
+    /// Values of all items, without padding; shared values count once.
+    /// [`update_values`](Self::update_values) takes this many.
     pub fn nvalues(&self) -> usize {
         if self.shared_values {
             self.shapes.iter().map(|shape| shape.nnz as usize).sum()
@@ -324,7 +326,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         &self.row_ptr[shape.row_ptr..=shape.row_ptr + shape.nrows as usize]
     }
 
-    /// Where the values of an item begin.
+    /// Offset of the values of an item.
     pub(super) fn first_value(&self, item: usize) -> u64 {
         let shape = self.shape(item);
         match self.shapes.len() {

@@ -10,35 +10,35 @@ use super::kernel::FlexibleKernel;
 pub struct Explanation {
     /// The kernel.
     pub kernel: FlexibleKernel,
-    /// Its instance, as compiled.
+    /// The compiled instance of the kernel.
     pub expression: String,
     /// Systems in the batch.
     pub systems: usize,
     /// Right-hand sides per system.
     pub nrhs: usize,
-    /// Threads per problem, which is a block.
+    /// Threads per problem, that is, per block.
     pub threads: u32,
     /// Blocks; 0 when no system has rows.
     pub blocks: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Systems whose x is read into shared memory; those of the others with rows is read from
+    /// Systems whose x is read into shared memory. For the other systems with rows, x is read from
     /// global memory.
     pub operands_in_shared: usize,
     /// Entries that a product multiplies, for one right-hand side.
     pub nnz: u64,
-    /// Slots without an entry, besides those.
+    /// Padding slots, which `nnz` does not count.
     pub padding: u64,
-    /// Bytes of the matrices on the device, padding included, what is shared once.
+    /// Bytes of the matrices on the device, padding included; shared arrays count once.
     pub matrix_bytes: u64,
-    /// Bytes that a product reads at least: matrices, padding included, descriptors and x, each
-    /// once, whatever the right-hand sides. Without y, which is read when beta is not 0.
+    /// Bytes that a product reads at least: matrices (padding included), descriptors and x, each
+    /// once for any number of right-hand sides. Excludes y, which is read when beta is not 0.
     pub bytes_read: u64,
-    /// Bytes that a product writes: y. As many are read when beta is not 0.
+    /// Bytes that a product writes: y. The same number is read when beta is not 0.
     pub bytes_written: u64,
-    /// Conversion, upload, start rows and descriptors.
+    /// Time for conversion, upload, start rows and descriptors.
     pub preprocessing: Duration,
-    /// Compiling and loading the kernel, which a second plan of the kind does not need.
+    /// Time to compile and load the kernel, which a second plan of the kind does not need.
     pub compilation: Duration,
 }
 

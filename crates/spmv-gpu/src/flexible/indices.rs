@@ -2,11 +2,11 @@
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer};
 
-/// Indices of 16 bits where those of all problems fit, else of 32.
+/// Indices of 16 bits if the indices of all problems fit, else of 32 bits.
 pub(super) enum Indices<E: Executor> {
     U16(E::Buffer<u16>),
     U32(E::Buffer<u32>),
-    /// From elsewhere: none is negative, so that kernels may take them for unsigned.
+    /// Arrays that the caller supplied. No index is negative, so kernels may read them as unsigned.
     I32(E::Buffer<i32>),
 }
 

@@ -10,36 +10,36 @@ use sparsebatch_cuda::{GpuError, KernelKey, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlexibleKernel {
     /// COO, threads over entries; a segmented scan per warp, atomics between warps: the order of
-    /// the sums, and so the last bits of a result, vary from run to run. Balanced whatever the rows
-    /// are like.
+    /// the sums, and so the last bits of a result, vary from run to run. Balanced for any row
+    /// lengths.
     Coo,
-    /// CSR, a thread a row. For rows of fewer than about four entries.
+    /// CSR, one thread per row. For rows of fewer than about four entries.
     CsrScalar,
-    /// CSR, a warp a row. For rows of 32 entries or more.
+    /// CSR, one warp per row. For rows of 32 entries or more.
     CsrVector,
-    /// CSR, for each problem the smallest power of two of lanes a row that is at least its mean
-    /// number of entries a row, at most 32.
+    /// CSR. For each problem, the number of lanes per row is the smallest power of two that is at
+    /// least the mean number of entries per row, at most 32.
     CsrSmart,
-    /// CSR-I, equal parts of a problem's entries for the warps of its block. Balanced whatever the
-    /// rows are like, and repeatable.
+    /// CSR-I: the warps of a block take equal parts of the problem's entries. Balanced for any row
+    /// lengths, and repeatable.
     CsrI,
-    /// ELL, a thread a row. For rows of about equal lengths.
+    /// ELL, one thread per row. For rows of about equal lengths.
     Ell,
-    /// SELL-P, a warp a slice. For rows whose lengths differ little between neighbours.
+    /// SELL-P, one warp per slice. For rows whose lengths differ little between neighbours.
     SellP,
 }
 
 /// How a batch is stored for a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Storage {
-    /// Row pointers, a column an entry.
+    /// Row pointers, and a column per entry.
     Csr,
-    /// A row and a column an entry.
+    /// A row and a column per entry.
     Coo,
-    /// Every row of a problem as long as its longest one, column by column.
+    /// Every row of a problem is padded to the length of its longest row; stored column by column.
     Ell,
-    /// Slices of `32 / threads_per_row` rows, each row as long as the longest of the slice, rounded
-    /// up to `threads_per_row` slots.
+    /// Slices of `32 / threads_per_row` rows. Each row is padded to the length of the longest row
+    /// of its slice, rounded up to a multiple of `threads_per_row` slots.
     SellP {
         /// Lanes that share a row: 1, 2, 4 or 8.
         threads_per_row: u32,
@@ -86,7 +86,8 @@ impl FlexibleKernel {
         }
     }
 
-    /// The instance for a value type, indices of 16 or 32 bits, and a storage of its kind.
+    /// The kernel instance for the value type, 16-bit (`compact`) or 32-bit indices, and a storage
+    /// that the kernel reads.
     pub(super) fn key<T: Value>(self, compact: bool, storage: Storage) -> KernelKey {
         let types = format!("{}, {}", T::CPP, if compact { "u16" } else { "u32" });
         match (self, storage) {
@@ -140,7 +141,7 @@ impl FromStr for FlexibleKernel {
 
 impl Storage {
     /// # Errors
-    /// [`GpuError::InvalidArgument`] when there is no kernel for a number of threads a row.
+    /// [`GpuError::InvalidArgument`] when there is no kernel for this number of threads per row.
     pub(super) fn check(self) -> Result<(), GpuError> {
         match self {
             Self::SellP { threads_per_row } if ![1, 2, 4, 8].contains(&threads_per_row) => {
@@ -154,8 +155,8 @@ impl Storage {
         }
     }
 
-    /// Whether indices of these sizes fit 16 bits. Where there is padding its column, all ones,
-    /// must be no other.
+    /// Whether the indices of a matrix of this size fit 16 bits. In padded storages no entry may
+    /// have the column of padding, all ones.
     pub(super) fn is_compact(self, nrows: usize, ncols: usize) -> bool {
         match self {
             Self::Csr => ncols <= 1 << 16,

@@ -6,7 +6,7 @@ use super::plan::FlexibleOptions;
 use super::tuning::{operand_limit, smart_lanes, threads_per_problem};
 use sparsebatch_cuda::{DeviceInfo, Executor, LaunchConfig, Value};
 
-/// Words of a descriptor, as in `prelude.cuh`.
+/// Words of a descriptor, in the layout of `prelude.cuh`.
 const PROBLEM_WORDS: usize = 8;
 
 /// The shape of the launch.
@@ -14,7 +14,7 @@ pub(super) struct Launch {
     blocks: u32,
     threads: u32,
     shared_bytes: u32,
-    /// The largest operand that is read into shared memory.
+    /// The largest operand that is read into shared memory, in bytes.
     limit: u64,
 }
 
@@ -70,7 +70,8 @@ pub(super) fn start_rows<E: Executor, T: Value>(batch: &DeviceBatch<E, T>, warps
     starts
 }
 
-/// The descriptors in a given order of items, and how many have their operand in shared memory.
+/// The descriptors of the items in `order`, and the number of items with their operand in shared
+/// memory.
 pub(super) fn describe<E: Executor, T: Value>(
     batch: &DeviceBatch<E, T>,
     options: &FlexibleOptions,
@@ -118,7 +119,7 @@ pub(super) fn describe<E: Executor, T: Value>(
     (words, in_shared)
 }
 
-/// Bytes of shared memory that a system's operand takes: x, and in COO a sum a row.
+/// Bytes of shared memory that a system's operand takes: x, and in COO also one sum per row.
 fn operand_bytes<T>(storage: Storage, shape: &Shape) -> u64 {
     let rows = if storage == Storage::Coo { u64::from(shape.nrows) } else { 0 };
     (u64::from(shape.ncols) + rows) * size_of::<T>() as u64

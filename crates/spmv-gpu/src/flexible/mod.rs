@@ -1,5 +1,5 @@
-//! Flexible batched products: `Y_i = alpha*A_i*X_i + beta*Y_i` for a whole batch in one launch,
-//! whose systems differ in size, number of entries, pattern and values.
+//! Flexible batched products: `Y_i = alpha*A_i*X_i + beta*Y_i` for a whole batch in one launch, for
+//! systems that differ in size, number of entries, pattern and values.
 //!
 //! | kernel | storage | work of a thread | repeatable |
 //! | --- | --- | --- | --- |
@@ -11,8 +11,8 @@
 //! | `batch-ell` | ELL | a row | yes |
 //! | `batch-sell-p` | SELL-P | 1/t of a row | yes |
 //!
-//! A block a problem; x is read into shared memory first where it fits. Where systems share their
-//! pattern, or their values, they share the memory too; multiples of one matrix are shared values
+//! One block multiplies one problem; it reads x into shared memory first where x fits. A pattern or
+//! values that systems share are stored once; a batch of multiples of one matrix has shared values
 //! and a [factor per system](FlexiblePlan::set_scale).
 //!
 //! Limitations: a single large system keeps one block busy, that is one multiprocessor; systems of

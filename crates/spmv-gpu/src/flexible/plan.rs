@@ -1,4 +1,4 @@
-//! The plan: what is made once, and the launch.
+//! The plan: preparation, done once, and the launch.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use sparsebatch_cuda::{
     Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value, check_len,
 };
 
-/// What a plan shall do. All but the kernel has defaults.
+/// Options of a plan. All but the kernel have defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlexibleOptions {
     /// The kernel.
@@ -24,8 +24,8 @@ pub struct FlexibleOptions {
     pub nrhs: usize,
     /// Threads per problem, a multiple of 32; `None`: by the occupancy rule.
     pub threads: Option<u32>,
-    /// Up to how many bytes x is read into shared memory (COO: x and a sum a row); larger ones are
-    /// read from global memory. `None`: what suits sizes and device.
+    /// Largest x, in bytes, that is read into shared memory (COO: x and one sum per row); a larger
+    /// x is read from global memory. `None`: chosen from the sizes and the device.
     pub shared_bytes: Option<u32>,
     /// The most blocks of the launch; each takes several problems when there are more problems.
     /// `None`: 2^31 - 1, the most that a launch can have.
@@ -36,7 +36,7 @@ pub struct FlexibleOptions {
 }
 
 impl FlexibleOptions {
-    /// A kernel and the defaults.
+    /// This kernel and the defaults.
     pub fn new(kernel: FlexibleKernel) -> Self {
         Self {
             kernel,
@@ -77,7 +77,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
     /// Uploads a batch in the storage of the kernel, prepares everything and compiles the kernel.
     ///
     /// # Errors
-    /// Those of [`DeviceBatch::upload`] and [`FlexiblePlan::with_batch`].
+    /// The errors of [`DeviceBatch::upload`] and [`FlexiblePlan::with_batch`].
     pub fn new(executor: &E, batch: &Batch<T>, options: FlexibleOptions) -> Result<Self, GpuError> {
         let begin = Instant::now();
         let storage = options.kernel.storage(options.threads_per_row);
@@ -91,8 +91,8 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
     /// As [`FlexiblePlan::new`], for a batch that is on the device.
     ///
     /// # Errors
-    /// [`GpuError::InvalidArgument`] when the storage of the batch is not the kernel's, or an option
-    /// is outside its range; [`GpuError::OutOfMemory`]; [`GpuError::Compile`].
+    /// [`GpuError::InvalidArgument`] when the storage of the batch is not the kernel's, or an
+    /// option is outside its range; [`GpuError::OutOfMemory`]; [`GpuError::Compile`].
     pub fn with_batch(
         executor: &E,
         mut batch: DeviceBatch<E, T>,
@@ -114,7 +114,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         let mut order: Vec<usize> =
             (0..batch.nitems()).filter(|&item| batch.shape(item).nrows > 0).collect();
         if batch.shapes().len() > 1 {
-            // The largest first, so that no block starts on one when the others are done.
+            // Largest systems first, so that no block starts a large one when the others are done.
             order.sort_by_key(|&item| std::cmp::Reverse(batch.shape(item).stored));
         }
         let launch = Launch::choose(executor.info(), &batch, &options, order.len());
@@ -152,13 +152,13 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
     /// [set](Self::set_scale).
     ///
     /// `x` and `y` are item-major: item after item, right-hand side after right-hand side within
-    /// the item. `beta == 0` does not read `y`. Returns before the work is done. Bitwise
-    /// repeatable, [`FlexibleKernel::Coo`] apart; the order of the sums of a system is a function of
-    /// the system and, for [`FlexibleKernel::CsrI`], of the threads per problem.
+    /// the item. With `beta == 0`, `y` is not read. Returns before the work is done. Bitwise
+    /// repeatable, except for [`FlexibleKernel::Coo`]; the order of the sums of a system is a
+    /// function of the system and, for [`FlexibleKernel::CsrI`], of the threads per problem.
     ///
     /// # Errors
     /// [`GpuError::Length`] when `x` or `y` does not fit, [`GpuError::InvalidArgument`] for vectors
-    /// that overlap, and what the launch reports; `y` is untouched then.
+    /// that overlap, and errors of the launch; then `y` is unchanged.
     #[expect(unsafe_code, reason = "the one launch")]
     pub fn apply(
         &self,
@@ -203,20 +203,20 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }
     }
 
-    /// Overwrites the values of the batch, in CSR order, item after item (one set where they are
-    /// shared). Nothing else is done again. Waits for the copy.
+    /// Overwrites the values of the batch, in CSR order, item after item (one set if they are
+    /// shared). Nothing else is recomputed. Waits for the copy.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when there are not as many as the batch has.
+    /// [`GpuError::Length`] unless there are as many values as the batch has.
     pub fn update_values(&mut self, values: &[T]) -> Result<(), GpuError> {
         self.batch.update_values(&self.executor, values)
     }
 
-    /// A factor for each item, or none. With shared values this is a batch of multiples of one
-    /// matrix.
+    /// Sets a factor for each item; `None` removes the factors. With shared values, the batch then
+    /// consists of multiples of one matrix.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when there is not one for each item.
+    /// [`GpuError::Length`] unless there is one factor per item.
     pub fn set_scale(&mut self, scale: Option<&[T]>) -> Result<(), GpuError> {
         self.scale = match scale {
             None => None,
@@ -239,7 +239,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         self.batch
     }
 
-    /// What runs, what a product moves, and what the plan has cost.
+    /// What the plan runs, what one product moves, and what the plan has cost.
     pub fn explain(&self) -> Explanation {
         let batch = &self.batch;
         let nrhs = self.options.nrhs as u64;

@@ -5,10 +5,10 @@ use sparsebatch_formats::CsrPatternRef;
 use super::kernel::Storage;
 use sparsebatch_cuda::GpuError;
 
-/// The column of a padding slot: all ones, also after it was cut to 16 bits.
+/// The column index of a padding slot: all ones, even when truncated to 16 bits.
 pub(super) const PADDING: u32 = u32::MAX;
 
-/// Slots a row of an ELL matrix, else 0, and slots in all.
+/// Returns the slots per row of an ELL matrix (0 for other storages) and the total number of slots.
 ///
 /// # Errors
 /// [`GpuError::InvalidArgument`] when the slots do not fit `i32`.
@@ -38,7 +38,7 @@ pub(super) fn measure(
     }
 }
 
-/// The width of each slice of a SELL-P matrix with 32 threads a slice.
+/// The width of each slice of a SELL-P matrix with 32 threads per slice.
 fn slice_widths(row_ptr: &[i32], threads_per_row: usize) -> impl Iterator<Item = usize> {
     let slice_size = 32 / threads_per_row;
     let nrows = row_ptr.len() - 1;
@@ -59,8 +59,8 @@ pub(super) fn push_slice_ptr(row_ptr: &[i32], threads_per_row: u32, out: &mut Ve
     }
 }
 
-/// Appends what belongs to the entries of a matrix, given in CSR order, in the order of the slots;
-/// padding slots get `fill`.
+/// Appends one element per entry of a matrix: `entries` are in CSR order, `out` is in the order of
+/// the slots. Padding slots get `fill`.
 pub(super) fn push_slots<U: Copy>(
     storage: Storage,
     row_ptr: &[i32],

@@ -1,30 +1,31 @@
-//! Threads, shared memory and lanes, from sizes of problems and limits of the device alone.
+//! Chooses threads, shared memory and lanes from the sizes of problems and the limits of the device
+//! alone.
 
 use sparsebatch_cuda::DeviceInfo;
 
-/// Shared memory that kernels use beside x, and that CUDA takes of each block: bytes a block.
+/// Bytes of shared memory per block that kernels use besides x and that CUDA reserves.
 pub(super) const RESERVED_SHARED_BYTES: u32 = 1024;
 
 /// Blocks that a multiprocessor holds at most: 32 on sm_80, sm_90 and sm_100.
 const MAX_RESIDENT_BLOCKS: u32 = 32;
 
-/// An operand of this size is read into shared memory whatever the others of the batch are like: a
-/// multiprocessor of sm_80 or later has room for six of them at least.
+/// An operand of up to this size is read into shared memory whatever the sizes of the other
+/// operands: a multiprocessor of sm_80 or later has room for at least six of them.
 const SMALL_OPERAND_BYTES: u64 = 16 << 10;
 
 /// Operands of up to this many times the mean size are read into shared memory. All blocks of a
-/// launch have the same size of it: a few large problems shall not keep blocks of small ones from
-/// the multiprocessors.
+/// launch get the same amount of shared memory: a few large problems shall not keep blocks of small
+/// ones from the multiprocessors.
 const OPERAND_SPREAD: u64 = 4;
 
-/// Lanes a row for CSR-smart: the smallest power of two that is at least the mean number of entries
-/// a row, at most 32.
+/// Lanes per row for CSR-smart: the smallest power of two that is at least the mean number of
+/// entries per row, at most 32.
 pub(super) fn smart_lanes(nrows: u32, nnz: u32) -> u32 {
     nnz.div_ceil(nrows.max(1)).clamp(1, 32).next_power_of_two()
 }
 
-/// Up to how many bytes an operand is read into shared memory, given the bytes of all and how many
-/// they are.
+/// Largest operand, in bytes, that is read into shared memory, given `operands` operands with
+/// `total_bytes` bytes in total.
 pub(super) fn operand_limit(info: &DeviceInfo, total_bytes: u64, operands: u64) -> u32 {
     let mean = total_bytes.div_ceil(operands.max(1));
     let wanted = SMALL_OPERAND_BYTES.max(OPERAND_SPREAD * mean);
@@ -32,10 +33,11 @@ pub(super) fn operand_limit(info: &DeviceInfo, total_bytes: u64, operands: u64) 
     u32::try_from(wanted).unwrap_or(u32::MAX).min(block)
 }
 
-/// Threads a problem, a multiple of 32, by the occupancy rule of the source: the threads of the
-/// device are shared out equally over the problems, but a problem has no fewer than the point below
+/// Threads per problem, a multiple of 32, by the occupancy rule of the source. The threads of the
+/// device are divided equally among the problems, but a problem gets no fewer than the number below
 /// which the shared memory of its block, or the number of blocks, would limit the threads that a
-/// multiprocessor holds. No more than `useful`, those that the largest problem has work for.
+/// multiprocessor holds. A problem gets no more than `useful` threads, those that the largest
+/// problem has work for.
 pub(super) fn threads_per_problem(
     info: &DeviceInfo,
     problems: u64,

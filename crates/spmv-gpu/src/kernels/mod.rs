@@ -1,4 +1,4 @@
-//! The CUDA sources of the products. Each stands beside the plan that launches it.
+//! The CUDA sources of the products. Each source lies in the folder of the plan that launches it.
 
 use sparsebatch_cuda::Module;
 
@@ -27,7 +27,7 @@ pub static MODULES: &[&Module] = &[
     &flexible::kernels::BATCH_SELLP,
 ];
 
-/// A module of this crate.
+/// The module of this name, if there is one.
 #[doc(hidden)]
 pub fn module(name: &str) -> Option<&'static Module> {
     MODULES.iter().copied().find(|module| module.name() == name)

@@ -1,4 +1,4 @@
-//! What plans tell of themselves.
+//! What a plan reports about itself.
 
 use std::time::Duration;
 
@@ -13,19 +13,21 @@ pub struct PackedExplain {
     pub nnz: u64,
     /// Slots of all systems, padding included.
     pub slots: u64,
-    /// Pieces: systems, or groups of small ones, that a block multiplies at a time.
+    /// Pieces that a block multiplies one at a time: systems, groups of small ones, or some rows of
+    /// large ones.
     pub pieces: usize,
-    /// Pieces some of whose rows are cut.
+    /// Pieces in which some row has several segments or none.
     pub pieces_cut: usize,
-    /// Bytes on the device.
+    /// Bytes of the plan on the device.
     pub device_bytes: u64,
-    /// Bytes that one product reads of the matrix: values, indices, and the description of the work.
+    /// Bytes of the matrix that one product reads: values, indices, and the description of the
+    /// work.
     pub matrix_bytes: u64,
     /// Bytes that one product moves at least: the matrix and x once, y read and written.
     pub product_bytes: u64,
-    /// From arrays on the device to a plan: analysis, packing, and the description of the work.
-    /// Without compiling kernels.
+    /// Time from arrays on the device to a plan: analysis, packing, and the description of the
+    /// work, without compiling kernels.
     pub packing: Duration,
-    /// All of making the plan: compiling, upload and packing.
+    /// Time to make the plan: compiling, upload and packing.
     pub setup: Duration,
 }

@@ -9,7 +9,7 @@ use super::source::Shape;
 use super::work::{Classes, Measured, Places};
 use sparsebatch_cuda::{GpuError, Value};
 
-/// How each pattern is read, and by which class of blocks.
+/// The mode in which each pattern is read, and the class of blocks that reads it.
 pub(super) fn kinds(
     shape: &Shape,
     pieces: &Pieces,
@@ -33,17 +33,17 @@ pub(super) fn kinds(
     measured.par_iter().enumerate().map(kind).collect()
 }
 
-/// Pieces for each multiprocessor up to which all are under way at about the same time.
+/// Pieces per multiprocessor up to which all pieces are processed at about the same time.
 const FEW_PIECES: usize = 12;
 
 /// Where everything lies in the arrays of a plan, and the jobs that write it.
 pub(super) struct Layout {
-    /// For each pattern: bytes before its values and columns, entries before its index.
+    /// For each pattern: byte offsets of its values and columns, entry offset of its index.
     patterns: Vec<[u64; 3]>,
     pub(super) jobs: Vec<[u64; JOB_WORDS]>,
-    /// The most that a job needs of shared memory, in entries of 16 bits.
+    /// The largest shared memory that a job needs, in entries of 16 bits.
     pub(super) shared_entries: usize,
-    /// Bytes of the values of one piece after the other, where patterns do not have them.
+    /// Byte offset of the values of each piece, if values are stored per piece and not per pattern.
     piece_values: Option<Vec<u64>>,
     pub(super) value_bytes: u64,
     pub(super) column_bytes: u64,
@@ -51,8 +51,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Columns and index lie once for each pattern; so do values, unless the batch is uniform and
-    /// does not share them.
+    /// Columns and index are stored once per pattern. So are values, unless the batch is uniform
+    /// without shared values: then they are stored once per piece.
     pub(super) fn new<T: Value>(
         shape: &Shape,
         pieces: &Pieces,
@@ -124,7 +124,7 @@ impl Layout {
         layout
     }
 
-    /// Where piece i lies.
+    /// Offsets of piece `i` in the arrays.
     pub(super) fn places(
         &self,
         shape: &Shape,

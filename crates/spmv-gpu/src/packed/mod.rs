@@ -1,13 +1,15 @@
 //! The packed product: the default for batches.
 //!
-//! What a block multiplies at a time is a piece: a system, several small ones that follow each other,
-//! or some rows of a large one (`pieces.rs`). Once per pattern, kernels cut the rows of a piece into
-//! segments and sort these into slices, so that threads read consecutive memory with next to no
-//! padding, columns of 16 bits where they do (`pack.rs`). Blocks take runs of pieces, largest first
-//! (`work.rs`). A product has x of a piece in shared memory, sums segments there and adds each row's
-//! sums in a fixed order.
+//! A block multiplies one piece at a time: a system, several consecutive small systems, or some
+//! rows of a large one (`pieces.rs`). Once per pattern, kernels cut the rows of a piece into
+//! segments and sort the segments into slices, so that threads read consecutive memory with next to
+//! no padding; column indices have 16 bits where these suffice (`pack.rs`). Blocks take runs of
+//! pieces, largest pieces first (`work.rs`). A product copies the x of a piece into shared memory
+//! (or gathers it from global memory), keeps the sums of the segments there and adds the sums of
+//! each row in a fixed order.
 //!
-//! Values and columns of ragged batches lie together; a uniform batch has its columns once.
+//! Ragged batches store values and columns together, step by step; a uniform batch stores its
+//! columns once.
 
 mod explain;
 pub(crate) mod kernels;
@@ -45,30 +47,30 @@ pub struct PackedPlan<E: Executor, T: Value> {
     options: PackedOptions,
     kernel: PackedKernel,
     shape: Shape,
-    /// Nothing where the arrays came from the device.
+    /// `None` if the arrays came from the device.
     patterns: Option<PatternFingerprint>,
     launches: Vec<Launch>,
     chunks: E::Buffer<u32>,
     described: E::Buffer<u64>,
-    /// Values, with the columns where they are joint.
+    /// Values; in joint mode also the columns.
     values: E::Buffer<u64>,
     columns: E::Buffer<u64>,
     index: E::Buffer<u16>,
     rows: Rows<E>,
-    /// What packs the batch, and its values again when they are replaced.
+    /// Jobs that pack the batch, and pack its values again when they are replaced.
     jobs: Jobs<E>,
     explain: PackedExplain,
     values_type: std::marker::PhantomData<T>,
 }
 
 impl<E: Executor, T: Value> PackedPlan<E, T> {
-    /// Uploads a batch and packs it on the device, which holds both for a while. Index arrays of a
-    /// uniform batch, and values that are shared, are stored once.
+    /// Uploads a batch and packs it on the device, which holds both copies for a while. The index
+    /// arrays of a uniform batch, and shared values, are stored once.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] for options out of range, and for a system that cannot be cut
-    /// into pieces that fit the shared memory of a block; [`GpuError::OutOfMemory`], before anything
-    /// is uploaded where packing as closely as can be would not help.
+    /// into pieces that fit the shared memory of a block; [`GpuError::OutOfMemory`], before any
+    /// upload if even the densest packing would not fit.
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         options.check(executor.info())?;
@@ -83,13 +85,14 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok(plan)
     }
 
-    /// Packs a batch whose arrays are on the device already. A kernel checks them first; the plan
-    /// has copies of all it needs, and the arrays may be changed when the call returns. Waits.
+    /// Packs a batch whose arrays are already on the device. A kernel checks them first. The plan
+    /// copies all it needs, so the arrays may be changed when the call returns. Waits for the
+    /// packing.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when the arrays are not those of the sizes;
+    /// [`GpuError::Length`] when the lengths of the arrays do not match the sizes;
     /// [`GpuError::InvalidArgument`] for arrays that are no CSR matrices, naming the first item and
-    /// row that is wrong; else as [`new`](Self::new).
+    /// row that is wrong; otherwise as [`new`](Self::new).
     pub fn from_arrays(
         executor: E,
         sizes: BatchSizes<'_>,
@@ -108,7 +111,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok(plan)
     }
 
-    /// Of options and arrays that were checked.
+    /// Builds the plan from options and arrays that were checked.
     fn build(
         executor: E,
         shape: Shape,
@@ -234,13 +237,13 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     }
 
     /// `y = alpha A x + beta y` for all systems. `x` and `y` are item-major, the right-hand sides
-    /// of an item one after the other, and do not overlap. beta == 0 does not read `y`.
+    /// of an item one after the other, and do not overlap. With `beta == 0`, `y` is not read.
     ///
-    /// Enqueues and returns: allocates nothing and does not wait.
+    /// Enqueues the launches and returns: allocates nothing and does not wait.
     ///
     /// # Errors
-    /// [`GpuError::Length`]; [`GpuError::InvalidArgument`] for vectors that overlap; what launching
-    /// reports.
+    /// [`GpuError::Length`] for a vector of another length; [`GpuError::InvalidArgument`] for
+    /// vectors that overlap; errors of the launches.
     pub fn apply(
         &self,
         alpha: T,
@@ -282,11 +285,12 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             #[expect(unsafe_code, reason = "a launch; see its SAFETY comment")]
             // SAFETY: (1) these are the parameters of `packed_spmv` and `packed_stream`; (2) the
             // plan laid out chunks, descriptions and arrays for each other: every block of the
-            // launch has its pieces, every description lies in the arrays, columns are at most
-            // `ncols`, and the room covers each piece; x and y have the lengths that the
-            // descriptions were made for, checked above; (3) all buffers are of this executor, by
-            // the types; (4) y is borrowed exclusively, and apart from x; (5) kernels that overlap
-            // wait; what packs the arrays has ended before any launch that may be ahead of this.
+            // launch has its pieces, every description points into the arrays, columns are at most
+            // `ncols`, and `room_bytes` covers each piece; x and y have the lengths that the
+            // descriptions were made for, checked above; (3) all buffers belong to this executor,
+            // by the types; (4) y is borrowed exclusively, and apart from x; (5) kernels that
+            // overlap wait for the launch ahead; the kernels that pack the arrays have ended before
+            // any launch that may be ahead of this one.
             unsafe {
                 self.executor.launch(&self.kernel.key::<T>(warps, mode), config, &mut args)?;
             }
@@ -294,15 +298,15 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok(())
     }
 
-    /// Replaces the values of all systems, the patterns staying as they are. Uploads the values.
+    /// Replaces the values of all systems and keeps the patterns. Uploads the values.
     ///
-    /// Patterns are compared by [hashes](PatternFingerprint); those of a plan
-    /// [from arrays on the device](Self::from_arrays) by their sizes alone.
+    /// Patterns are compared by [hashes](PatternFingerprint); for a plan made
+    /// [from arrays on the device](Self::from_arrays), only their sizes are compared.
     ///
     /// # Errors
-    /// [`GpuError::Length`] when the batch is not of the same sizes,
-    /// [`GpuError::InvalidArgument`] when it shares otherwise, [`GpuError::OtherPattern`] when its
-    /// patterns are others; [`GpuError::OutOfMemory`].
+    /// [`GpuError::Length`] when the batch has another number of items or values,
+    /// [`GpuError::InvalidArgument`] when its systems have other sizes or share differently,
+    /// [`GpuError::OtherPattern`] when its patterns differ; [`GpuError::OutOfMemory`].
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
         let shape = Shape::of(batch);
         check_len("batch", self.shape.nitems(), shape.nitems())?;
@@ -324,16 +328,16 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         self.executor.synchronize()
     }
 
-    /// Replaces the values of all systems by those on the device: item after item in CSR order, one
-    /// set where they are shared. Enqueues and returns.
+    /// Replaces the values of all systems by `values` on the device: item after item in CSR order,
+    /// or one set if they are shared. Enqueues the work and returns.
     ///
     /// # Errors
-    /// [`GpuError::Length`]; what launching reports.
+    /// [`GpuError::Length`] for another number of values; errors of the launches.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuError> {
         check_len("values", self.shape.nvalues(), values.len())?;
         self.fill(None, values)?;
-        // A product may begin before the launch ahead has ended, so that must not be the one that
-        // packs.
+        // A product may begin before the launch ahead of it has ended. An empty launch in between
+        // keeps the product from overlapping with the packing.
         pack::separate(&self.executor)
     }
 
@@ -351,7 +355,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok((self.executor.download(&self.values)?, columns, self.executor.download(&self.index)?))
     }
 
-    /// What was chosen and what it costs.
+    /// What the plan chose and what it costs.
     pub fn explain(&self) -> &PackedExplain {
         &self.explain
     }

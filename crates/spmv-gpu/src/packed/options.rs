@@ -1,24 +1,25 @@
-//! How a plan may be made, and the kernels it may use.
+//! Options of a plan, and the kernels it may use.
 
 use super::kernels::PACKED;
 use super::work::{MAX_UNITS, WARP};
 use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey, Value};
 
-/// What experiments may change; the default is right for everything else.
+/// Options for experiments; the default suits everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedOptions {
     /// Right-hand sides per system.
     pub nrhs: usize,
-    /// By the device when absent.
+    /// Kernel of the product. `None`: chosen from the device and the batch.
     pub kernel: Option<PackedKernel>,
-    /// Small systems that follow each other are multiplied together as long as they have at most so
-    /// many entries; by the batch when absent. Only with one right-hand side.
+    /// Consecutive small systems are multiplied together as long as they have at most this many
+    /// entries in total. `None`: chosen from the batch. Only with one right-hand side.
     pub group_entries: Option<usize>,
-    /// Systems of more entries are cut into pieces of some rows with about so many, large ones into
-    /// 8192 at most; by the batch when absent: enough of them to keep the device busy.
+    /// Systems with more entries are cut into pieces of consecutive rows with about this many
+    /// entries each, large systems into pieces of at most about 8192 entries. `None`: chosen from
+    /// the batch, so that there are enough pieces to keep the device busy.
     pub piece_entries: Option<usize>,
-    /// A block takes one in `share` of what each resident block would get of the work left; by the
-    /// batch when absent.
+    /// A block takes `1/share` of what each resident block would get if the remaining work were
+    /// divided equally. `None`: chosen from the batch.
     pub share: Option<usize>,
 }
 
@@ -31,40 +32,40 @@ impl Default for PackedOptions {
 /// How the matrix gets to the threads that multiply it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackedKernel {
-    /// `packed_stream`: everything is copied into shared memory ahead of its use, values and columns
-    /// in bulk, `steps` (4 or 8) times 32 slots at a time, `stages` (2 to 4) of them under way per
-    /// warp. Needs compute capability 9.0.
+    /// `packed_stream`: everything is copied into shared memory ahead of its use, values and
+    /// columns in bulk. A copy moves `steps` (4 or 8) times 32 slots; each warp has `stages` (2 to
+    /// 4) copies in flight. Needs compute capability 9.0.
     Stream {
-        /// Slots of each thread per copy.
+        /// Slots per thread in one copy.
         steps: usize,
-        /// Copies of a warp under way at once.
+        /// Copies that each warp has in flight.
         stages: usize,
-        /// Warps of the blocks for small pieces: 1, 2 or 4.
+        /// Warps per block for small pieces: 1, 2 or 4.
         warps: usize,
     },
-    /// `packed_spmv`: values and columns through registers, `depth` (4 or 6) loads of a thread under
-    /// way at once.
+    /// `packed_spmv`: values and columns go through registers; each thread has `depth` (4 or 6)
+    /// loads in flight.
     Registers {
-        /// Loads of a thread under way at once.
+        /// Loads that each thread has in flight.
         depth: usize,
     },
 }
 
-/// Pieces for each multiprocessor from which some wait for others.
+/// Pieces per multiprocessor above which some pieces wait for others.
 const MANY_PIECES: usize = 16;
 
-/// Steps of a piece that two warps do as fast as four.
+/// Steps per piece below which two warps are as fast as four.
 const FEW_STEPS: usize = 100;
 
-/// Steps of a piece from which blocks take less of the work left at once: 1.5 % faster on an H200;
-/// with smaller pieces it is 1 to 5 % slower.
+/// Steps per piece from which a block takes a smaller share of the remaining work at once: 1.5 %
+/// faster on an H200; with smaller pieces it is 1 to 5 % slower.
 const LARGE_STEPS: usize = 300;
 
 impl PackedKernel {
-    /// The default for pieces of so many steps on average. Measured on an H200: two copies of 8 steps
-    /// under way are best or within 1 % of it everywhere, since they leave room for most blocks;
-    /// two warps are best where each would have less than two copies, unless all pieces are under
-    /// way at once.
+    /// The default kernel for `npieces` pieces of `mean_steps` steps on average. Measured on an
+    /// H200: two copies of 8 steps in flight are best or within 1 % of it everywhere, since they
+    /// leave room for the most blocks; two warps are best where each warp would have less than two
+    /// copies, unless all pieces are processed at once.
     pub(super) fn of(info: &DeviceInfo, npieces: usize, mean_steps: usize) -> Self {
         if info.compute_capability < (9, 0) {
             return Self::Registers { depth: 4 };
@@ -87,8 +88,8 @@ impl PackedKernel {
         if fine { Ok(()) } else { Err(refused("kernel", expected, format!("{self:?}"))) }
     }
 
-    /// Blocks for small pieces, larger ones, those that fill a multiprocessor, and those that leave
-    /// least to copies under way.
+    /// Classes of blocks: for small pieces, for larger ones, for pieces that fill a multiprocessor,
+    /// and last the class that leaves the least shared memory to copies in flight.
     pub(super) fn classes(self) -> &'static [Class] {
         const CLASSES: [Class; 5] = [
             Class { warps: 1, resident: 4 },
@@ -104,7 +105,7 @@ impl PackedKernel {
         }
     }
 
-    /// The instance for blocks of so many warps.
+    /// The kernel instance for blocks of `warps` warps.
     pub(super) fn key<T: Value>(self, warps: usize, mode: Mode) -> KernelKey {
         let (value, mode) = (T::CPP, mode.number());
         let expression = match self {
@@ -116,7 +117,7 @@ impl PackedKernel {
         KernelKey::new(&PACKED, expression)
     }
 
-    /// Shared memory of a block of so many warps for what is under way, in bytes.
+    /// Shared memory for copies in flight in a block of `warps` warps, in bytes.
     pub(super) fn staging_bytes<T: Value>(self, warps: usize, mode: Mode) -> usize {
         match self {
             Self::Registers { .. } => 0,
@@ -124,18 +125,18 @@ impl PackedKernel {
         }
     }
 
-    /// Whether a launch waits by itself for those ahead.
+    /// Whether the kernel itself waits for the launches ahead, so that its launch may overlap them.
     pub(super) fn waits(self) -> bool {
         matches!(self, Self::Stream { .. })
     }
 
-    /// Whether the next piece is copied into shared memory beside the one that is multiplied.
+    /// Whether the next piece is copied into shared memory while the current one is multiplied.
     pub(super) fn copies_ahead(self) -> bool {
         matches!(self, Self::Stream { .. })
     }
 }
 
-/// Blocks of so many warps, of which so many shall find room on a multiprocessor.
+/// A class of blocks: each has `warps` warps, and a multiprocessor shall hold at least `resident`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) warps: usize,
@@ -147,14 +148,14 @@ pub(super) struct Class {
 pub(super) struct Mode {
     /// Values and columns of a step lie together.
     pub(super) joint: bool,
-    /// x is read from where it is, not copied into shared memory.
+    /// x is gathered from global memory instead of copied into shared memory.
     pub(super) gathered: bool,
-    /// Columns have 32 bits.
+    /// Column indices have 32 bits instead of 16.
     pub(super) wide: bool,
 }
 
 impl Mode {
-    /// As the kernels number it.
+    /// The number of this mode in the kernels (`MODE`).
     pub(super) fn number(self) -> u32 {
         u32::from(self.joint) + 2 * u32::from(self.gathered) + 4 * u32::from(self.wide)
     }
@@ -167,7 +168,7 @@ impl Mode {
         WARP * (size_of::<T>() + self.column_bytes())
     }
 
-    /// Bytes of so many steps in the array of values and in that of columns.
+    /// Bytes of `nsteps` steps in the array of values and in the array of columns.
     pub(super) fn bytes<T: Value>(self, nsteps: usize) -> (u64, u64) {
         let all = (nsteps * self.step_bytes::<T>()) as u64;
         let columns = (nsteps * WARP * self.column_bytes()) as u64;
@@ -176,7 +177,7 @@ impl Mode {
 }
 
 impl PackedOptions {
-    /// How much a block takes at once, for pieces of so many steps on average.
+    /// The `share` option, or its default for pieces of `mean_steps` steps on average.
     pub(super) fn share(&self, mean_steps: usize) -> usize {
         self.share.unwrap_or(if mean_steps < LARGE_STEPS { 1 } else { 2 })
     }

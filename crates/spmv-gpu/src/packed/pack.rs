@@ -10,7 +10,7 @@ use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, Launch
 /// 64-bit words of a job, as `PackJob` in `pack.cu` reads it.
 pub(super) const JOB_WORDS: usize = 9;
 
-/// 64-bit words of what a job packs, as `PackSource` reads it.
+/// 64-bit words of what a job packs, in the layout of `PackSource`.
 const SOURCE_WORDS: usize = 2;
 
 /// Numbers that `pack_measure` writes for each pattern.
@@ -19,13 +19,13 @@ const MEASURES: usize = 4 + SHARES / 2;
 const CUT_WARPS: usize = 4;
 const FILL_THREADS: u32 = 256;
 
-/// How a pattern is packed, and where to.
+/// How a pattern is packed, and where the result goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Job {
-    /// First value, and values from one repetition to the next.
+    /// Offset of the first value, and values from one repetition to the next.
     pub(super) values: usize,
     pub(super) set_values: usize,
-    /// Bytes before the values and the columns, entries before the index.
+    /// Byte offsets of the values and the columns, entry offset of the index.
     pub(super) to_values: u64,
     pub(super) to_columns: u64,
     pub(super) to_index: u64,
@@ -45,14 +45,14 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// What is packed of a pattern, as `PackSource` reads it.
+/// What a job packs of `pattern`, in the layout of `PackSource`.
 fn source_words(pattern: &Pattern) -> [u64; SOURCE_WORDS] {
     let nparts = if pattern.repeated > 0 { pattern.repeated } else { pattern.parts.len() };
     [pattern.parts.start as u64, pair(nparts as u32, u32::from(pattern.repeated > 0))]
 }
 
 impl Job {
-    /// The job's words, for a pattern.
+    /// The words of the job for `pattern`, in the layout of `PackJob`.
     pub(super) fn words(&self, pattern: &Pattern) -> [u64; JOB_WORDS] {
         let [first_part, nparts] = source_words(pattern);
         [
@@ -69,7 +69,7 @@ impl Job {
     }
 }
 
-/// What the packing kernels of a plan read, on the device: all but columns and values.
+/// Arrays on the device that the packing kernels of a plan read, without columns and values.
 pub(super) struct Rows<E: Executor> {
     parts: E::Buffer<u64>,
     nparts: usize,
@@ -77,7 +77,7 @@ pub(super) struct Rows<E: Executor> {
     row_ptr: E::Buffer<i32>,
 }
 
-/// The kernels that packing takes.
+/// The kernels that packing launches.
 pub(super) fn keys<T: Value>() -> [KernelKey; 6] {
     [
         key(format!("pack_cut<{CUT_WARPS}>")),
@@ -131,7 +131,7 @@ impl<E: Executor> Rows<E> {
         Ok(rows)
     }
 
-    /// What each pattern takes. Waits.
+    /// Measures each pattern. Waits for the results.
     pub(super) fn measure(
         &self,
         executor: &E,
@@ -191,7 +191,7 @@ impl<E: Executor> Rows<E> {
             ..LaunchConfig::linear(jobs.count as u32, FILL_THREADS)
         };
         let mut args = Args::new();
-        // Without columns, values alone are written.
+        // Without columns, only values are written.
         let mask = if arrays.col_idx.is_some() { u32::MAX } else { !WRITE_INDICES };
         args.input(&jobs.words)
             .scalar(mask)
@@ -205,7 +205,7 @@ impl<E: Executor> Rows<E> {
         args.input(arrays.values).output(arrays.to_values);
         match arrays.to_columns {
             Some(to_columns) => args.output(to_columns),
-            // With the values.
+            // The columns lie with the values.
             None => args.raw(arrays.joint_columns),
         };
         args.output(arrays.to_index);
@@ -218,14 +218,14 @@ impl<E: Executor> Rows<E> {
     }
 }
 
-/// What `pack_fill` reads and writes.
+/// Arrays that `pack_fill` reads and writes.
 pub(super) struct Filled<'a, E: Executor, T: Value> {
-    /// Absent where only values are written.
+    /// `None` if only values are written.
     pub(super) col_idx: Option<&'a E::Buffer<i32>>,
     pub(super) values: &'a E::Buffer<T>,
     pub(super) to_values: &'a mut E::Buffer<u64>,
     pub(super) to_columns: Option<&'a mut E::Buffer<u64>>,
-    /// The address of the columns where they lie with the values.
+    /// The address of the columns if they lie with the values.
     pub(super) joint_columns: u64,
     pub(super) to_index: &'a mut E::Buffer<u16>,
 }
@@ -238,7 +238,7 @@ pub(super) struct Jobs<E: Executor> {
 }
 
 impl<E: Executor> Jobs<E> {
-    /// `shared_entries` is the most that one needs, of 16 bits.
+    /// `shared_entries` is the largest shared memory that a job needs, in entries of 16 bits.
     pub(super) fn new(
         executor: &E,
         jobs: &[[u64; JOB_WORDS]],
@@ -253,13 +253,13 @@ impl<E: Executor> Jobs<E> {
         Self::bytes_of(self.count)
     }
 
-    /// Bytes of so many.
+    /// Bytes of `count` jobs.
     pub(super) fn bytes_of(count: usize) -> u64 {
         (8 * JOB_WORDS * count) as u64
     }
 }
 
-/// A launch that does nothing: launches behind it begin when those ahead of it have ended.
+/// An empty launch: launches behind it begin only when those ahead of it have ended.
 pub(super) fn separate<E: Executor>(executor: &E) -> Result<(), GpuError> {
     run(executor, key("pack_nothing".to_owned()), LaunchConfig::linear(1, 32), &mut Args::new())
 }

@@ -1,5 +1,6 @@
-//! What a block multiplies at a time: a system, several small ones that follow each other, or some
-//! rows of a large one. A function of the sizes alone.
+//! Division of a batch into pieces. A block multiplies one piece at a time: a system, several
+//! consecutive small systems, or some rows of a large one. The division depends on sizes alone, not
+//! on patterns or values.
 
 use std::ops::Range;
 
@@ -8,35 +9,35 @@ use super::source::Shape;
 use crate::CsrSize;
 use sparsebatch_cuda::{DeviceInfo, GpuError};
 
-/// The most entries, rows and columns of systems that are grouped.
+/// Limits of a group of systems: entries (by default), and rows or columns.
 const MAX_GROUP_ENTRIES: usize = 2048;
 const MAX_GROUP_ROWS: usize = 1024;
 
-/// Shared memory of a block that has room for any group.
+/// Shared memory per block that has room for any group.
 const GROUP_SHARED_BYTES: u32 = 96 << 10;
 
-/// Groups that each multiprocessor shall get at least.
+/// Least number of groups wanted per multiprocessor.
 const GROUPS_PER_MULTIPROCESSOR: usize = 4;
 
-/// Larger systems are cut into pieces of some rows, of at most about [`PIECE_ENTRIES`]. Where their rows
-/// are cut, and so the order of their sums, is decided for such a piece or a smaller system, whether
-/// it is divided further or not.
+/// Systems above these limits are cut into pieces of consecutive rows with at most about
+/// [`PIECE_ENTRIES`] entries. Where rows are cut into segments, and so the order of their sums, is
+/// decided for such a piece (or a smaller whole system), whether or not it is divided further.
 const MAX_PIECE_ENTRIES: usize = 65_536;
 const MAX_PIECE_ROWS: usize = 2048;
 const PIECE_ENTRIES: usize = 8192;
 
-/// Pieces that each multiprocessor shall get at least, as long as they have so many entries.
+/// Least number of pieces wanted per multiprocessor, if they have at least `MIN_PIECE_ENTRIES`.
 const PIECES_PER_MULTIPROCESSOR: usize = 8;
 const MIN_PIECE_ENTRIES: usize = 256;
 
-/// Of systems with more columns it is asked which ones a piece uses.
+/// In systems with more columns, packing finds the range of columns that a piece uses.
 const MAX_WHOLE_COLUMNS: usize = 2048;
 
-/// Blocks of one launch: the jobs that pack patterns and pieces, the blocks of a product.
+/// Most blocks of one launch: jobs that pack patterns and pieces, or blocks of a product.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
-/// Checks that so many pieces of so many patterns can be packed by one launch and multiplied by
-/// another, before any of them is made.
+/// Checks, before any piece is made, that one launch can pack `pieces` pieces of `patterns`
+/// patterns and another launch can multiply them.
 fn check_count(pieces: usize, patterns: usize) -> Result<(), GpuError> {
     if pieces.saturating_add(patterns) <= MAX_BLOCKS {
         return Ok(());
@@ -48,17 +49,18 @@ fn check_count(pieces: usize, patterns: usize) -> Result<(), GpuError> {
     })
 }
 
-/// Rows of one matrix, as the kernels know it.
+/// Consecutive rows of one matrix: `Part` of `pack.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// First row pointer, and what precedes the matrix among all: entries, rows, columns.
+    /// Offsets in the batch: first row pointer of the part, first entry of the matrix, first row of
+    /// the part, first column of the matrix.
     pub(super) row_ptr: usize,
     pub(super) entries: usize,
     pub(super) first_row: usize,
     pub(super) first_col: usize,
     pub(super) nrows: usize,
     pub(super) ncols: usize,
-    /// The rows for which it is decided where they are cut: so many more ahead, so many in all.
+    /// Row cuts are decided for `cut_nrows` rows together, `cut_ahead` of which precede this part.
     pub(super) cut_ahead: usize,
     pub(super) cut_nrows: usize,
 }
@@ -78,17 +80,17 @@ impl Part {
     }
 }
 
-/// What is packed once: parts that follow each other, or one part several times.
+/// What is packed once: consecutive parts, or one part repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) parts: Range<usize>,
-    /// Not 0: the first part so many times.
+    /// If not 0: the first part is repeated this many times.
     pub(super) repeated: usize,
-    /// Columns of the matrices side by side.
+    /// Total columns of the matrices, which lie side by side.
     pub(super) ncols: usize,
     /// Entries of a matrix, at least those of the part.
     pub(super) nnz: usize,
-    /// Whether the columns that are used shall be found.
+    /// Whether packing shall find the range of columns that are used.
     pub(super) windowed: bool,
 }
 
@@ -98,7 +100,7 @@ pub(super) struct Piece {
     pub(super) pattern: usize,
     /// The first item.
     pub(super) item: usize,
-    /// The first row in it.
+    /// The first row within that item.
     pub(super) row: usize,
 }
 
@@ -142,7 +144,8 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// The parts of a distinct matrix: one, or several of about equal numbers of rows.
+    /// Adds the parts of one distinct matrix: one part, or several with about equal numbers of
+    /// rows.
     fn add_parts(&mut self, shape: &Shape, number: usize, size: CsrSize, piece_entries: usize) {
         let [rows, cols, entries] = shape.before_pattern(number);
         let CsrSize { nrows, ncols, nnz } = size;
@@ -212,7 +215,8 @@ impl Pieces {
         Ok(())
     }
 
-    /// Systems of at most so many `entries` together. `None`: each by itself, also without entries.
+    /// Groups consecutive systems with at most `entries` entries in total. `None`: every system is
+    /// on its own, even one without entries.
     fn divide_ragged(&mut self, shape: &Shape, entries: Option<usize>, parts_of: &[Range<usize>]) {
         let mut group = CsrSize { nrows: 0, ncols: 0, nnz: 0 };
         // Whether the last pattern may take another item.

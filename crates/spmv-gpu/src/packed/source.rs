@@ -10,16 +10,16 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     nitems: usize,
-    /// One for each item, or one for all.
+    /// One size per item, or one for all items.
     sizes: Vec<CsrSize>,
-    /// Rows, columns and entries before each size, and their sums.
+    /// Rows, columns and entries before each size; at the end, their totals.
     offsets: Vec<[usize; 3]>,
     pub(super) uniform: bool,
     pub(super) shared_values: bool,
 }
 
 impl Shape {
-    /// Of sizes whose sums 64 bits count.
+    /// The totals of the sizes must fit 64 bits.
     pub(super) fn new(sizes: BatchSizes<'_>) -> Self {
         let patterns = patterns(&sizes).to_vec();
         let (nitems, uniform, shared_values) = match sizes {
@@ -53,8 +53,8 @@ impl Shape {
         }
     }
 
-    /// Checks that 64 bits count the bytes of every array and vector. What the arrays of a batch
-    /// hold says nothing of how often they are repeated.
+    /// Checks that the bytes of every array and vector fit 64 bits: a uniform batch may repeat
+    /// small arrays any number of times.
     pub(super) fn check(&self, nrhs: usize) -> Result<(), GpuError> {
         let repeated = if self.uniform { self.nitems as u128 } else { 1 };
         let [rows, cols, nnz] = self.offsets[self.sizes.len()].map(|n| n as u128 * repeated);
@@ -69,8 +69,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Bytes of the arrays in CSR, and the least that they take packed: a copy of the row pointers,
-    /// columns of 16 bits, and values.
+    /// Bytes of the arrays in CSR, and the fewest bytes that they take when packed: a copy of the
+    /// row pointers, 16-bit columns, and values.
     pub(super) fn bytes<T: Value>(&self) -> (u64, u64) {
         let [rows, _, nnz] = self.offsets[self.sizes.len()].map(|n| n as u64);
         let pointers = 4 * (rows + self.sizes.len() as u64);
@@ -86,12 +86,12 @@ impl Shape {
         self.sizes[if self.uniform { 0 } else { item }]
     }
 
-    /// The distinct patterns.
+    /// The sizes of the distinct patterns.
     pub(super) fn sizes(&self) -> &[CsrSize] {
         &self.sizes
     }
 
-    /// Rows, columns and entries before an item, or of all.
+    /// Rows, columns and entries before `item`; the totals if `item` is the number of items.
     pub(super) fn before(&self, item: usize) -> [usize; 3] {
         if self.uniform {
             self.offsets[self.sizes.len()].map(|n| n * item)
@@ -105,14 +105,14 @@ impl Shape {
         self.offsets[pattern]
     }
 
-    /// Values that are stored.
+    /// Number of stored values.
     pub(super) fn nvalues(&self) -> usize {
         let sets = if self.shared_values { self.nitems.min(1) } else { self.nitems };
         self.before(sets)[2]
     }
 }
 
-/// Checks that so many bytes can be allocated.
+/// Checks that `needed` bytes of memory are free.
 pub(super) fn check_room<E: Executor>(executor: &E, needed: u64) -> Result<(), GpuError> {
     let free = executor.free_memory()?;
     if needed > free { Err(GpuError::OutOfMemory { needed, free }) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Which block multiplies what, and how pieces lie in memory.
+//! Which block multiplies which pieces, and the descriptions of the pieces for the kernels.
 
 use std::ops::Range;
 
@@ -10,36 +10,36 @@ use sparsebatch_cuda::DeviceInfo;
 /// 64-bit words of a piece's description, as `PackedPiece` in `packed.cu` reads it.
 pub(super) const PIECE_WORDS: usize = 14;
 
-/// Parts of a piece that blocks of any number of warps are made of.
+/// Shares of a piece: each warp of a block takes `SHARES / warps` of them.
 pub(super) const SHARES: usize = 8;
 
-/// Slots of a step, segments of a slice: the threads of a warp.
+/// Threads of a warp: slots per step and segments per slice.
 pub(super) const WARP: usize = 32;
 
-/// Entries of an index are padded to a multiple of so many: 16 bytes.
+/// The length of an index is padded to a multiple of this many entries: 16 bytes.
 const INDEX_ALIGNMENT: usize = 8;
 
-/// The sums of segments have places other than their order.
+/// Flag: the index lists where the sum of each segment is stored.
 const SUMS_ARE_PLACED: u32 = 1;
-/// Rows have any number of segments, not one each.
+/// Flag: rows have any number of segments, not one each.
 const ROWS_ARE_CUT: u32 = 2;
 
-/// What a packed pattern takes.
+/// Measurements of a packed pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) nrows: u32,
-    /// Those that are used, in which columns are counted.
+    /// The columns that are used; packed column indices count from the first of them.
     pub(super) columns: Range<u32>,
     pub(super) nsegments: u32,
     /// Steps of [`WARP`] slots.
     pub(super) nsteps: u32,
     pub(super) flags: u32,
-    /// First step of each share, where 16 bits count the steps.
+    /// First step of each share, if the steps fit 16 bits.
     begins: [u16; SHARES],
 }
 
 impl Measured {
-    /// As `pack_measure` writes it.
+    /// Reads the words that `pack_measure` writes.
     pub(super) fn new(words: &[u32], ncols: usize) -> Self {
         let mut begins = [0; SHARES];
         for (pair, &word) in begins.chunks_mut(2).zip(&words[4..]) {
@@ -55,7 +55,7 @@ impl Measured {
         }
     }
 
-    /// Whether 16 bits count the segments and the steps.
+    /// Whether segments, steps and rows can be counted with 16 bits.
     pub(super) fn is_countable(&self) -> bool {
         self.nsegments.max(self.nsteps).max(self.nrows) < u32::from(u16::MAX)
     }
@@ -72,8 +72,8 @@ impl Measured {
         (len as usize).next_multiple_of(INDEX_ALIGNMENT)
     }
 
-    /// Shared memory that a block needs: sums, x and a zero unless it is gathered, and the index,
-    /// each in multiples of 16 bytes.
+    /// Shared memory that a block needs: sums, x with a zero behind it (unless x is gathered), and
+    /// the index, each in multiples of 16 bytes.
     fn shared_bytes(&self, mode: Mode, value_bytes: usize) -> usize {
         let values = |n: u32| (n as usize * value_bytes).next_multiple_of(16);
         let x = if mode.gathered { 0 } else { values(self.columns.end - self.columns.start + 1) };
@@ -81,8 +81,8 @@ impl Measured {
     }
 }
 
-/// Where the parts of a piece lie in the arrays of a plan: bytes before values and columns, entries
-/// before the others.
+/// Offsets of the parts of a piece in the arrays of a plan: in bytes for values and columns, in
+/// entries for the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) values: u64,
@@ -95,7 +95,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The description of a piece for blocks of so many warps.
+    /// The description of a piece for blocks of `warps` warps.
     pub(super) fn words(&self, measured: &Measured, warps: usize) -> [u64; PIECE_WORDS] {
         let mut shorts = [measured.nsteps; 14];
         shorts[0] = measured.nrows;
@@ -116,17 +116,17 @@ impl Places {
     }
 }
 
-/// One launch: pieces that are read alike and need about the same shared memory.
+/// One launch: pieces with the same mode and the same class of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
-    /// Its blocks, among those of all launches.
+    /// Its range of blocks among the blocks of all launches.
     pub(super) blocks: Range<usize>,
     /// The first piece of its first block, and whether every block has one piece.
     pub(super) first_piece: usize,
     pub(super) one_each: bool,
     pub(super) mode: Mode,
     pub(super) warps: usize,
-    /// Shared memory of a block for pieces.
+    /// Shared memory per block for pieces.
     pub(super) room_bytes: usize,
 }
 
@@ -135,13 +135,13 @@ pub(super) struct Launch {
 pub(super) struct Work {
     /// The pieces in the order of their descriptions.
     pub(super) order: Vec<u32>,
-    /// The first piece of each block in that order, and the number of pieces.
+    /// Position in `order` of the first piece of each block; at the end, the number of pieces.
     pub(super) chunks: Vec<u32>,
     pub(super) launches: Vec<Launch>,
 }
 
 impl Work {
-    /// The warps of the block of each piece, in their order.
+    /// For each piece, in `order`, the number of warps of its block.
     pub(super) fn warps(&self) -> Vec<usize> {
         let mut warps = Vec::with_capacity(self.order.len());
         for launch in &self.launches {
@@ -151,44 +151,43 @@ impl Work {
     }
 }
 
-/// How a kernel uses a multiprocessor: the classes of blocks that it comes in, from those for small
-/// pieces to those for large ones.
+/// How a kernel uses a multiprocessor: its classes of blocks, from small pieces to large ones.
 pub(super) struct Classes<'a> {
     pub(super) info: &'a DeviceInfo,
     pub(super) classes: &'a [Class],
     pub(super) value_bytes: usize,
-    /// Shared memory of a block of so many warps beside that of its pieces.
+    /// Shared memory of a block with this number of warps, besides that of its pieces.
     pub(super) staging_bytes: &'a (dyn Fn(usize, Mode) -> usize + Sync),
-    /// Whether two pieces find room at once, where that costs no resident block.
+    /// Whether a block may get room for two pieces at once, see `room_bytes`.
     pub(super) copies_ahead: bool,
-    /// Right-hand sides: kernels count a block's pieces, each so many times, with 32 bits.
+    /// Right-hand sides. Kernels count the pieces of a block times `nrhs` with 32 bits.
     pub(super) nrhs: usize,
 }
 
-/// Shared memory that the system takes of each block, in bytes.
+/// Shared memory that CUDA reserves per block, in bytes.
 const RESERVED_BYTES: usize = 1024;
 
-/// At most this much is declared in the kernels themselves.
+/// Upper bound of the static shared memory of the kernels, in bytes.
 const STATIC_BYTES: usize = 1536;
 
-/// Blocks that a multiprocessor can have at once, whatever they need.
+/// Most blocks that a multiprocessor can hold at once.
 const MAX_RESIDENT: usize = 32;
 
-/// Pieces of a block, times right-hand sides.
+/// Most pieces of a block, times right-hand sides.
 pub(super) const MAX_UNITS: usize = i32::MAX as usize;
 
-/// x is gathered when so many times more columns than slots would be copied.
+/// x is gathered if copying it would read more than this many columns per slot.
 const COPIED_PER_SLOT: usize = 2;
 
-/// Columns that are copied where the pieces are few: a gather for each part of a long segment takes
-/// longer, and one way of reading is one launch.
+/// If the pieces are few, x of up to this many columns is copied all the same: a gather for each
+/// part of a long segment takes longer, and a single mode needs a single launch.
 const FEW_COLUMNS: usize = 2048;
 
 impl Classes<'_> {
-    /// The class of a pattern and how it is read: x copied into shared memory where the first class
-    /// that has room for it does not have far fewer blocks than without x, and where its columns are
-    /// not many for the entries, or for any where the pieces are `few`. `None` when there is no
-    /// room.
+    /// Chooses the mode and the class of blocks of a pattern. x is copied into shared memory if its
+    /// columns are not too many for the slots (or at most `FEW_COLUMNS`, if the pieces are `few`)
+    /// and a class has room for it; otherwise it is gathered where possible. The class is the first
+    /// whose number of resident blocks fits a multiprocessor. `None` when there is no room.
     pub(super) fn of(&self, measured: &Measured, joint: bool, few: bool) -> Option<(Mode, usize)> {
         let ncols = measured.columns.len();
         let gathered = Mode { joint, gathered: true, wide: ncols >= usize::from(u16::MAX) };
@@ -210,7 +209,8 @@ impl Classes<'_> {
             .or_else(|| (!gathered.wide).then(|| class(copied)).flatten().map(|c| (copied, c)))
     }
 
-    /// How many blocks of so many warps and bytes for pieces a multiprocessor holds at once.
+    /// How many blocks of `warps` warps, with `room_bytes` for pieces, a multiprocessor holds at
+    /// once. `None` if one block needs more shared memory than it may have.
     fn resident(&self, warps: usize, mode: Mode, room_bytes: usize) -> Option<usize> {
         let bytes = (self.staging_bytes)(warps, mode) + room_bytes + STATIC_BYTES;
         if bytes > self.info.shared_bytes_per_block as usize {
@@ -222,8 +222,9 @@ impl Classes<'_> {
         Some(by_memory.min(by_threads).clamp(1, MAX_RESIDENT))
     }
 
-    /// The room of a launch whose largest piece needs `most`: twice as much where the class still
-    /// has its blocks, else what leaves as many blocks as `most` does.
+    /// Shared memory for pieces in a launch whose largest piece needs `most`: twice as much, but at
+    /// most what leaves room for `class.resident + 1` blocks, or for as many as with `most` if
+    /// these are fewer.
     fn room_bytes(&self, class: &Class, mode: Mode, most: usize) -> usize {
         if !self.copies_ahead {
             return most;
@@ -237,9 +238,9 @@ impl Classes<'_> {
         (2 * most).min(of_block).max(most) / 16 * 16
     }
 
-    /// Shares pieces out, `share` being the part of the work left that a block takes at once: one in
-    /// `share` of what each resident block would get. `piece(i)` is what piece i takes, and what
-    /// [`of`](Self::of) says of it; pieces without rows get no work.
+    /// Divides the pieces among blocks. A block takes `1/share` of what each resident block would
+    /// get of the remaining work. `piece(i)` returns the measurements of piece `i`, and its mode
+    /// and class by [`of`](Self::of). Pieces without rows get no work.
     pub(super) fn work<'p>(
         &self,
         npieces: usize,
@@ -258,7 +259,7 @@ impl Classes<'_> {
         // Large pieces first, so that small ones fill the end.
         work.order.par_sort_by_cached_key(|&i| {
             let (mode, class) = kind(i);
-            // Mode, then class and steps falling, then the piece.
+            // Sort key: mode; then class and steps, descending; then the piece.
             let falling = u64::from(!((class as u32) << 16 | measured(i).nsteps));
             (u64::from(mode.number()) << 32 | falling, i)
         });
@@ -305,7 +306,7 @@ mod tests {
     const JOINT: Mode = Mode { joint: true, gathered: false, wide: false };
     const CLASSES: [Class; 1] = [Class { warps: 4, resident: 1 }];
 
-    /// The chunks of so many pieces of one step.
+    /// The chunks of `npieces` pieces of one step each.
     fn chunks(npieces: usize, nrhs: usize, share: usize) -> Vec<u32> {
         let info = DeviceInfo {
             multiprocessors: 2,

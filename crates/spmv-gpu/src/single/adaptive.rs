@@ -6,21 +6,22 @@ use sparsebatch_formats::CsrPatternRef;
 
 use sparsebatch_cuda::GpuError;
 
-/// Entries that a block of `csr-adaptive` may be given at most.
+/// Numbers of entries that a block of `csr-adaptive` may be limited to.
 pub(super) const BLOCK_ENTRIES: [u32; 5] = [128, 256, 512, 1024, 2048];
 
-/// A row of more entries than this many blocks take is cut into pieces. One block takes as long for
-/// it as for this many rounds of loads, which is about what joining the pieces costs.
+/// A row with more entries than this many blocks hold is cut into pieces. A shorter row takes one
+/// block at most this many rounds of loads, which costs about as much as joining pieces.
 const WHOLE_ROW_BLOCKS: usize = 2;
 
-/// A row of more entries than these is added up by a whole block rather than by a warp of it.
+/// A row with more entries than this is added up by a whole block rather than by one warp.
 const WARP_ROW: i32 = 512;
 
 /// Blocks of rows with about the same number of entries: made once per CSR pattern, used by every
 /// product of `csr-adaptive` and every set of values.
 ///
-/// Rows stay in order. A block takes rows while it has room; a row of more than 512 entries, or that
-/// fills more than a block, is a block of its own, or, beyond two blocks, several of equal pieces.
+/// Rows stay in order. A block takes rows while it has room. A row with more than 512 entries, or
+/// more than a block holds, gets a block of its own; a row with more than two blocks hold is cut
+/// into equal pieces, one per block.
 ///
 /// Source: Greathouse and Daga 2014 (doi 10.1109/SC.2014.68); the header of the kernel says how
 /// this one deviates.
@@ -32,7 +33,7 @@ pub struct AdaptiveRows {
     time: Duration,
 }
 
-/// As the descriptors of the kernel.
+/// Descriptor of a block, in the terms of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Block {
     pub(super) first: u32,
@@ -44,7 +45,7 @@ pub(super) struct Block {
     pub(super) lanes: u32,
 }
 
-/// The threads of a block for at most `entries` entries, and how many entries each loads.
+/// The threads of a block for at most `entries` entries, and how many entries each thread loads.
 pub(super) fn shape(entries: u32) -> (u32, u32) {
     let steps = if entries <= 1024 { 4 } else { 8 };
     (entries / steps, steps)
@@ -55,7 +56,7 @@ impl AdaptiveRows {
     /// 2,048. Cost: a pass over the row pointers.
     ///
     /// # Errors
-    /// [`GpuError::InvalidArgument`] for another number.
+    /// [`GpuError::InvalidArgument`] for any other number of entries.
     pub fn new(pattern: CsrPatternRef<'_>, entries: u32) -> Result<Self, GpuError> {
         check_entries(entries)?;
         Ok(Self::of_row_ptr(pattern.row_ptr(), entries))
@@ -70,7 +71,7 @@ impl AdaptiveRows {
         let mut rows = Self { nrows, entries, blocks: Vec::new(), time: Duration::ZERO };
         let mut row = 0;
         while row < nrows {
-            // The rows that fit: their ends do not decrease.
+            // The number of rows that fit, by bisection: row ends do not decrease.
             let room = row_ptr[row].saturating_add(entries as i32);
             let within = &row_ptr[row + 1..=nrows.min(row + max_rows)];
             let fit = within.partition_point(|&end| end <= room);
@@ -160,7 +161,7 @@ impl AdaptiveRows {
         self.blocks.iter().flat_map(words).collect()
     }
 
-    /// Checks that this was made of a pattern with these rows. Cost: O(nblocks).
+    /// Checks that the blocks were made from a pattern with these rows. Cost: O(nblocks).
     pub(super) fn check(&self, pattern: CsrPatternRef<'_>) -> Result<(), GpuError> {
         let refuse = |found: String| GpuError::InvalidArgument {
             name: "adaptive rows",

@@ -6,7 +6,7 @@ use sparsebatch_formats::CsrPatternRef;
 
 use sparsebatch_cuda::GpuError;
 
-/// Where equal parts of the entries of a CSR pattern begin: made once per pattern, used by every
+/// Start rows of equal parts of the entries of a CSR pattern: made once per pattern, used by every
 /// product and every set of values.
 ///
 /// Part `p` of `nparts` holds the entries `p*nnz/nparts .. (p + 1)*nnz/nparts`.
@@ -22,7 +22,7 @@ pub struct BalancedRows {
 
 impl BalancedRows {
     /// Cuts the entries into `nparts` parts, fewer if there are fewer entries, and finds their
-    /// rows. Cost: a binary search in `row_ptr` per part.
+    /// start rows. Cost: a binary search in `row_ptr` per part.
     pub fn new(pattern: CsrPatternRef<'_>, nparts: u32) -> Self {
         Self::of_row_ptr(pattern.row_ptr(), nparts)
     }
@@ -47,8 +47,8 @@ impl BalancedRows {
         self.start_rows.len().saturating_sub(1)
     }
 
-    /// For each part the row of the entry before its first, -1 for the first part; at the end the
-    /// last row that is not empty. Nothing for a pattern without entries.
+    /// For each part, the row of the entry before its first entry (-1 for the first part); at the
+    /// end, the last row that is not empty. Empty for a pattern without entries.
     pub fn start_rows(&self) -> &[i32] {
         &self.start_rows
     }
@@ -58,7 +58,7 @@ impl BalancedRows {
         self.time
     }
 
-    /// Checks that this was made of a pattern with these rows. Cost: O(nparts).
+    /// Checks that the parts were made from a pattern with these rows. Cost: O(nparts).
     pub(super) fn check(&self, pattern: CsrPatternRef<'_>) -> Result<(), GpuError> {
         let refuse = |found: String| GpuError::InvalidArgument {
             name: "balanced rows",
@@ -84,7 +84,7 @@ impl BalancedRows {
     }
 }
 
-/// As `part_start` of the kernels.
+/// First entry of a part, by the formula of `part_start` in the kernels.
 fn first_entry(part: usize, nparts: usize, nnz: usize) -> usize {
     (part as u128 * nnz as u128 / nparts as u128) as usize
 }

@@ -9,16 +9,17 @@ use sparsebatch_cuda::KernelKey;
 /// What a [`SinglePlan`](crate::SinglePlan) does and costs.
 #[derive(Clone, Debug)]
 pub struct SingleExplain {
-    /// The kernel, asked for or chosen.
+    /// The kernel that was requested or chosen.
     pub kernel: SingleKernel,
-    /// Why it was chosen; `None` when it was asked for.
+    /// Why the kernel was chosen; `None` when it was requested.
     pub why: Option<String>,
-    /// The instances that a product launches, in order. The scaling of `coo` is left out at run
-    /// time when beta is 1.
+    /// The kernel instances that a product launches, in order. The scaling of `coo` is left out at
+    /// run time when beta is 1.
     pub instances: Vec<KernelKey>,
     /// Lanes per row of the CSR kernels; 0 for other formats.
     pub lanes: u32,
-    /// Parts into which entries are cut, or blocks of `csr-adaptive`; 0 where they are not.
+    /// Number of parts into which entries are cut, or of blocks of `csr-adaptive`; 0 for other
+    /// kernels.
     pub parts: u32,
     /// Rows.
     pub nrows: usize,
@@ -32,10 +33,10 @@ pub struct SingleExplain {
     pub value_bytes: usize,
     /// Bytes of the index arrays.
     pub index_bytes: usize,
-    /// What choosing the kernel, the start rows of `csr-balanced` or the blocks of `csr-adaptive`
-    /// cost.
+    /// Time to choose the kernel, and to compute the start rows of `csr-balanced` or the blocks of
+    /// `csr-adaptive`.
     pub preprocessing: Option<Duration>,
-    /// What conversion, upload and compilation cost, preprocessing apart.
+    /// Time for conversion, upload and compilation, without preprocessing.
     pub setup: Duration,
 }
 
@@ -45,13 +46,14 @@ impl SingleExplain {
         self.stored_len - self.nnz
     }
 
-    /// Bytes of the matrix on the device, the sums that parts carry included.
+    /// Bytes of the matrix on the device, including the partial sums of the parts.
     pub fn device_bytes(&self) -> usize {
         self.index_bytes + (self.stored_len + 2 * self.parts as usize) * self.value_bytes
     }
 
-    /// Bytes that one product moves if every array passes once: indices and values with their
-    /// padding, x, and y written, and read unless beta is 0. The COO kernels pass y once more.
+    /// Bytes that one product moves if every array is moved once: indices and values with their
+    /// padding, x, and y, which is written, and also read unless beta is 0. The COO kernels read
+    /// and write y once more.
     pub fn bytes_moved(&self, beta_is_zero: bool) -> usize {
         let y_passes = if beta_is_zero { 1 } else { 2 };
         let again = if self.kernel == SingleKernel::Coo { 2 } else { 0 };

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use sparsebatch_cuda::GpuError;
 
-/// A way to multiply one matrix on the device. The kernels' sources say what each asks for.
+/// A way to multiply one matrix on the device. The kernels' sources state their requirements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SingleKernel {
-    /// `auto`: the kernel that a [model](super::choose) of their times expects to be the fastest for
-    /// the matrix.
+    /// `auto`: the kernel that a [model](super::choose) of the kernels' times predicts to be the
+    /// fastest for the matrix.
     #[default]
     Auto,
     /// `csr-scalar`: CSR, a thread per row. For rows of very few entries.
@@ -23,14 +23,14 @@ pub enum SingleKernel {
     /// `csr-smart`: as `csr-vector`, with the smallest power of two of lanes, from 2 to 32, that is
     /// at least the mean row length. For rows of like length.
     CsrSmart,
-    /// `csr-tile`: CSR, a warp per row, with the span of x that the row touches in shared memory
-    /// when it is short.
+    /// `csr-tile`: CSR, a warp per row. The span of x that the row touches is copied into shared
+    /// memory when it is short.
     CsrTile,
     /// `csr-balanced`: CSR-I, a warp for each of many equal parts of the entries. For rows of very
     /// different length.
     CsrBalanced,
     /// `csr-adaptive`: CSR, a block of threads for each of many runs of rows with about the same
-    /// number of entries, or for part of a long row. One launch whatever the lengths of the rows.
+    /// number of entries, or for part of a long row. One launch for any row lengths.
     CsrAdaptive,
     /// `coo`: coordinates, segmented reduction over equal parts of the entries.
     Coo,
@@ -45,8 +45,8 @@ pub enum SingleKernel {
     Sell,
     /// `sell-p`: slices of rows, each padded to its own width, several threads per row.
     SellP,
-    /// `packed`: as [batches](crate::packed) are multiplied, rows cut into segments of like length,
-    /// with 16-bit columns where they do.
+    /// `packed`: the kernel of [batches](crate::packed). Rows are cut into segments of similar
+    /// length; columns have 16 bits where these suffice.
     Packed,
 }
 

@@ -30,7 +30,7 @@ pub(super) enum Method<E: Executor, T: Value> {
     Packed(Box<PackedPlan<E, T>>),
 }
 
-/// What was found out about a pattern before: nothing, or that which the kernel needs.
+/// The preprocessing that a kernel needs, if any.
 #[derive(Clone, Copy)]
 pub(super) enum Prepared<'a> {
     Nothing,
@@ -39,7 +39,7 @@ pub(super) enum Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// How long it took.
+    /// How long the preprocessing took.
     pub(super) fn time(self) -> Option<Duration> {
         match self {
             Self::Nothing => None,
@@ -52,7 +52,7 @@ impl Prepared<'_> {
 /// A method and what its plan keeps and reports.
 pub(super) struct Built<E: Executor, T: Value> {
     pub(super) method: Method<E, T>,
-    /// The slot of each CSR entry, and the number of slots.
+    /// The slot of each CSR entry; `stored_len` is the number of slots.
     pub(super) map: Arc<SlotMap>,
     pub(super) stored_len: usize,
     pub(super) index_bytes: usize,
@@ -69,7 +69,7 @@ pub(super) enum Converted<'a, T: Value> {
     Hyb(Slots<HybPattern, T>),
     /// For `sell` and `sell-p`.
     Sell(Slots<SellPPattern, T>),
-    /// A batch of one.
+    /// A batch of one system.
     Packed(Batch<T>),
 }
 
@@ -96,7 +96,7 @@ impl<'a, T: Value> Converted<'a, T> {
     /// Brings a matrix into the format of the kernel in the options.
     ///
     /// # Errors
-    /// What the conversion refuses.
+    /// Errors of the conversion.
     pub(super) fn new(
         matrix: View<'a, CsrPattern, T>,
         options: &SingleOptions,
@@ -118,14 +118,14 @@ impl<'a, T: Value> Converted<'a, T> {
     }
 }
 
-/// Values in CSR order brought to their slots; other slots hold 0.
+/// Brings values from CSR order to their slots; other slots hold 0.
 pub(super) fn in_slots<T: Value>(map: &SlotMap, stored_len: usize, values: &[T]) -> Vec<T> {
     let mut slots = vec![T::ZERO; stored_len];
     map.scatter(values, 1, &mut slots);
     slots
 }
 
-/// As [`in_slots`], but the fill of diagonals is told from entries.
+/// As [`in_slots`], but empty slots hold `DIA_FILL`, which kernels can tell from every entry.
 pub(super) fn in_diagonals<T: Value>(map: &SlotMap, stored_len: usize, values: &[T]) -> Vec<T> {
     let entries: Vec<T> = values.iter().map(|value| value.dia_entry()).collect();
     let mut slots = vec![T::DIA_FILL; stored_len];
@@ -134,7 +134,7 @@ pub(super) fn in_diagonals<T: Value>(map: &SlotMap, stored_len: usize, values: &
 }
 
 impl<E: Executor + Clone, T: Value> Built<E, T> {
-    /// Uploads. `prepared` is what the kernel needs, and has been checked.
+    /// Uploads the matrix. `prepared` is the preprocessing that the kernel needs, already checked.
     pub(super) fn new(
         executor: &E,
         converted: &Converted<'_, T>,
@@ -149,7 +149,7 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
             }
             Converted::Dia(dia) => {
                 let method = DeviceDia::upload(executor, &dia.pattern, &dia.values)?;
-                // Fill is told by its values there, without masks.
+                // On the device the value of a slot marks it as fill; there are no masks.
                 let index_bytes = size_of_val(dia.pattern.diag_offsets());
                 Ok(Self { index_bytes, ..Self::of(dia, Method::Dia(method)) })
             }
@@ -182,7 +182,7 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
         }
     }
 
-    /// CSR arrays that have been checked, of so many rows and entries.
+    /// Takes CSR arrays that have been checked, with `nrows` rows and `nnz` entries.
     pub(super) fn csr(
         executor: &E,
         csr: DeviceCsr<E, T>,
@@ -266,7 +266,7 @@ impl<E: Executor, T: Value> Method<E, T> {
             Self::Ell(ell) => ell.keys(),
             Self::Dia(dia) => dia.keys(),
             Self::Hyb(ell, coo) if coo.nparts() == 0 => ell.keys(),
-            // The ELL part has scaled y.
+            // The ELL part has already scaled y, so `coo_scale` is not needed.
             Self::Hyb(ell, coo) => [ell.keys(), coo.keys()[1..].to_vec()].concat(),
             Self::Sell(sell) => sell.keys(),
             Self::Packed(plan) => plan.keys(),
@@ -291,7 +291,7 @@ impl<E: Executor, T: Value> Method<E, T> {
         }
     }
 
-    /// Replaces the values; `slots` has one for each slot.
+    /// Replaces the values; `slots` has one value per slot.
     pub(super) fn set_values(&mut self, executor: &E, slots: &[T]) -> Result<(), GpuError> {
         let values = match self {
             Self::Rows(csr, _) | Self::Balanced(csr, _) | Self::Adaptive(csr, _) => &mut csr.values,

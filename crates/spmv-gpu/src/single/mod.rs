@@ -20,12 +20,12 @@
 //! | `sell-p` | SELL-P | t per row | Anzt, Tomov and Dongarra 2014 |
 //! | `packed` | segments of rows | one per segment | [`packed`](crate::packed) |
 //!
-//! Without a kernel in the options the plan [chooses](choose) one, and tells why.
+//! Without a kernel in the options the plan [chooses](choose) one, and reports why.
 //!
-//! Two products of one plan are bitwise equal: sums of parts of a row are added in a fixed order, by
-//! a second, small kernel, or in `csr-adaptive` by the block that finishes last. The latter is found
-//! with counters that belong to the plan, so that products of one plan must not run at the same time:
-//! a graph that recorded them runs on one stream at a time.
+//! Two products of one plan are bitwise equal: the sums of the parts of a row are added in a fixed
+//! order, by a small second kernel or, in `csr-adaptive`, by the block that finishes last. Counters
+//! of the plan tell which block this is, so products of one plan must not run at the same time: a
+//! graph that recorded them may run on one stream at a time only.
 
 mod adaptive;
 mod balanced;
@@ -82,7 +82,7 @@ pub struct SinglePlan<E: Executor, T: Value> {
     method: Method<E, T>,
     map: Arc<SlotMap>,
     explain: SingleExplain,
-    /// Whether nobody else writes to the matrix.
+    /// Whether only the plan writes to the matrix, so that launches may overlap.
     overlaps: bool,
 }
 
@@ -103,8 +103,9 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         Ok(plans.pop().expect("as many plans as were asked for"))
     }
 
-    /// So many plans of one matrix, each in memory of its own: chosen and converted once. What that
-    /// took is part of the [setup](SingleExplain::setup) of the first.
+    /// `count` plans of one matrix, each in its own memory. The kernel is chosen and the matrix
+    /// converted only once; the time of the conversion is part of the [setup](SingleExplain::setup)
+    /// of the first plan.
     ///
     /// # Errors
     /// As [`SinglePlan::new`].
@@ -123,7 +124,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let choosing = clock.elapsed();
         let chosen = candidate.apply(options);
         let plans = match Self::with_kernel(executor, matrix, &chosen, count) {
-            // Larger in its format than expected: as CSR there is no more than the matrix.
+            // The format would be larger than expected; CSR stores no more than the matrix.
             Err(refused) if is_about_size(&refused) && !chosen.kernel.reads_csr() => {
                 why = format!("csr-adaptive, since {} was refused: {refused}", chosen.kernel);
                 let kernel = SingleKernel::CsrAdaptive;
@@ -135,7 +136,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         Ok(plans?.into_iter().map(|plan| plan.chosen(why.clone(), choosing)).collect())
     }
 
-    /// Plans of the kernel that was asked for.
+    /// Plans with the kernel of the options.
     fn with_kernel(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
@@ -159,11 +160,11 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     }
 
     /// A plan of `csr-balanced` with preprocessing that was done before, for instance for another
-    /// matrix of the same pattern. Of the options only the kernel is looked at.
+    /// matrix of the same pattern. Only the kernel of the options is read.
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] when the kernel is another one or `rows` does not fit the
-    /// matrix; else as [`SinglePlan::new`].
+    /// matrix; otherwise as [`SinglePlan::new`].
     pub fn with_balanced_rows(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
@@ -178,7 +179,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     /// As [`SinglePlan::with_balanced_rows`], for `csr-adaptive`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`SinglePlan::with_balanced_rows`].
     pub fn with_adaptive_rows(
         executor: &E,
         matrix: View<'_, CsrPattern, T>,
@@ -190,10 +191,10 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         Self::one(executor, matrix, options, Prepared::Adaptive(rows))
     }
 
-    /// A plan over CSR arrays that lie in the memory of the executor, for the kernels that
-    /// [read CSR](SingleKernel::reads_csr). No value or column is copied; a kernel checks the
-    /// arrays, for which the call waits. `csr-balanced`, `csr-adaptive` and the automatic choice,
-    /// which is among these kernels here, copy the row pointers to the host once.
+    /// A plan over CSR arrays that already lie in the memory of the executor, for the kernels that
+    /// [read CSR](SingleKernel::reads_csr). No value or column is copied. A kernel checks the
+    /// arrays, and the call waits for it. `csr-balanced`, `csr-adaptive` and the automatic choice
+    /// (here only among kernels that read CSR) copy the row pointers to the host once.
     ///
     /// The plan keeps the arrays. Values may be changed in place, in the order of the stream, and
     /// the next product uses them.
@@ -207,7 +208,8 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     /// 1. Nobody writes to `row_ptr` and `col_idx` between this call and the end of the work of the
     ///    last product: the kernels follow them without further checks.
     ///
-    /// What a [buffer from an address](sparsebatch_cuda::DeviceBuffer::from_raw) asks for comes on top.
+    /// The requirements of a [buffer from an address](sparsebatch_cuda::DeviceBuffer::from_raw)
+    /// apply as well.
     #[expect(unsafe_code, reason = "what others do to the arrays later cannot be checked")]
     pub unsafe fn from_arrays(
         executor: &E,
@@ -268,7 +270,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         })
     }
 
-    /// This plan, chosen for a reason in so much time.
+    /// Records why the kernel of this plan was chosen and how long choosing took.
     fn chosen(mut self, why: String, choosing: Duration) -> Self {
         self.explain.why = Some(why);
         let before = self.explain.preprocessing.unwrap_or_default();
@@ -336,7 +338,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
     }
 }
 
-/// Whether a format was refused for what it would hold.
+/// Whether a format may have been refused for its size.
 fn is_about_size(error: &GpuError) -> bool {
     matches!(
         error,
@@ -344,7 +346,7 @@ fn is_about_size(error: &GpuError) -> bool {
     )
 }
 
-/// Refuses preprocessing for another kernel.
+/// Refuses options whose kernel is not `expected`, the kernel of the preprocessing.
 fn check_kernel(expected: SingleKernel, options: &SingleOptions) -> Result<(), GpuError> {
     if options.kernel == expected {
         return Ok(());
@@ -359,8 +361,8 @@ fn check_kernel(expected: SingleKernel, options: &SingleOptions) -> Result<(), G
 impl<E: Executor, T: Value> SinglePlan<E, T> {
     /// `y = alpha*A*x + beta*y`.
     ///
-    /// `x` has a value per column, `y` one per row; they do not overlap. `beta == 0` does not read
-    /// `y`. Starts kernels and returns; allocates nothing and waits for nothing. Bitwise
+    /// `x` has a value per column, `y` one per row; they do not overlap. With `beta == 0`, `y` is
+    /// not read. Enqueues kernels and returns; allocates nothing and waits for nothing. Bitwise
     /// repeatable.
     ///
     /// # Errors
@@ -380,8 +382,8 @@ impl<E: Executor, T: Value> SinglePlan<E, T> {
         self.method.multiply(Product { executor, alpha, x, beta, y, overlaps: *overlaps })
     }
 
-    /// Replaces the values: `values[k]` is that of entry `k` of the CSR matrix. The pattern, the
-    /// format and the preprocessing stay. Waits for the copy.
+    /// Replaces the values: `values[k]` is the value of entry `k` of the CSR matrix. The pattern,
+    /// the format and the preprocessing stay. Waits for the copy.
     ///
     /// # Errors
     /// [`GpuError::Length`] unless there is one value per entry; else what copying reports.

@@ -1,4 +1,4 @@
-//! What a user may ask of a plan.
+//! Options of a plan.
 
 use sparsebatch_formats::convert::{
     DEFAULT_MAX_FILL, DiaOptions, EllOptions, HybOptions, HybWidth, SellPOptions,
@@ -16,12 +16,13 @@ pub struct SingleOptions {
     /// Lanes per row of `csr-vector`: 2, 4, 8, 16 or 32, the default.
     pub lanes: Option<u32>,
     /// Parts of `csr-balanced`, `coo` and the COO part of `hyb`, at least 1 and at most one per
-    /// entry. By default as many as the device holds warps of these kernels, and at most one per 128 entries. The
-    /// order of the sums of rows that straddle parts depends on it.
+    /// entry. By default one per warp of these kernels that the device holds at once, and at most
+    /// one per 128 entries. The order of the sums of rows that straddle parts depends on the number
+    /// of parts.
     pub parts: Option<u32>,
-    /// Entries that a block of `csr-adaptive` has at most: 128, 256, 512, 1,024 or 2,048. By default
-    /// the fewest with which there are not many more blocks than run at once. The order of the sums
-    /// depends on it.
+    /// Most entries of a block of `csr-adaptive`: 128, 256, 512, 1,024 or 2,048. By default the
+    /// smallest number with which there are not many more blocks than run at once. The order of the
+    /// sums depends on it.
     pub block_entries: Option<u32>,
     /// Stored slots per entry above which a format is refused.
     pub max_fill: f64,
@@ -31,7 +32,7 @@ pub struct SingleOptions {
     pub slice_size: usize,
     /// Threads per row of `sell-p`.
     pub threads_per_row: usize,
-    /// Rows in a window in which `sell` and `sell-p` sort rows by length.
+    /// Rows per window within which `sell` and `sell-p` sort rows by length. `None`: no sorting.
     pub sort_window: Option<usize>,
 }
 
@@ -52,14 +53,14 @@ impl Default for SingleOptions {
     }
 }
 
-/// Warps of the kernels that cut entries into parts which a multiprocessor holds at once: as
-/// `RESIDENT_BLOCKS` blocks of the kernels. One part for each is a single wave.
+/// Warps that a multiprocessor holds at once, for the kernels that cut entries into parts:
+/// `RESIDENT_BLOCKS` blocks of these kernels. One part per warp is a single wave.
 const RESIDENT_WARPS: usize = 48;
 
-/// Blocks of `csr-adaptive` for each multiprocessor, beyond which they are made larger.
+/// Blocks of `csr-adaptive` per multiprocessor above which larger blocks are used.
 const ADAPTIVE_BLOCKS: usize = 4;
 
-/// Fewer entries than these are not worth a part of their own: four steps of a warp.
+/// Fewer entries than this are not worth a part of their own: four steps of a warp.
 const MIN_PART_ENTRIES: usize = 128;
 
 impl SingleOptions {
@@ -68,7 +69,7 @@ impl SingleOptions {
         Self { kernel, ..Self::default() }
     }
 
-    /// Lanes per row of the kernels that share rows among lanes.
+    /// Lanes per row, for the kernels that give a row several lanes.
     pub(super) fn lanes(&self, nrows: usize, nnz: usize) -> Result<u32, GpuError> {
         if self.kernel == SingleKernel::CsrSmart {
             return Ok(smart_lanes(nrows, nnz));
@@ -97,7 +98,7 @@ impl SingleOptions {
         Ok(wanted.min(nnz) as u32)
     }
 
-    /// The entries of a block of `csr-adaptive`.
+    /// The most entries of a block of `csr-adaptive`.
     pub(super) fn block_entries(&self, nnz: usize, info: &DeviceInfo) -> Result<u32, GpuError> {
         let enough = info.multiprocessors as usize * ADAPTIVE_BLOCKS;
         let smallest = |&entries: &u32| nnz.div_ceil(entries as usize) <= enough;

@@ -3,9 +3,11 @@
 use num_bigint::BigInt;
 use sparsebatch::{Csr, Scalar};
 
-/// `||b - A x||_2` with a relative error of 1e-4 at most, and mostly of 1e-15; infinite or NaN where it overflows.
+/// `||b - A x||_2` with a relative error of at most 1e-4, usually about 1e-15; infinite or NaN if
+/// it overflows.
 ///
-/// Sums are in double-double arithmetic, whose error is 1e-30 of `|A||x| + |b|`; in integers where that is not small.
+/// Sums are in double-double arithmetic, whose error is 1e-30 of `|A||x| + |b|`; if that is not
+/// small against the result, they are in exact integer arithmetic.
 pub(super) fn residual_norm<T: Scalar>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
     let norm = in_double_double(a, x, b);
     let noise = 1e-30 * magnitude(a, x, b);
@@ -27,7 +29,7 @@ fn in_double_double<T: Scalar>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
             let sum = high + product;
             let part = sum - high;
             low += (high - (sum - part)) + (product - part) + error;
-            // Normalised, so that `low` stays small.
+            // Renormalises the pair, so that `low` stays small.
             high = sum + low;
             low -= high - sum;
         }
@@ -36,7 +38,7 @@ fn in_double_double<T: Scalar>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
     norm(residuals.collect())
 }
 
-/// `||v||_2`, scaled.
+/// `||v||_2`, scaled against overflow and underflow.
 pub(super) fn norm(v: Vec<f64>) -> f64 {
     if v.iter().any(|v| v.is_nan()) {
         return f64::NAN;
@@ -60,7 +62,8 @@ pub(super) fn magnitude<T: Scalar>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
     norm(sizes.collect())
 }
 
-/// A finite number as an integer times `2^-2200`: as f64 and products of two have them.
+/// A finite number times `2^shift`, as an integer: a shift of 1100 suffices for any f64, and 2200
+/// for products of two.
 fn integer(value: f64, shift: u32) -> BigInt {
     let bits = value.to_bits();
     let field = (bits >> 52 & 0x7ff) as i64;
@@ -88,11 +91,11 @@ fn exactly<T: Scalar>(a: &Csr<T>, x: &[T], b: &[T]) -> Vec<BigInt> {
     b.iter().enumerate().map(of_row).collect()
 }
 
-/// An integer times `2^-2200`, to 63 bits and then to those of f64.
+/// An integer times `2^-2200`, rounded to 63 bits and then to f64.
 fn to_f64(value: &BigInt) -> f64 {
     let shift = value.bits().saturating_sub(63);
     let leading = i64::try_from(value >> shift).expect("63 bits and a sign");
-    // In two steps, each of which has an exponent of f64.
+    // The scaling takes two steps, whose powers of two are both within the range of f64.
     let exponent = shift as i32 - 2 * HALF as i32;
     leading as f64 * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
 }
@@ -119,7 +122,7 @@ mod tests {
         let tiny = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![5e-324]).unwrap();
         assert!(passes(&tiny, &[1.0], &[5e-324], 0.0));
         assert!(!passes(&tiny, &[0.5], &[5e-324], 0.0));
-        // 1e40 hides 0.5 from twice the precision.
+        // Terms of 1e40 hide 0.5 from double-double arithmetic.
         let x = [1e40, 0.25, -1e40];
         assert_eq!(residual_norm(&a, &x, &[-0.25]), 0.5);
     }

@@ -1,34 +1,34 @@
-//! Systems that solvers may be wrong about.
+//! Adversarial systems, about which solvers may be wrong.
 
 use std::sync::Arc;
 
 use sparsebatch::generate::rng;
 use sparsebatch::{Csr, CsrPattern, Scalar};
 
-/// A kind of systems.
+/// A family of systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Strictly diagonally dominant.
     Dominant,
     /// Symmetric positive definite.
     Positive,
-    /// Diagonally dominant with the rows in another order.
+    /// Diagonally dominant with permuted rows.
     Permuted,
-    /// Small integers, one row a combination of others.
+    /// Singular: small integers, one row a combination of others.
     Singular,
-    /// The same with a right-hand side in the range.
+    /// Singular as above, with a right-hand side in the range of the matrix.
     Consistent,
     /// Laplacians of graphs, whose rows sum to 0.
     Laplacian,
     /// Equations and unknowns in very different units.
     Graded,
-    /// Symmetric, of both signs.
+    /// Symmetric indefinite.
     Indefinite,
-    /// NaN and infinities.
+    /// With NaN and infinities.
     Poisoned,
-    /// Far from 1, all of it.
+    /// With all numbers very large or very small.
     Extreme,
-    /// Rows and columns without an entry that is not 0.
+    /// With rows and columns that have no nonzero entry.
     Empty,
     /// Nearly singular.
     Near,
@@ -51,7 +51,7 @@ pub const FAMILIES: [Family; 12] = [
 ];
 
 impl Family {
-    /// Its name.
+    /// The name of the family.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dominant => "dominant",
@@ -70,20 +70,20 @@ impl Family {
     }
 }
 
-/// A system with its guess.
+/// A system with its right-hand side and initial guess.
 #[derive(Clone, Debug)]
 pub struct System<T> {
-    /// What it is of.
+    /// The family of the system.
     pub family: Family,
-    /// Square.
+    /// The square matrix.
     pub matrix: Csr<T>,
-    /// Right-hand side, one a row.
+    /// The right-hand side.
     pub b: Vec<T>,
-    /// Guess, one a row.
+    /// The initial guess.
     pub x0: Vec<T>,
 }
 
-/// Numbers drawn one after the other.
+/// A random number generator (its state).
 struct Draw(u64);
 
 impl Draw {
@@ -96,7 +96,7 @@ impl Draw {
         (self.bits() % n as u64) as usize
     }
 
-    /// In [-1, 1).
+    /// A number in [-1, 1).
     fn number(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
@@ -106,7 +106,7 @@ impl Draw {
     }
 }
 
-/// The system of a seed.
+/// The system that a seed defines.
 pub(super) fn system<T: Scalar>(seed: u64) -> System<T> {
     let mut draw = Draw(seed);
     let family = FAMILIES[draw.below(FAMILIES.len())];
@@ -237,7 +237,8 @@ fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
     a
 }
 
-/// Zeros are not stored, but for some.
+/// Converts a dense matrix to CSR. Zeros are not stored, except on the diagonal of a third of the
+/// matrices.
 fn sparse<T: Scalar>(a: &[Vec<f64>], draw: &mut Draw) -> Csr<T> {
     let stores_zeros = draw.below(3) == 0;
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());

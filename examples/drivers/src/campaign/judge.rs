@@ -1,4 +1,4 @@
-//! What a verdict may not be.
+//! The rules that a verdict must not break.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use sparsebatch::{Scalar, SolveOptions, Status, SystemReport};
 use super::exact::{magnitude, norm, passes, residual_norm};
 use super::families::{Family, System};
 
-/// Room for the rounding of norms and thresholds, which verdicts do not promise to know better.
+/// Tolerance for the rounding of norms and thresholds, which verdicts do not promise to resolve.
 const ROUNDING: f64 = 1.0 + 1e-12;
 
-/// A verdict that is wrong.
+/// A wrong verdict.
 #[derive(Clone, Debug)]
 pub struct Misreport {
-    /// The number of the batch, which makes it again.
+    /// The number of the batch, from which the batch can be generated again.
     pub batch: u64,
-    /// The place of the system in it.
+    /// The index of the system in the batch.
     pub place: u64,
     /// `"f64"` or `"f32"`.
     pub precision: &'static str,
-    /// What is wrong.
+    /// A description of the fault.
     pub what: String,
 }
 
@@ -30,12 +30,13 @@ impl fmt::Display for Misreport {
     }
 }
 
-/// Holds the verdict on a system against its residual in twice the precision, and where `is_exact` against the exact
-/// one.
+/// Checks the verdict on a system against its residual in twice the precision, and with `is_exact`
+/// against the exact residual.
 ///
 /// # Errors
-/// What is wrong: `Converged` with a residual that does not pass; an x that is not finite, or worse than the guess;
-/// a reported residual that is not that of x; a well-posed system that the default does not solve.
+/// A description of the fault: `Converged` with a residual that does not pass; an x that is not
+/// finite, or worse than the guess; a reported residual that is not that of x; a well-posed system
+/// that the default options do not solve.
 pub fn judge<T: Scalar>(
     system: &System<T>,
     options: &SolveOptions,
@@ -62,7 +63,7 @@ pub fn judge<T: Scalar>(
                 (floor * T::EPSILON.to_f64() * size).min(1e-3 * rhs_norm)
             }
         };
-        // The smallest numbers are as far apart as themselves.
+        // Subnormal numbers are spaced by 5e-324, so the limit may be off by that.
         let passed = residual <= limit * ROUNDING || residual <= limit + 5e-324;
         if !passed {
             return wrong(format!("residual {residual:e}, expected {limit:e} at most"));
@@ -81,9 +82,10 @@ pub fn judge<T: Scalar>(
             return wrong(format!("residual {residual:e}, of the guess {before:e}"));
         }
     }
-    // Evaluated in the working precision where that decides nothing: a thousandth, or a few rounding errors.
+    // The solver reports a residual in the working precision where that does not affect the
+    // verdict: it may be off by a thousandth, or by a few rounding errors.
     let reported = outcome.residual_norm;
-    // Twice the precision has errors of its own.
+    // Double-double residuals have errors of their own.
     let errors = 1e-30 * magnitude(matrix, x, b);
     let room = 2e-3 * residual + threshold + f64::MIN_POSITIVE + errors;
     if residual.is_finite() && reported.is_finite() && (reported - residual).abs() > room {
@@ -93,7 +95,7 @@ pub fn judge<T: Scalar>(
     let usual = options.fallback && options.rel_tol.is_none();
     if well_posed && usual && outcome.status != Status::Converged {
         let guess = norm(wide(x0));
-        // From a guess of 1e8 the rounding of the guess itself may be all that can be reached.
+        // With a guess of 1e8, the rounding of the guess itself may limit the reachable residual.
         if guess < 1e3 {
             return wrong(format!("not solved, residual {residual:e} of {rhs_norm:e}"));
         }

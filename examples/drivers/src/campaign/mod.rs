@@ -1,6 +1,7 @@
-//! A campaign against the solvers: systems that are singular, graded, indefinite, poisoned, permuted, huge and tiny,
-//! solved by every method, and every verdict held against a residual in twice the precision, some against an exact
-//! one. What is misreported is printed with what makes it again, and the exit code is 1.
+//! A campaign against the solvers: systems that are singular, graded, indefinite, poisoned,
+//! permuted, huge and tiny, solved by every method. Every verdict is checked against a residual in
+//! twice the precision, some also against an exact one. A misreport is printed with the data to
+//! reproduce it, and the exit code is 1.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -47,29 +48,29 @@ struct Args {
     gpu: bool,
 }
 
-/// Verdicts by family, and what was wrong.
+/// Counts of verdicts by family, and the misreports.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Systems solved.
+    /// Number of systems solved.
     pub systems: u64,
-    /// Those whose residual was computed exactly.
+    /// Number of systems whose residual was computed exactly.
     pub exact: u64,
-    /// By family and status.
+    /// Number of systems by family and status.
     pub counts: BTreeMap<(&'static str, &'static str), u64>,
-    /// What was misreported.
+    /// The misreports.
     pub misreports: Vec<Misreport>,
 }
 
-/// Systems of a batch, unless another number is asked for.
+/// Default number of systems of a batch.
 const BATCH: u64 = 64;
 
-/// Every so many systems one is judged by exact arithmetic as well.
+/// Interval, in systems, at which one is also judged by exact arithmetic.
 const EXACT_EVERY: u64 = 50;
 
-/// Misreports that are kept; one is too many.
+/// Most misreports that are kept; a single one is a failure.
 const MAX_MISREPORTS: usize = 20;
 
-/// What a batch is solved with: a function of its number.
+/// The solve options of a batch, a function of its number.
 pub fn options_of(number: u64) -> (SolveOptions, bool) {
     let pick = |key: u64, n: u64| rng::mix(rng::mix(number) ^ key) % n;
     let methods = [Method::Auto, Method::Auto, Method::Cg, Method::BiCgStab, Method::Lu];
@@ -94,10 +95,10 @@ pub fn options_of(number: u64) -> (SolveOptions, bool) {
     (options, pick(8, 4) == 0)
 }
 
-/// Solves a batch of so many systems and judges it.
+/// Solves a batch of `size` systems and judges every verdict.
 ///
 /// # Errors
-/// When the solver refuses the batch: none is to be refused.
+/// When the solver refuses the batch; it should refuse none.
 pub fn run_batch(
     backend: &Backend,
     number: u64,
@@ -192,18 +193,20 @@ pub fn main() -> ExitCode {
 mod tests {
     use super::*;
 
-    /// Seconds of what `cargo run --release --example campaign -- --hours 1` goes on with.
+    /// A short version of the campaign that `cargo run --release --example campaign -- --hours 1`
+    /// runs.
     #[test]
     fn no_system_is_misreported() {
         let mut tally = Tally::default();
-        // The last ones held systems whose x of 1e30 was kept, and called better than the guess.
+        // The last two batches contained systems whose x of 1e30 was kept, and called better than
+        // the guess.
         for number in (1..=38).chain([5_001_716, 5_014_247]) {
             run_batch(&Backend::Cpu, number, BATCH, &mut tally).unwrap();
         }
 
         assert!(tally.misreports.is_empty(), "{:#?}", tally.misreports);
         assert_eq!(tally.systems, 40 * BATCH);
-        // All families came, and most kinds of ends.
+        // All families occurred, and most statuses.
         let families: std::collections::BTreeSet<_> = tally.counts.keys().map(|k| k.0).collect();
         assert_eq!(families.len(), FAMILIES.len());
         let statuses: std::collections::BTreeSet<_> = tally.counts.keys().map(|k| k.1).collect();

@@ -1,9 +1,9 @@
-//! Nucleons and charge: how far a run drifts from them, and the projection back.
+//! Conservation of nucleons and charge: the drift of a run from them, and the projection back.
 
 use crate::nuclear_burning::network::Network;
 
-/// The conserved sums `sum A_i Y_i` and `sum Z_i Y_i` of a network: its A and Z are left null vectors of
-/// every Jacobian.
+/// The conserved sums `sum A_i Y_i` and `sum Z_i Y_i` of a network: the vectors A and Z are left
+/// null vectors of every Jacobian.
 #[derive(Clone, Debug)]
 pub struct Invariants {
     a: Vec<f64>,
@@ -31,13 +31,13 @@ impl Invariants {
     pub fn drift(&self, start: &[f64], y: &[f64]) -> [f64; 2] {
         [&self.a, &self.z].map(|weights| {
             let (first, now) = (dot(weights, start), dot(weights, y));
-            // Neutrons alone have no charge to lose.
+            // A zone of neutrons only has zero charge: the change is absolute.
             if first == 0.0 { (now - first).abs() } else { ((now - first) / first).abs() }
         })
     }
 
-    /// Brings the sums back to those of `start`, by changes proportional to the abundances: of all `y`
-    /// with these sums, the one nearest in `sum (dY_i)^2 / |Y_i|`.
+    /// Restores the sums of `start` by changes proportional to the abundances: the result is, of
+    /// all `y` with these sums, the one nearest in `sum (dY_i)^2 / |Y_i|`.
     pub fn project(&self, start: &[f64], y: &mut [f64]) {
         let lacking = |weights: &[f64]| {
             weights.iter().zip(start).zip(&*y).map(|((w, start), y)| w * (start - y)).sum::<f64>()
@@ -50,7 +50,7 @@ impl Invariants {
         );
         let (lack_a, lack_z) = (lacking(&self.a), lacking(&self.z));
         let determinant = aa * zz - az * az;
-        // With Z proportional to A, as in an alpha chain, nucleons are charge.
+        // If Z is proportional to A, as in an alpha chain, both sums give the same condition.
         let (alpha, zeta) = if determinant > 1e-10 * aa * zz {
             ((zz * lack_a - az * lack_z) / determinant, (aa * lack_z - az * lack_a) / determinant)
         } else if aa > 0.0 {

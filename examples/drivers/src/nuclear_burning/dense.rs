@@ -1,19 +1,20 @@
-//! Dense LU with partial pivoting of one small system: what codes without sparse solvers do, here to be
-//! compared with.
+//! Dense LU with partial pivoting of one small system, as codes without sparse solvers use it; here
+//! for comparison.
 
 use faer::Mat;
 use faer::linalg::solvers::{PartialPivLu, Solve};
 use sparsebatch::CsrPatternRef;
 
-/// Larger systems are left to faer, which blocks and vectorises; smaller ones are faster in plain loops.
+/// Systems of at least this many rows use faer, which blocks and vectorises; smaller ones are
+/// faster in plain loops.
 const LARGE: usize = 24;
 
 /// The factors of one system, kept for the stages of a step.
 pub(crate) struct DenseLu {
     nrows: usize,
-    /// Row-major; L without its unit diagonal, and U.
+    /// Row-major L (without its unit diagonal) and U.
     factors: Vec<f64>,
-    /// The row that elimination step k exchanged row k with.
+    /// For each elimination step k, the row exchanged with row k.
     pivots: Vec<usize>,
     blocked: Option<PartialPivLu<f64>>,
     singular: bool,
@@ -54,7 +55,7 @@ impl DenseLu {
             let size = |row: usize| self.factors[row * n + k].abs();
             let pivot = (k..n).fold(k, |best, row| if size(row) > size(best) { row } else { best });
             self.pivots[k] = pivot;
-            // NaN is no pivot either.
+            // NaN does not count as a pivot either.
             let is_pivot = size(pivot) > 0.0;
             if !is_pivot {
                 return false;
@@ -77,7 +78,7 @@ impl DenseLu {
         true
     }
 
-    /// Solves with the factors; whether the solution is finite.
+    /// Solves with the factors; returns whether the solution is finite.
     pub(crate) fn solve(&self, b: &[f64], x: &mut [f64]) -> bool {
         x.copy_from_slice(b);
         if self.singular {

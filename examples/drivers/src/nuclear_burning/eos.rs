@@ -4,10 +4,10 @@
 //! E(T, Y) = 3/2 N_A k T sum_i Y_i (1 + Z_i) + a T^4 / rho        erg/g
 //! ```
 //!
-//! At constant density no work is done, so that the energy of nuclear binding heats the gas:
-//! `dE = N_A sum_i B_i dY_i`. Full ionisation; electrons are taken as ideal and not degenerate, and
-//! there are no pairs and no Coulomb terms: below about 1e6 g/cm^3 at these temperatures that is a fair
-//! gas, above it heats more slowly than a degenerate one.
+//! At constant density no work is done, so that the energy of nuclear binding heats the gas: `dE =
+//! N_A sum_i B_i dY_i`. Ionisation is complete; electrons are ideal and not degenerate, and there
+//! are no pairs and no Coulomb terms. Below about 1e6 g/cm^3 at these temperatures this is a fair
+//! description of the gas; above, it heats more slowly than a degenerate gas.
 //!
 //! # Source
 //! Hansen, Kawaler and Trimble 2004, Stellar Interiors, 2nd ed., sections 3.2 and 3.3; constants
@@ -19,7 +19,7 @@ use crate::nuclear_burning::network::{AVOGADRO, ERG_PER_MEV, Network};
 const BOLTZMANN: f64 = 1.380_649e-16;
 /// Radiation constant, erg cm^-3 K^-4.
 pub(crate) const RADIATION: f64 = 7.565_733_250e-15;
-/// Kelvin in a GK.
+/// Kelvin per GK.
 const GIGA: f64 = 1e9;
 
 /// The gas of a network's nuclides.
@@ -57,7 +57,7 @@ impl Gas {
         ideal + 4.0 * RADIATION * (GIGA * t9).powi(3) / rho
     }
 
-    /// Internal energy, erg/g, less the energy of nuclear binding: constant in a closed zone.
+    /// Internal energy less nuclear binding energy, erg/g: constant in a closed zone.
     pub fn total_energy(&self, y: &[f64], t9: f64, rho: f64) -> f64 {
         let temperature = GIGA * t9;
         let sum = self.heat.iter().zip(&self.binding).zip(y);
@@ -70,8 +70,8 @@ impl Gas {
         self.released(ydot, t9) / (GIGA * self.heat_capacity(y, t9, rho))
     }
 
-    /// Energy that changes of abundance leave to the temperature: binding less the thermal energy of
-    /// the particles that appear.
+    /// Energy that changes of abundance leave to the temperature: binding energy less the thermal
+    /// energy of the particles that appear.
     fn released(&self, ydot: &[f64], t9: f64) -> f64 {
         let sum = self.heat.iter().zip(&self.binding).zip(ydot);
         sum.map(|((heat, binding), ydot)| (binding - heat * GIGA * t9) * ydot).sum()
@@ -101,12 +101,12 @@ impl Slopes<'_> {
         released / (GIGA * self.capacity)
     }
 
-    /// What a derivative with respect to `Y_j` has beyond the weighted sum of `d(dY/dt)/dY_j`.
+    /// The term of the derivative with respect to `Y_j` beyond the weighted sum of `d(dY/dt)/dY_j`.
     pub(crate) fn of_abundance(&self, nuclide: usize) -> f64 {
         -self.heating * self.gas.heat[nuclide] / self.capacity
     }
 
-    /// What the derivative with respect to T9 has beyond the weighted sum of `d(dY/dt)/dT9`.
+    /// The term of the derivative with respect to T9 beyond the weighted sum of `d(dY/dt)/dT9`.
     pub(crate) fn of_temperature(&self, ydot: &[f64]) -> f64 {
         let particles: f64 = self.gas.heat.iter().zip(ydot).map(|(heat, ydot)| heat * ydot).sum();
         let stiffening = 12.0 * RADIATION * (GIGA * self.t9).powi(2) * GIGA / self.rho;

@@ -8,9 +8,9 @@
 //! dT9/dt  = see eos.rs
 //! ```
 //!
-//! A rate and its reverse are subtracted before anything is summed: near equilibrium they cancel to many
-//! digits, and all nuclides of a reaction then see the same difference, so that nucleons and charge are
-//! conserved to rounding.
+//! A rate and its reverse are subtracted before anything is summed: near equilibrium they cancel to
+//! many digits. All nuclides of a reaction then get the same difference, so that nucleons and
+//! charge are conserved to rounding.
 
 use std::sync::Arc;
 
@@ -26,11 +26,12 @@ use crate::nuclear_burning::rates;
 pub struct Equations {
     network: Arc<Network>,
     pub(crate) reactions: Vec<Reaction>,
-    /// Nuclides that a reaction changes, and by how much: nu.
+    /// The nuclides that each reaction changes, with their stoichiometric number nu.
     pub(crate) changes: Vec<(u32, f64)>,
     /// Derivatives of rates, in the order of the reactions.
     pub(crate) partials: Vec<Partial>,
-    /// Entries that a derivative goes to, with nu times sign and multiplicity.
+    /// The matrix entries to which each derivative contributes, with nu times sign and
+    /// multiplicity.
     pub(crate) targets: Vec<(u32, f64)>,
     pattern: Arc<CsrPattern>,
     /// The diagonal entries, row after row.
@@ -43,7 +44,7 @@ pub struct Equations {
 pub(crate) struct Reaction {
     pub(crate) forward: Flow,
     pub(crate) reverse: Option<Flow>,
-    /// In `changes`.
+    /// Range in `changes`.
     pub(crate) changes: std::ops::Range<usize>,
 }
 
@@ -54,17 +55,17 @@ pub(crate) struct Flow {
     pub(crate) factors: Factors,
 }
 
-/// Abundances that are multiplied.
+/// A product of abundances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factors {
     nuclides: [u32; MAX_PARTICLES],
     count: u32,
 }
 
-/// Zones that are evaluated side by side.
+/// Number of zones evaluated side by side.
 pub const LANES: usize = 8;
 
-/// One number of each of some zones.
+/// One number for each of `L` zones.
 type Lanes<const L: usize> = [f64; L];
 
 impl Factors {
@@ -76,7 +77,7 @@ impl Factors {
         factors
     }
 
-    /// The numbers of the nuclides.
+    /// The indices of the nuclides.
     pub(crate) fn nuclides(&self) -> &[u32] {
         &self.nuclides[..self.count as usize]
     }
@@ -100,11 +101,11 @@ impl Factors {
 pub(crate) struct Partial {
     pub(crate) rate: u32,
     pub(crate) others: Factors,
-    /// In `targets`.
+    /// Range in `targets`.
     pub(crate) targets: std::ops::Range<usize>,
 }
 
-/// What a self-heating run has beside.
+/// Additional data of a self-heating run.
 #[derive(Clone, Debug)]
 pub(crate) struct Heated {
     pub(crate) gas: Gas,
@@ -114,13 +115,13 @@ pub(crate) struct Heated {
     pub(crate) column: Vec<u32>,
 }
 
-/// What is constant in up to [`LANES`] zones.
+/// The constants of up to [`LANES`] zones.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
-    /// Density of each, g/cm^3.
+    /// Density of each zone, g/cm^3.
     pub rho: &'a [f64],
-    /// Rates of each zone, rate after rate ([`rates::evaluate`]), at constant temperature; nothing in
-    /// self-heating runs, which evaluate them themselves.
+    /// Rates of each zone, rate after rate ([`rates::evaluate`]), at constant temperature; empty in
+    /// self-heating runs, which evaluate the rates themselves.
     pub lambda: &'a [Lanes<LANES>],
 }
 
@@ -135,7 +136,7 @@ pub struct Scratch {
     ydot_slope: Vec<f64>,
 }
 
-/// Zones one after the other, brought side by side; missing ones get zeros.
+/// Interleaves consecutive zones into lanes; missing zones become zeros.
 fn gather(zones: &[f64], len: usize, lanes: &mut Vec<Lanes<LANES>>) {
     lanes.clear();
     lanes.resize(len, [0.0; LANES]);
@@ -155,7 +156,7 @@ fn scatter(lanes: &[Lanes<LANES>], zones: &mut [f64]) {
     }
 }
 
-/// A zone as lanes of one.
+/// A zone as lanes of width one.
 fn singles(values: &[f64]) -> &[Lanes<1>] {
     values.as_chunks().0
 }
@@ -174,7 +175,7 @@ impl Equations {
         let nvars = nnuclides + usize::from(self_heating);
         let mut reactions = Vec::new();
         let mut changes = Vec::new();
-        // (row, column) of every derivative, before there are entries to point at.
+        // The (row, column) of every derivative, collected before the pattern exists.
         let mut places: Vec<(usize, usize)> = (0..nvars).map(|i| (i, i)).collect();
         for (r, rate) in network.rates.iter().enumerate() {
             if rate.partner.is_some_and(|partner| partner < r) {
@@ -261,22 +262,23 @@ impl Equations {
         &self.pattern
     }
 
-    /// Nuclides.
+    /// Number of nuclides.
     pub(crate) fn nnuclides(&self) -> usize {
         self.network.nuclides.len()
     }
 
-    /// Unknowns: nuclides, and the temperature in self-heating runs.
+    /// Number of unknowns: nuclides, and the temperature in self-heating runs.
     pub fn nvars(&self) -> usize {
         self.diagonal.len()
     }
 
-    /// Rates of a zone that [`Equations::rhs`] wants: none in self-heating runs, which evaluate them themselves.
+    /// Number of rates per zone that [`Equations::rhs`] takes: none in self-heating runs, which
+    /// evaluate them themselves.
     pub(crate) fn fixed_rates(&self) -> usize {
         if self.heated.is_some() { 0 } else { self.network.rates.len() }
     }
 
-    /// What self-heating runs have beside.
+    /// The additional data of self-heating runs.
     pub(crate) fn heated(&self) -> Option<&Heated> {
         self.heated.as_ref()
     }
@@ -286,8 +288,8 @@ impl Equations {
         self.heated().map(|heated| &heated.gas)
     }
 
-    /// `f(y)` of up to [`LANES`] zones into `out`; `y` and `out` hold [`Equations::nvars`] entries per
-    /// zone, zone after zone.
+    /// Computes `f(y)` of up to [`LANES`] zones into `out`; `y` and `out` hold [`Equations::nvars`]
+    /// entries per zone, zone after zone.
     pub fn rhs(&self, zones: Group<'_>, y: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
         let nvars = self.nvars();
         match &self.heated {
@@ -324,7 +326,7 @@ impl Equations {
         t9dot[0] = heated.gas.heating(&y[..nnuclides], t9, rho, ydot);
     }
 
-    /// `dY/dt`.
+    /// Computes `dY/dt`.
     fn ydot<const L: usize>(&self, y: &[Lanes<L>], lambda: &[Lanes<L>], out: &mut [Lanes<L>]) {
         out.fill([0.0; L]);
         for reaction in &self.reactions {
@@ -345,8 +347,8 @@ impl Equations {
         }
     }
 
-    /// The values of `shift I - J` of up to [`LANES`] zones into `values`, zone after zone on
-    /// [`Equations::pattern`], with a shift for each; arguments as for [`Equations::rhs`].
+    /// Computes the values of `shift I - J` of up to [`LANES`] zones into `values`, zone after zone
+    /// on [`Equations::pattern`], with a shift for each; arguments as for [`Equations::rhs`].
     pub fn shifted_jacobian(
         &self,
         zones: Group<'_>,
@@ -403,7 +405,7 @@ impl Equations {
         rates::evaluate_with_slopes(&self.network, t9, rho, lambda, dlambda);
         self.add_partials(singles(y), singles(lambda), singles_mut(values));
         self.ydot(singles(y), singles(lambda), singles_mut(ydot));
-        // The same sums with the slopes of the rates.
+        // The last column has the same sums, with the slopes of the rates.
         self.ydot(singles(y), singles(dlambda), singles_mut(ydot_slope));
         for (&entry, &slope) in heated.column.iter().zip(&*ydot_slope) {
             values[entry as usize] = slope;
@@ -413,7 +415,7 @@ impl Equations {
             values[entry as usize] = slopes.of_abundance(j);
         }
         values[heated.row[nnuclides] as usize] = slopes.of_temperature(ydot);
-        // The last row is the sum of the others, weighted, and what stands there already.
+        // The last row is the weighted sum of the others, plus the terms already stored there.
         let pattern = self.pattern.view();
         for i in 0..nnuclides {
             let weight = slopes.weight(i);
@@ -441,7 +443,7 @@ impl Equations {
         }
     }
 
-    /// The values of I, for the places of a batch that are empty.
+    /// The values of the identity, for the empty places of a batch.
     pub(crate) fn identity(&self, values: &mut [f64]) {
         values.fill(0.0);
         self.diagonal.iter().for_each(|&entry| values[entry as usize] = 1.0);

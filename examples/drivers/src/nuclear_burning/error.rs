@@ -1,4 +1,4 @@
-//! Why a run of the driver did not take place, or broke off.
+//! The error type of the driver.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use sparsebatch::gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
-/// Why there is no result. A zone that could not be carried to its end is a result: see
+/// The reason why there is no result. A zone that could not be carried to its end is a result: see
 /// [`Outcome`](crate::nuclear_burning::integrator::Outcome).
 #[derive(Debug)]
 pub enum BurningError {
@@ -14,26 +14,26 @@ pub enum BurningError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason in words.
         problem: String,
     },
-    /// A network that makes no sense.
+    /// An invalid network.
     Network {
-        /// Where in the file: `nuclides[3]`, `rates[7] "c12 + he4 --> o16"`.
+        /// The position in the file: `nuclides[3]`, `rates[7] "c12 + he4 --> o16"`.
         place: String,
-        /// What was expected and what was found.
+        /// The expected and the found value.
         problem: String,
     },
     /// A temperature, density, composition or time out of range.
     Zone {
         /// The zone, counted from 0.
         zone: usize,
-        /// What was expected and what was found.
+        /// The expected and the found value.
         problem: String,
     },
     /// A setting out of range.
     Setting(String),
-    /// No linear system was solved.
+    /// The solver refused the linear systems, or failed.
     Solve(SolveError),
     /// A result cannot be written.
     Write(FormatError),

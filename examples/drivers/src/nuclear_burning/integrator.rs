@@ -29,11 +29,12 @@ pub use crate::nuclear_burning::stepping::Settings;
 use crate::nuclear_burning::stepping::Traveller;
 use crate::nuclear_burning::zones::Zones;
 
-/// Carries all zones to their ends. `progress` hears after each round how many zones are left.
+/// Integrates all zones to their ends. `progress` is called after each round with the number of
+/// zones left.
 ///
 /// # Errors
-/// [`BurningError::Setting`] for no zones, [`BurningError::Zone`] for a rate that is not finite, and those
-/// of the linear solver. A zone that ends early is no error.
+/// [`BurningError::Setting`] for no zones, [`BurningError::Zone`] for a rate that is not finite,
+/// and errors of the linear solver. A zone that ends early is no error.
 pub fn integrate(
     equations: &Equations,
     zones: &Zones,
@@ -62,13 +63,13 @@ struct Integrator<'a> {
     y_new: Vec<f64>,
     /// Densities, place after place.
     rho: Vec<f64>,
-    /// Rates at constant temperature: groups of places, within them rate after rate.
+    /// Rates at constant temperature, by groups of places; within a group rate after rate.
     lambda: Vec<[f64; LANES]>,
     /// Right-hand sides of a stage.
     b: Vec<f64>,
-    /// Stage by stage.
+    /// Solutions, stage by stage.
     u: Vec<Vec<f64>>,
-    /// What is known of the active zones, place after place.
+    /// Results so far of the active zones, place after place.
     burning: Vec<Burned>,
     /// Zones that have ended, in any order.
     ended: Vec<(usize, Burned)>,
@@ -135,7 +136,7 @@ impl<'a> Integrator<'a> {
         })
     }
 
-    /// Rates and first steps: explicit Euler by ten times the tolerance.
+    /// Computes rates and first steps: the step of explicit Euler at ten times the tolerance.
     ///
     /// # Errors
     /// [`BurningError::Zone`] for a rate that is not finite.
@@ -176,7 +177,7 @@ impl<'a> Integrator<'a> {
             let part = zone * nvars..(zone + 1) * nvars;
             let allowed = self.y[part.clone()].iter().zip(&slopes[part]).map(|(y, slope)| {
                 let weight = settings.atol + settings.rtol * y.abs();
-                // Nothing changes: any step will do.
+                // The abundance does not change: any step is allowed.
                 if *slope == 0.0 { f64::INFINITY } else { weight / slope.abs() }
             });
             let end = *zones.times[zone].last().expect("a zone has times");
@@ -188,10 +189,10 @@ impl<'a> Integrator<'a> {
         Ok(())
     }
 
-    /// `I/(gamma h) - J` of every active zone.
+    /// Computes `I/(gamma h) - J` of every active zone.
     ///
     /// # Errors
-    /// Those of the linear solver.
+    /// An error of the linear solver.
     fn form_matrices(&mut self) -> Result<(), BurningError> {
         let clock = Instant::now();
         let (equations, gamma) = (self.equations, self.settings.method.gamma);
@@ -220,7 +221,7 @@ impl<'a> Integrator<'a> {
         Ok(())
     }
 
-    /// Right-hand side and solve of a stage.
+    /// Computes the right-hand sides of a stage, and solves.
     fn stage(&mut self, stage: usize) -> Result<(), BurningError> {
         let clock = Instant::now();
         let (equations, method) = (self.equations, self.settings.method);
@@ -259,7 +260,7 @@ impl<'a> Integrator<'a> {
         Ok(())
     }
 
-    /// Accepts or rejects the steps, and lets zones go that have ended.
+    /// Accepts or rejects the steps, and removes zones that have ended.
     fn judge(&mut self) {
         let nvars = self.equations.nvars();
         let (before, last) = self.u.split_at(self.settings.method.stages() - 1);
@@ -290,7 +291,7 @@ impl<'a> Integrator<'a> {
     /// Moves zones from the last places to those of zones that do not stay.
     fn compact(&mut self, stays: &[bool]) {
         let (nvars, nrates) = (self.equations.nvars(), self.equations.fixed_rates());
-        // All places from here on have been looked at, or moved from.
+        // All later places have been examined, or moved from.
         for place in (0..stays.len()).rev().filter(|&place| !stays[place]) {
             let last = self.travellers.len() - 1;
             let traveller = self.travellers.swap_remove(place);
@@ -305,7 +306,7 @@ impl<'a> Integrator<'a> {
     }
 }
 
-/// What is constant in the active zones.
+/// The constants of the active zones.
 #[derive(Clone, Copy)]
 struct Places<'a> {
     nrates: usize,

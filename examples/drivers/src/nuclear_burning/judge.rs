@@ -1,4 +1,4 @@
-//! The end of a step on the host: whether it is good enough, and the next one.
+//! The end of a step on the host: acceptance of the step, and the size of the next one.
 
 use crate::nuclear_burning::conservation::Invariants;
 use crate::nuclear_burning::integrator::{Burned, Outcome, Settings, add};
@@ -6,18 +6,20 @@ use crate::nuclear_burning::rates::{T9_MAX, T9_MIN};
 use crate::nuclear_burning::stepping::Traveller;
 use crate::nuclear_burning::zones::Zones;
 
-/// What decides on the steps of zones, each by itself.
+/// The data for accepting or rejecting the step of each zone.
 pub(crate) struct Judge<'a> {
     pub(crate) zones: &'a Zones,
     pub(crate) settings: &'a Settings,
     pub(crate) invariants: &'a Invariants,
     pub(crate) nnuclides: usize,
-    /// Those before the last, and the last, which is the error estimate: place after place.
+    /// The stages before the last, and the last stage, which is the error estimate: place after
+    /// place.
     pub(crate) stages: (&'a [Vec<f64>], &'a [f64]),
 }
 
 impl Judge<'_> {
-    /// The unknowns of a place after the step, and the error of the step, at most 1 where it is good.
+    /// Computes the unknowns of a place after the step, and the error of the step, at most 1 if it
+    /// is acceptable.
     pub(crate) fn error(&self, place: usize, y: &[f64], y_new: &mut [f64]) -> f64 {
         let part = place * y.len()..(place + 1) * y.len();
         let (before, last) = self.stages;
@@ -29,7 +31,7 @@ impl Judge<'_> {
             *y_new += error;
             let weight = self.settings.atol + self.settings.rtol * y.abs().max(y_new.abs());
             let error = error.abs() / weight;
-            // A step with NaN or infinities is worth nothing.
+            // A step with NaN or infinities is rejected.
             worst = if error.is_finite() && y_new.is_finite() {
                 worst.max(error)
             } else {
@@ -39,7 +41,7 @@ impl Judge<'_> {
         worst
     }
 
-    /// Accepts or rejects the step of a zone; whether it goes on.
+    /// Accepts or rejects the step of a zone; returns whether the zone goes on.
     pub(crate) fn step(
         &self,
         error: f64,

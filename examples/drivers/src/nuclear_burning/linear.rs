@@ -1,5 +1,5 @@
-//! The linear systems of a stage, `(shift I - J) u = b` in every active zone, and a tally of how each
-//! of them was solved.
+//! The linear systems of a stage, `(shift I - J) u = b` in every active zone, and a tally of their
+//! outcomes.
 
 use std::sync::Arc;
 
@@ -13,38 +13,38 @@ use crate::nuclear_burning::dense::DenseLu;
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;
 
-/// What solves the systems.
+/// The solver of the systems.
 #[derive(Clone, Debug)]
 pub enum Means {
     /// The batched solvers of the library, on all cores.
     Sparse(Box<SolveOptions>),
-    /// A dense LU with partial pivoting, zone by zone, factored once a step: what is compared with.
+    /// A dense LU with partial pivoting, zone by zone, factored once per step, for comparison.
     DenseLu,
 }
 
-/// Systems of up to this many zones share a solver made for as many: making one again for less would
-/// cost more than the empty places.
+/// Up to this many zones share a solver made for this many: making a smaller one would cost more
+/// than the empty places.
 const LEAST_PLACES: usize = 16;
 
-/// Numbers that a thread fills at a time.
+/// Numbers that one thread fills at a time.
 const FILLED_AT_ONCE: usize = 1 << 14;
 
-/// Solves the systems of all active zones; places beyond them are empty.
+/// Solves the systems of all active zones, which take the first places; later places are empty.
 pub(crate) struct LinearSolver {
     means: Means,
-    /// One for all zones; its values are formed in place.
+    /// The batch of all zones; its values are formed in place.
     batch: Batch<f64>,
     pattern: Arc<CsrPattern>,
     identity: Vec<f64>,
     solver: Option<BatchSolver<f64>>,
     dense: Vec<DenseLu>,
     active: usize,
-    /// How systems were solved.
+    /// The outcomes of systems.
     pub(crate) tally: Tally,
 }
 
 impl LinearSolver {
-    /// For the equations of a network.
+    /// Makes a solver for the equations of a network.
     ///
     /// # Errors
     /// [`BurningError::Setting`] when the batch cannot be made.
@@ -69,7 +69,7 @@ impl LinearSolver {
     /// Makes room for the systems of `active` zones, which take the first places.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::new`].
+    /// As [`BatchSolver::new`].
     pub(crate) fn reserve(&mut self, active: usize) -> Result<(), BurningError> {
         let places = self.batch.nitems();
         let fits = active <= places && (4 * active >= 3 * places || places <= LEAST_PLACES);
@@ -88,7 +88,7 @@ impl LinearSolver {
                 }
             }
         } else if active < self.active {
-            // Places that have become empty hold a harmless system.
+            // Places that have become empty get the identity as a harmless system.
             let identity = std::mem::take(&mut self.identity);
             let empty = &mut self.values_mut()[active * identity.len()..];
             for values in empty.chunks_exact_mut(identity.len()) {
@@ -100,7 +100,8 @@ impl LinearSolver {
         Ok(())
     }
 
-    /// Places of the batch, the empty ones included: the items of right-hand sides and solutions.
+    /// Number of places of the batch, the empty ones included: the items of right-hand sides and
+    /// solutions.
     pub(crate) fn places(&self) -> usize {
         self.batch.nitems()
     }
@@ -113,11 +114,11 @@ impl LinearSolver {
         }
     }
 
-    /// Says that the values are new; the systems of the stages of a step follow. Factors that can be
-    /// kept for them are made now.
+    /// Announces new values; the systems of the stages of a step follow. Factors that can be kept
+    /// for them are made now.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::factor`].
+    /// As [`BatchSolver::factor`].
     pub(crate) fn factor(&mut self) -> Result<(), BurningError> {
         if let Some(solver) = self.solver.as_mut().filter(|solver| solver.keeps_factors()) {
             solver.factor(&self.batch)?;
@@ -135,11 +136,11 @@ impl LinearSolver {
         Ok(())
     }
 
-    /// Solves all systems: `b` and `u` hold [`LinearSolver::places`] items. `lost` gets the active
-    /// places whose system no rung solved; systems with `b = 0` are solved by 0.
+    /// Solves all systems: `b` and `u` hold [`LinearSolver::places`] items. The active places whose
+    /// system no rung solved are written to `lost`; systems with `b = 0` have the solution 0.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::solve`] and [`BatchSolver::solve_again`].
+    /// As [`BatchSolver::solve`] and [`BatchSolver::solve_again`].
     pub(crate) fn solve(
         &mut self,
         b: &[f64],
@@ -180,30 +181,30 @@ fn batch(
     Ok(Batch::Uniform(UniformBatch::try_new(Arc::clone(pattern), places, values)?))
 }
 
-/// How the systems of a run were solved. Empty places do not count.
+/// The outcomes of the systems of a run. Empty places do not count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Batched solves.
+    /// Number of batched solves.
     pub solves: u64,
-    /// Systems in them.
+    /// Number of systems in these solves.
     pub systems: u64,
-    /// Solvers made: one for all zones, and others as zones end.
+    /// Number of solvers made: one for all zones, and others as zones end.
     pub analyses: u64,
-    /// Systems that each rung solved, in the order of [`Rung::ALL`].
+    /// Number of systems solved by each rung, in the order of [`Rung::ALL`].
     pub rungs: [u64; Rung::ALL.len()],
-    /// Systems that no rung solved, by the status of the last one tried.
+    /// Number of systems that no rung solved, by the status of the last rung tried.
     pub failures: Vec<(Status, u64)>,
-    /// Systems accepted by the rounding floor.
+    /// Number of systems accepted by the rounding floor.
     pub by_floor: u64,
-    /// `iterations[k]`: systems that took k iterations.
+    /// `iterations[k]`: number of systems that took k iterations.
     pub iterations: Vec<u64>,
-    /// Whether the last of them counts systems that took more, too.
+    /// Whether the last element of `iterations` also counts systems that took more.
     pub last_is_more: bool,
-    /// The largest true relative residual of a system that converged.
+    /// The largest true relative residual of a converged system.
     pub worst_residual: f64,
-    /// What ran first: method and preconditioner, kernel, device.
+    /// The first rung: method and preconditioner, kernel, device.
     pub ran: String,
-    /// Dense systems without a solution.
+    /// Number of dense systems without a solution.
     pub dense_failures: u64,
 }
 
@@ -242,7 +243,7 @@ impl Tally {
         }
     }
 
-    /// Takes in the tally of other zones, solved by the same means.
+    /// Adds the tally of other zones, solved by the same means.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.solves += other.solves;
         self.systems += other.systems;
@@ -280,12 +281,12 @@ impl Tally {
         "dense LU with partial pivoting, zone by zone".clone_into(&mut self.ran);
     }
 
-    /// Systems that no rung solved.
+    /// Number of systems that no rung solved.
     pub fn unsolved(&self) -> u64 {
         self.dense_failures + self.failures.iter().map(|(_, count)| count).sum::<u64>()
     }
 
-    /// The iterations that a share of the systems did not exceed.
+    /// The number of iterations that a share `share` of the systems did not exceed.
     pub(crate) fn quantile(&self, share: f64) -> usize {
         let wanted = (share * self.iterations.iter().sum::<u64>() as f64).ceil() as u64;
         let mut seen = 0;

@@ -1,5 +1,5 @@
-//! Where zones are integrated: on the host, with linear systems solved by whatever is asked for, or
-//! wholly on a GPU.
+//! The machine that integrates zones: the host, with a choice of linear solvers, or a GPU from
+//! start to end.
 
 use std::time::{Duration, Instant};
 
@@ -16,46 +16,47 @@ use crate::nuclear_burning::integrator::{Burning, Settings, integrate};
 use crate::nuclear_burning::linear::Means;
 use crate::nuclear_burning::zones::Zones;
 
-/// The least zones of a group that burns on a stream of its own: fewer fill no GPU.
+/// Fewest zones of a group with its own stream: fewer do not fill a GPU.
 const LEAST_GROUP: usize = 64;
 
-/// Unknowns of a zone from which on two groups are quicker than one: the kernels of smaller ones end before the host has
-/// started those of another group (4,096 zones on an H200: 13 unknowns 0.051 s for 0.061, 57 the same, 156 0.71 for 0.67).
+/// Fewest unknowns of a zone at which two groups are faster than one: with fewer, the kernels end
+/// before the host has started those of another group (4,096 zones on an H200: 13 unknowns 0.051 s
+/// for 0.061, 57 the same, 156 0.71 for 0.67).
 const LEAST_UNKNOWNS: usize = 50;
 
-/// What integrates.
+/// The machine that integrates.
 #[derive(Clone, Debug)]
 pub(crate) enum Machine {
-    /// The host, and what solves its linear systems.
+    /// The host, with the solver of its linear systems.
     Host(Means),
-    /// A GPU, from the first step to the last, what solves the systems there, and the zones on so many streams at
-    /// most, if that is asked for.
+    /// A GPU, from the first step to the last, with the solver of its systems, and the most streams
+    /// for the zones, if that was requested.
     Gpu(Device, OnGpu, Option<usize>),
 }
 
-/// What solves linear systems on a GPU.
+/// The solver of linear systems on a GPU.
 #[derive(Clone, Debug)]
 pub(crate) enum OnGpu {
     SparseLu(Box<SolveOptions>),
     Iterative(Box<SolveOptions>),
-    /// What is compared with.
+    /// A dense LU, for comparison.
     DenseLu,
 }
 
-/// How long it took.
+/// The times of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
-    /// Memory, tables, compiled kernels and analyses of a GPU, before it begins.
+    /// Time for memory, tables, compilation and analyses on a GPU, before the run.
     pub(crate) setup: Duration,
-    /// From the first rate to the last abundance.
+    /// Time from the first rate to the last abundance.
     pub(crate) run: Duration,
 }
 
 impl Machine {
-    /// Carries all zones to their ends: see [`integrate`].
+    /// Integrates all zones to their ends: see [`integrate`].
     ///
     /// # Errors
-    /// As [`integrate`]; [`BurningError::Solve`] for what the GPU cannot do.
+    /// As [`integrate`]; [`BurningError::Solve`] for options that the GPU does not support.
     pub(crate) fn integrate(
         &self,
         equations: &Equations,
@@ -89,7 +90,7 @@ impl Machine {
     }
 }
 
-/// A run on a GPU, in so many groups.
+/// A run on a GPU in groups of zones.
 struct Run<'a> {
     device: &'a Device,
     equations: &'a Equations,
@@ -99,7 +100,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// `solver` makes one for a stream, so many zones and so many stages.
+    /// Runs with the solver that `solver` makes for a stream and a number of zones and stages.
     fn with<S: StageSolver<Device>>(
         self,
         progress: impl FnMut(usize),

@@ -1,6 +1,6 @@
-//! Nuclear burning in many zones, checked against reference runs: what the library is for.
+//! Nuclear burning in many zones, checked against reference runs: the library's main use case.
 //!
-//! `cargo run --release --example nuclear_burning -- --help`; equations and measurements stand in
+//! `cargo run --release --example nuclear_burning -- --help`; equations and measurements are in
 //! `docs/nuclear-burning.md`.
 
 pub mod conservation;
@@ -41,7 +41,7 @@ use crate::nuclear_burning::output::GridRun;
 use crate::nuclear_burning::reference::Reference;
 use crate::nuclear_burning::zones::{Grid, log_times};
 
-/// Output times of the grid, and the decades before the end that they span.
+/// Number of output times of the grid, and the decades before the end that they span.
 const TIMES: usize = 61;
 const DECADES: f64 = 12.0;
 
@@ -58,8 +58,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the program with these arguments, the name of the program not among them; whether everything ended
-/// as it should.
+/// Runs the program with these arguments, without the program's name; returns whether everything
+/// ended as it should.
 ///
 /// # Errors
 /// [`BurningError`] for arguments and files that are refused.
@@ -69,7 +69,7 @@ pub fn run_with(arguments: &[&str]) -> Result<bool, BurningError> {
     run(&options)
 }
 
-/// Burns the grid, then the reference runs; whether everything ended as it should.
+/// Burns the grid, then the reference runs; returns whether everything ended as it should.
 fn run(options: &Options) -> Result<bool, BurningError> {
     let data = crate::repository().join("examples/data");
     let path = options.network.clone().unwrap_or_else(|| data.join("reaclib_alpha13.json"));
@@ -130,7 +130,7 @@ fn run(options: &Options) -> Result<bool, BurningError> {
     Ok(good)
 }
 
-/// The file of references: as asked, else beside the network if there is one.
+/// The file of references: the requested one, else the one beside the network if it exists.
 fn reference_of(options: &Options, network: &Path) -> Option<PathBuf> {
     options.reference.clone().or_else(|| {
         let name = network.file_name()?.to_str()?.strip_prefix("reaclib_")?;

@@ -1,4 +1,4 @@
-//! Reaction networks: the file, and everything that can be wrong with one.
+//! Reaction networks: reading and checking their files.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,13 +29,13 @@ pub struct Nuclide {
 pub struct Rate {
     /// A readable name, for messages.
     pub id: String,
-    /// Nuclides, repeated when one enters more than once.
+    /// Indices of nuclides, repeated when one enters more than once.
     pub reactants: Vec<usize>,
-    /// Nuclides, repeated when one comes out more than once.
+    /// Indices of nuclides, repeated when one is produced more than once.
     pub products: Vec<usize>,
     /// 1 / product of n_i! over identical reactants.
     pub prefactor: f64,
-    /// Reactants less 1.
+    /// Number of reactants less 1.
     pub rho_exponent: i32,
     /// Sets of coefficients a0 to a6 (REACLIB), whose exponentials are added.
     pub sets: Vec<[f64; 7]>,
@@ -51,7 +51,7 @@ pub struct Network {
     pub rates: Vec<Rate>,
 }
 
-/// The file; fields that are missing are told from wrong ones below.
+/// The file; optional fields let the checks below distinguish missing from wrong ones.
 #[derive(Deserialize)]
 struct NetworkFile {
     network: Option<String>,
@@ -86,8 +86,8 @@ impl Network {
     /// Reads a network from a JSON file.
     ///
     /// # Errors
-    /// [`BurningError::File`] when the file cannot be read or is not JSON of this form, and those of
-    /// [`Network::parse`].
+    /// [`BurningError::File`] when the file cannot be read or is not JSON of this form, and the
+    /// errors of [`Network::parse`].
     pub fn read(path: &Path) -> Result<Self, BurningError> {
         let file = |problem: String| BurningError::File { path: path.to_owned(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| file(error.to_string()))?;
@@ -129,14 +129,14 @@ impl Network {
         Ok(Self { name, nuclides, rates })
     }
 
-    /// The energy per gram that comes of binding when abundances change, erg/g; `change(i)` is the
+    /// The binding energy released per gram when abundances change, erg/g; `change(i)` is the
     /// change of `Y_i` in mole/g.
     pub(crate) fn energy(&self, change: impl Fn(usize) -> f64) -> f64 {
         let mev = |(i, nuclide): (usize, &Nuclide)| change(i) * nuclide.binding_mev;
         AVOGADRO * ERG_PER_MEV * self.nuclides.iter().enumerate().map(mev).sum::<f64>()
     }
 
-    /// The place of a nuclide.
+    /// The index of a nuclide.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.nuclides.iter().position(|nuclide| nuclide.name == name)
     }
@@ -153,7 +153,7 @@ impl NuclideEntry {
         let z = self.Z.ok_or_else(|| missing("Z"))?;
         let a = self.A.ok_or_else(|| missing("A"))?;
         let binding_mev = self.binding_MeV.ok_or_else(|| missing("binding_MeV"))?;
-        // No nuclide is heavier than about 300, so that larger numbers are faults of the file.
+        // No nuclide has a mass number above about 300, so larger numbers are faults of the file.
         if a == 0 || a > 400 || z > a {
             return Err(wrong(
                 place,
@@ -226,7 +226,7 @@ impl RateEntry {
     }
 }
 
-/// Partners point at each other and have reactants and products exchanged.
+/// Checks that partners refer to each other and have reactants and products exchanged.
 fn check_partners(rates: &[Rate]) -> Result<(), BurningError> {
     let sorted = |side: &[usize]| {
         let mut side = side.to_vec();

@@ -164,7 +164,7 @@ fn method(name: &str) -> Result<&'static Tableau, String> {
 }
 
 impl Options {
-    /// What burns.
+    /// The fuels.
     pub(crate) fn fuels(&self) -> Vec<Fuel> {
         if self.fuel.is_empty() { Fuel::defaults() } else { Fuel::distinct(self.fuel.clone()) }
     }
@@ -186,10 +186,11 @@ impl IntegratorOptions {
 }
 
 impl LinearOptions {
-    /// What integrates the zones, and why it. On a GPU zones burn from the first step to the last.
+    /// The machine that integrates the zones, and the reason for it. On a GPU zones burn from the
+    /// first step to the last.
     ///
     /// # Errors
-    /// When a GPU was asked for and there is none.
+    /// When a GPU was requested and there is none.
     pub(crate) fn machine(&self) -> Result<(Machine, String), BurningError> {
         let (device, reason) = match self.backend {
             BackendChoice::Cpu => (None, "CPU: asked for".to_owned()),
@@ -210,7 +211,8 @@ impl LinearOptions {
             };
             return Ok((Machine::Host(means), reason));
         };
-        // A system that is not solved there has its zone take a shorter step.
+        // On the GPU, a zone with an unsolved system takes a shorter step, so no fallback is
+        // needed.
         let on_gpu = |method| Box::new(options.method(method).fallback(false));
         let solver = match self.solver {
             Solver::DenseLu => OnGpu::DenseLu,
@@ -220,7 +222,7 @@ impl LinearOptions {
         Ok((Machine::Gpu(device, solver, self.streams), format!("{reason}; everything there")))
     }
 
-    /// What the solvers of the library are told.
+    /// The solve options for the library.
     fn options(&self) -> SolveOptions {
         SolveOptions::new()
             .method(match self.solver {

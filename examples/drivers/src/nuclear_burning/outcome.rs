@@ -1,39 +1,40 @@
-//! What comes out of an integration.
+//! The results of an integration.
 
 use std::time::Duration;
 
 use crate::nuclear_burning::linear::Tally;
 
-/// How the integration of a zone ended.
+/// The way in which the integration of a zone ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// At the last of its times.
+    /// The zone reached the last of its times.
     Finished,
     /// The step became too small to move the time, or 1e-40 of the time to be covered.
     StepUnderflow {
-        /// Where it stood, s.
+        /// Time reached, s.
         t: f64,
         /// The step, s.
         step: f64,
     },
-    /// More steps than allowed.
+    /// The zone needed more steps than allowed.
     TooManySteps {
-        /// Where it stood, s.
+        /// Time reached, s.
         t: f64,
     },
 }
 
-/// What is known of one zone.
+/// The results of one zone.
 #[derive(Clone, Debug)]
 pub struct Burned {
     pub outcome: Outcome,
-    /// Unknowns at each of the zone's times reached, time after time: abundances, mole/g, and T9.
+    /// Unknowns at each output time that the zone reached, time after time: abundances, mole/g, and
+    /// T9.
     pub y: Vec<f64>,
-    /// Steps accepted.
+    /// Number of accepted steps.
     pub steps: u32,
-    /// Steps rejected by the error estimate.
+    /// Number of steps rejected by the error estimate.
     pub rejected: u32,
-    /// Steps rejected since a linear system was not solved.
+    /// Number of steps rejected since a linear system was not solved.
     pub unsolved: u32,
     /// Largest relative change of the sums of A Y and Z Y after any step.
     pub drift: [f64; 2],
@@ -44,7 +45,7 @@ pub struct Burned {
 }
 
 impl Burned {
-    /// A zone at its beginning, with memory for its unknowns, or what will be written over.
+    /// A zone before its first step; `y` is memory for its unknowns, to be overwritten.
     pub(crate) fn beginning(y: Vec<f64>) -> Self {
         Self {
             outcome: Outcome::Finished,
@@ -59,16 +60,16 @@ impl Burned {
     }
 }
 
-/// Where the time went.
+/// The time by part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
-    /// Rates and right-hand sides.
+    /// Time for rates and right-hand sides.
     pub rates: Duration,
-    /// Jacobians and `I/(gamma h) - J`.
+    /// Time for Jacobians and `I/(gamma h) - J`.
     pub jacobian: Duration,
-    /// Linear systems.
+    /// Time for linear systems.
     pub solve: Duration,
-    /// Everything else.
+    /// Time for everything else.
     pub control: Duration,
 }
 
@@ -79,12 +80,13 @@ pub struct Burning {
     pub zones: Vec<Burned>,
     pub tally: Tally,
     pub shares: Shares,
-    /// Rounds: steps tried in the zone that took the most.
+    /// Number of rounds: the steps tried in the zone that took the most.
     pub rounds: u64,
 }
 
 impl Burning {
-    /// Of zones that burned in groups: zone z was number z / count of group z % count.
+    /// Joins the results of zones that burned in groups: zone z was number z / count of group z %
+    /// count.
     pub(crate) fn interleaved(groups: Vec<Self>) -> Self {
         let mut all = Self::default();
         let count = groups.len();

@@ -9,7 +9,7 @@ use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::integrator::{Burning, Outcome};
 use crate::nuclear_burning::zones::{Grid, Zones};
 
-/// A grid and what became of it.
+/// A grid and its results.
 #[derive(Clone, Copy)]
 pub struct GridRun<'a> {
     pub equations: &'a Equations,
@@ -30,17 +30,17 @@ impl GridRun<'_> {
         self.burning.zones[zone].y.chunks_exact(self.equations.nvars())
     }
 
-    /// Energy released in a zone when it has these abundances, erg/g.
+    /// Energy released in a zone when it has the abundances `y`, erg/g.
     pub(crate) fn energy(&self, zone: usize, y: &[f64]) -> f64 {
         let nnuclides = self.equations.nnuclides();
         let start = &self.zones.y[zone * nnuclides..][..nnuclides];
         self.equations.network().energy(|i| y[i] - start[i])
     }
 
-    /// Writes flat arrays, zones first (z), then times (t), then nuclides (n): `nuclides` (n), `T9`, `rho`
-    /// and `fuel` (z, the start), `t` (t), `Y` (z t n, mole/g), `energy` (z t, erg/g), in self-heating
-    /// runs `T9_of_t` (z t), `outcome`, `steps`, `rejected` and `drift_A`, `drift_Z` (z). Times that a
-    /// zone did not reach hold NaN.
+    /// Writes flat arrays, zones first (z), then times (t), then nuclides (n): `nuclides` (n);
+    /// `T9`, `rho` and `fuel` (z, at the start); `t` (t); `Y` (z t n, mole/g); `energy` (z t,
+    /// erg/g); in self-heating runs `T9_of_t` (z t); `outcome`, `steps`, `rejected`, `drift_A` and
+    /// `drift_Z` (z). Times that a zone did not reach hold NaN.
     ///
     /// # Errors
     /// When the file cannot be written.

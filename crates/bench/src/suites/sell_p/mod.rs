@@ -1,7 +1,8 @@
-//! The suite `sell-p`: SELL-P of Anzt, Tomov and Dongarra 2014 (UT-EECS-14-727), rows of a slice and
-//! threads a row swept, with and without sorting (Kreutzer et al. 2014, doi 10.1137/130930352), its
-//! padding beside its speed, and other formats, ours and those of cuSPARSE or, on the processor, of
-//! other crates. Of f32 the shapes of the source.
+//! The suite `sell-p`: SELL-P of Anzt, Tomov and Dongarra 2014 (UT-EECS-14-727), swept over rows
+//! per slice and threads per row, with and without sorting (Kreutzer et al. 2014, doi
+//! 10.1137/130930352). A table sets padding beside speed. Other formats are measured too: ours, and
+//! those of cuSPARSE or, on the processor, of other crates. In f32 only the shapes of the source
+//! are measured.
 
 mod shape;
 
@@ -26,14 +27,15 @@ use crate::session::{Backend, Bench, HostSession, Label, Session, Target};
 use crate::solves::Real;
 use crate::{BenchError, Outcome};
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct SellP {
-    /// Cases by name; when empty the generated ones and those of [`List::SellP`] that are there.
+    /// Cases by name; when empty the generated ones and the matrices of [`List::SellP`] that are
+    /// found.
     pub cases: Vec<String>,
-    /// Shapes; those of the size when empty.
+    /// Shapes; when empty those of `size`.
     pub shapes: Vec<Shape>,
-    /// How much.
+    /// Extent of the suite.
     pub size: Size,
     /// Folders with matrices.
     pub matrices: Vec<PathBuf>,
@@ -41,15 +43,15 @@ pub struct SellP {
     pub no_generated: bool,
     /// Whether f32 is left out.
     pub no_f32: bool,
-    /// What is measured; when absent the GPU if there is one, else the processor.
+    /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Other formats of ours that the source compares with, and what is chosen by itself.
+/// Our formats among those that the source compares with, and the automatic choice.
 const OTHERS: [SingleKernel; 5] = [
     SingleKernel::Auto,
     SingleKernel::CsrVector,
@@ -58,17 +60,16 @@ const OTHERS: [SingleKernel; 5] = [
     SingleKernel::Sell,
 ];
 
-/// Their like on the processor.
+/// The equivalents of [`OTHERS`] on the processor.
 const OTHERS_ON_HOST: [HostKernel; 5] =
     [HostKernel::Auto, HostKernel::Csr, HostKernel::Ell, HostKernel::Hyb, HostKernel::SellPRuns];
 
-/// Runs the suite. Lines of what is measured go to `report`, and after each case a table of padding
-/// beside time.
+/// Runs the suite. Prints a line per measurement to `report`, and after each case a table of
+/// padding beside time.
 ///
 /// # Errors
-/// Names that nothing answers to, folders that cannot be read, an output that cannot be written,
-/// and the reason why there is no GPU, where it was asked for, or why it was lost. A file that
-/// cannot be read is a gap.
+/// Unknown names, folders that cannot be read, an output that cannot be written, and the reason why
+/// there is no GPU, if one was requested, or why it was lost. A file that cannot be read is a gap.
 pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let own = if options.no_generated { Vec::new() } else { generated(options.size) };
     let sources = with_files(own, &options.matrices)?;
@@ -107,15 +108,16 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
     bench.finish(ended)
 }
 
-/// The shapes that are measured in f32: at full size, and of those asked for, all.
+/// The shapes that are measured in f32: all at full size or if shapes were requested, else
+/// [`Shape::SOURCE`] and [`Shape::WARP`].
 fn in_f32(shapes: &[Shape], options: &SellP) -> Vec<Shape> {
     let all = options.size == Size::Full || !options.shapes.is_empty();
     let is_in = |shape: &Shape| all || [Shape::SOURCE, Shape::WARP].contains(shape);
     shapes.iter().copied().filter(is_in).collect()
 }
 
-/// `Trefethen_20000` of Table I, and what stands for its kinds: grids, bands, rows of very different
-/// length.
+/// `Trefethen_20000` of Table I, and generated matrices of the kinds of that table: grids, bands,
+/// rows of very different length.
 fn generated(size: Size) -> Vec<Source> {
     let (rows, bands) = if size == Size::Small { (3_000, 26_214) } else { (30_000, 262_144) };
     let mut found = vec![Source::trefethen()];
@@ -128,7 +130,7 @@ fn generated(size: Size) -> Vec<Source> {
     found
 }
 
-/// A line of the table behind a case: padding, and bytes that a product moves.
+/// A line of the table after a case: padding, and bytes that a product moves.
 struct Padding {
     configuration: String,
     slots_per_entry: f64,
@@ -183,7 +185,7 @@ fn measure(
     Ok(())
 }
 
-/// Our shapes and formats on the GPU, then their padding.
+/// Measures our shapes and formats on the GPU, then prints their padding.
 fn on_gpu<T: Value>(
     session: &mut Session<'_>,
     made: &OneMatrix<'_, T>,
@@ -213,8 +215,8 @@ fn on_gpu<T: Value>(
     paddings.iter().try_for_each(|padding| session.note(&padding.line(made.case)))
 }
 
-/// Our shapes on one thread and on all, the source's sequential too, and other formats; then their
-/// padding.
+/// Measures our shapes on one thread and on all, the source's shape also sequentially, and other
+/// formats; then prints their padding.
 fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
     made: &OneMatrix<'_, T>,

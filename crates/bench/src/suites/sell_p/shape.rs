@@ -13,22 +13,23 @@ use crate::BenchError;
 /// A shape of SELL-P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Rows of a slice, b.
+    /// Rows per slice, b.
     pub slice_size: usize,
-    /// Threads a row, t.
+    /// Threads per row, t.
     pub threads_per_row: usize,
-    /// Rows of a window in which rows are sorted by length, sigma.
+    /// Rows of the window within which rows are sorted by length, sigma.
     pub sort_window: Option<usize>,
 }
 
 impl Shape {
-    /// The choice of the source: b = t = 8, not sorted.
+    /// The shape of the source: b = t = 8, not sorted.
     pub const SOURCE: Self = Self { slice_size: 8, threads_per_row: 8, sort_window: None };
 
-    /// A thread a row in slices of a warp.
+    /// One thread per row in slices of a warp's 32 rows.
     pub const WARP: Self = Self { slice_size: 32, threads_per_row: 1, sort_window: None };
 
-    /// Slices and threads, not sorted: blocks of one to sixteen warps.
+    /// All pairs of slice size and threads per row, not sorted, that make blocks of one to sixteen
+    /// warps.
     fn grid(size: Size) -> Vec<Self> {
         let (slices, threads): (&[usize], &[usize]) = match size {
             Size::Small => (&[8, 32], &[1, 8]),
@@ -47,7 +48,7 @@ impl Shape {
         shapes
     }
 
-    /// Windows of growing size for a shape, in rows.
+    /// This shape with sort windows of growing size.
     fn windows(self, size: Size) -> Vec<Self> {
         let factors: &[usize] = match size {
             Size::Small => &[16],
@@ -58,8 +59,7 @@ impl Shape {
         factors.iter().map(|&factor| sorted(factor)).collect()
     }
 
-    /// What is measured of a size: the grid, then windows for the source's shape and for a thread a
-    /// row in slices of a warp.
+    /// The shapes of a size: the grid, then sort windows for [`Shape::SOURCE`] and [`Shape::WARP`].
     pub fn all(size: Size) -> Vec<Self> {
         let mut shapes = Self::grid(size);
         shapes.extend([Self::SOURCE, Self::WARP].into_iter().flat_map(|shape| shape.windows(size)));

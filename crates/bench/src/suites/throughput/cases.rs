@@ -11,29 +11,30 @@ use super::super::host_kernels::HostKernel;
 use super::super::matrices::{Source, laplacians};
 use crate::BenchError;
 
-/// Figures of Bell and Garland 2009 (doi 10.1145/1654059.1654078) that are made again.
+/// Figures of Bell and Garland 2009 (doi 10.1145/1654059.1654078) that the suite repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
-    /// Figure 1: vectors at a distance.
+    /// Figure 1: strided vectors.
     Strided,
-    /// Figure 8: dense matrices of equally many entries, from few long rows to many short ones.
+    /// Figure 8: dense matrices with the same number of entries, from few long rows to many short
+    /// ones.
     Dense,
-    /// Figure 9: row lengths with a heavy tail.
+    /// Figure 9: matrices with heavy-tailed row lengths.
     Pareto,
-    /// Figure 10: bands, a thread against a warp per row.
+    /// Figure 10: banded matrices, a thread against a warp per row.
     Banded,
     /// Figures 11 and 12: the Laplacians of Table 2.
     Laplace,
-    /// Figures 13 to 15: unstructured matrices, of files.
+    /// Figures 13 to 15: unstructured matrices, from files.
     Unstructured,
 }
 
 impl Experiment {
-    /// All of them.
+    /// All experiments.
     pub const ALL: [Self; 6] =
         [Self::Strided, Self::Dense, Self::Pareto, Self::Banded, Self::Laplace, Self::Unstructured];
 
-    /// The name: that of the first figure.
+    /// The name: the number of its first figure.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strided => "fig1",
@@ -55,7 +56,7 @@ impl Experiment {
         kernels
     }
 
-    /// Their like on the processor.
+    /// The equivalents of [`Experiment::kernels`] on the processor.
     pub(super) fn host_kernels(self) -> Vec<HostKernel> {
         use HostKernel::{Auto, Coo, Csr, CsrI, Dia, DiaBlocks, Ell, Hyb};
         let mut kernels = vec![Auto, Csr, CsrI, Coo, Ell, Hyb];
@@ -65,7 +66,7 @@ impl Experiment {
         kernels
     }
 
-    /// Whether x is read past the cache of a multiprocessor, too.
+    /// Whether products that bypass the cache of a multiprocessor for x are measured too.
     pub(super) fn has_gathers(self) -> bool {
         matches!(self, Self::Laplace | Self::Unstructured)
     }
@@ -90,14 +91,14 @@ impl FromStr for Experiment {
     }
 }
 
-/// What is measured on, not made yet.
+/// The data of a case, made later.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Subject {
     /// `count` elements at a distance of `stride`.
     Strided {
-        /// Elements.
+        /// Number of elements.
         count: usize,
-        /// Places from one to the next.
+        /// Distance between consecutive elements.
         stride: usize,
     },
     /// A matrix.
@@ -117,7 +118,7 @@ impl Case {
         Self { name: source.name.clone(), experiment, subject: Subject::Matrix(source) }
     }
 
-    /// Its matrix, if it is of one.
+    /// The matrix of the case, if it has one.
     pub(super) fn source(&self) -> Option<Source> {
         match &self.subject {
             Subject::Matrix(source) => Some(source.clone()),
@@ -126,7 +127,7 @@ impl Case {
     }
 }
 
-/// Rows, as powers of two, of the dense matrices; their entries likewise.
+/// Base-2 logarithms of the rows of the dense matrices, and of their number of entries.
 fn dense_shapes(size: Size) -> (Vec<u32>, u32) {
     match size {
         Size::Small => (vec![2, 6, 9, 12, 16], 18),
@@ -135,7 +136,7 @@ fn dense_shapes(size: Size) -> (Vec<u32>, u32) {
     }
 }
 
-/// The generated cases of an experiment; of [`Experiment::Unstructured`] there are none.
+/// The generated cases of an experiment; [`Experiment::Unstructured`] has none.
 pub(super) fn generated(experiment: Experiment, size: Size) -> Vec<Case> {
     let small = size == Size::Small;
     let pick = |paper, reduced| if small { reduced } else { paper };

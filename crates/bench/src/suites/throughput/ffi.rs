@@ -1,4 +1,5 @@
-//! The launches of `throughput.cu`: contenders of this suite alone. All its unsafe code is here.
+//! The launches of the kernels of `throughput.cu`, which only this suite measures, with all its
+//! unsafe code.
 #![allow(unsafe_code)]
 
 use sparsebatch_cuda::{
@@ -8,35 +9,35 @@ use sparsebatch_formats::{CsrPattern, View};
 
 use crate::contender::{Multiply, Operand};
 
-/// The kernels.
+/// The kernels of `throughput.cu`.
 pub(super) static THROUGHPUT: Module =
     Module::new("throughput", include_str!("throughput.cu"), &[]);
 
-/// Threads of a block: whole warps.
+/// Threads per block, a multiple of the warp size.
 const THREADS: u32 = 256;
 
-/// A thread for each of so many.
+/// A launch configuration with a thread for each of `count` items.
 fn for_all(count: u64) -> LaunchConfig {
     let blocks = count.div_ceil(u64::from(THREADS)).clamp(1, i32::MAX as u64);
     LaunchConfig::linear(blocks as u32, THREADS)
 }
 
-/// A kernel of this suite.
+/// The key of a kernel of this suite.
 fn key(expression: String) -> KernelKey {
     KernelKey::new(&THROUGHPUT, expression)
 }
 
-/// That of [`Axpy`].
+/// The key of the kernel of [`Axpy`].
 pub(super) fn axpy_key<T: Value>() -> KernelKey {
     key(format!("axpy_strided<{}>", T::CPP))
 }
 
-/// That of [`Gather`].
+/// The key of the kernel of [`Gather`].
 pub(super) fn gather_key<T: Value>(lanes: u32, is_cached: bool) -> KernelKey {
     key(format!("csr_gather<{}, {lanes}, {is_cached}>", T::CPP))
 }
 
-/// `y = x + beta y` over elements at a distance.
+/// `y = x + beta y` over strided elements.
 pub(super) struct Axpy {
     device: Device,
     key: KernelKey,
@@ -46,10 +47,10 @@ pub(super) struct Axpy {
 }
 
 impl Axpy {
-    /// Prepares `count` elements from `first` on, each `stride` behind the one before.
+    /// Prepares for `count` elements from index `first` on, at a distance of `stride`.
     ///
     /// # Errors
-    /// What compiling the kernel reports.
+    /// An error of compiling the kernel.
     pub(super) fn new<T: Value>(
         device: &Device,
         count: usize,
@@ -62,7 +63,7 @@ impl Axpy {
         Ok(Self { device: device.clone(), key, count, stride, first })
     }
 
-    /// Elements that a vector has to have.
+    /// Least length of a vector.
     fn len(&self) -> u64 {
         match self.count {
             0 => 0,
@@ -93,7 +94,7 @@ impl<T: Value> Multiply<T> for Axpy {
     }
 }
 
-/// A product in CSR that reads x with or without the cache of a multiprocessor.
+/// A CSR product that reads x through the cache of a multiprocessor or bypasses it.
 pub(super) struct Gather<T: Value> {
     device: Device,
     key: KernelKey,
@@ -106,10 +107,10 @@ pub(super) struct Gather<T: Value> {
 }
 
 impl<T: Value> Gather<T> {
-    /// Uploads a matrix; 1 or 32 lanes a row.
+    /// Uploads a matrix; `lanes` is 1 or 32 per row.
     ///
     /// # Errors
-    /// [`GpuError::OutOfMemory`], and what compiling the kernel reports.
+    /// [`GpuError::OutOfMemory`], or an error of compiling the kernel.
     pub(super) fn new(
         device: &Device,
         matrix: View<'_, CsrPattern, T>,
@@ -131,7 +132,7 @@ impl<T: Value> Gather<T> {
         })
     }
 
-    /// Bytes that a product moves at least.
+    /// Fewest bytes that a product moves.
     pub(super) fn bytes_moved(&self) -> u64 {
         let indices = 4 * (self.row_ptr.len() + self.col_idx.len());
         let values = self.values.len() + self.ncols + 2 * self.nrows;

@@ -24,14 +24,14 @@ use crate::session::{Backend, Bench, Target};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::summary::OURS;
 
-/// What the suite shall measure.
+/// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Throughput {
     /// Cases by name; all when empty.
     pub cases: Vec<String>,
-    /// Our kernels; when empty those of the source and their like on the processor.
+    /// Our kernels; when empty those of the source and their equivalents on the processor.
     pub kernels: Vec<Configuration>,
-    /// How much is generated.
+    /// Size of the generated matrices.
     pub size: Size,
     /// One experiment; all when absent.
     pub experiment: Option<Experiment>,
@@ -39,20 +39,20 @@ pub struct Throughput {
     pub matrices: Vec<PathBuf>,
     /// Whether f32 is left out.
     pub no_f32: bool,
-    /// What is measured; when absent the GPU if there is one, else the processor.
+    /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
     pub no_peer: bool,
-    /// The file for the rows.
+    /// The file that the rows are written to.
     pub output: Option<PathBuf>,
 }
 
-/// Runs the suite. Lines of what is measured go to `report`.
+/// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Names that nothing answers to, folders that cannot be read, [`Experiment::Unstructured`] alone
-/// without a folder, an output that cannot be written, and the reason why there is no GPU, where it
-/// was asked for, or why it was lost. A file that cannot be read is a gap.
+/// Unknown names, folders that cannot be read, [`Experiment::Unstructured`] alone without a folder,
+/// an output that cannot be written, and the reason why there is no GPU, if one was requested, or
+/// why it was lost. A file that cannot be read is a gap.
 pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let cases = all_cases(options)?;
     check_names("--case", &options.cases, cases.iter().map(|case| &case.name))?;
@@ -104,7 +104,7 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
     bench.finish(ended)
 }
 
-/// What a GPU is measured by, each once.
+/// The names of our contenders on a GPU, each once.
 fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for &experiment in experiments {
@@ -126,7 +126,7 @@ fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
     names
 }
 
-/// The kernels of this suite alone that a GPU is measured by.
+/// The kernels of `throughput.cu` that a GPU is measured by.
 fn own_kernels(experiments: &[Experiment], in_f32: bool) -> Vec<KernelKey> {
     fn of<T: Value>(experiments: &[Experiment]) -> Vec<KernelKey> {
         let axpy = experiments.contains(&Experiment::Strided).then(ffi::axpy_key::<T>);
@@ -141,7 +141,7 @@ fn own_kernels(experiments: &[Experiment], in_f32: bool) -> Vec<KernelKey> {
     keys
 }
 
-/// The plans of ours that a GPU is measured by, each once.
+/// Our plans that a GPU is measured by, each once.
 fn kernels(experiments: &[Experiment], options: &Throughput) -> Vec<SingleOptions> {
     let of_matrices = experiments.iter().filter(|&&one| one != Experiment::Strided);
     let mut found: Vec<Configuration> = Vec::new();

@@ -17,15 +17,15 @@ use crate::phases::timed;
 use crate::session::{Bench, HostSession, Label, Session};
 use crate::solves::Real;
 
-/// Plain rows of CSR, with x through the cache of a multiprocessor and past it.
+/// A plain CSR product by rows that reads x through the cache of a multiprocessor or bypasses it.
 #[derive(Clone, Copy)]
 pub(super) struct PlainRows {
-    /// Threads a row.
+    /// Threads per row.
     lanes: u32,
     is_cached: bool,
 }
 
-/// All of them.
+/// All plain products.
 pub(super) const GATHERS: [PlainRows; 4] = [
     PlainRows { lanes: 1, is_cached: true },
     PlainRows { lanes: 1, is_cached: false },
@@ -34,7 +34,7 @@ pub(super) const GATHERS: [PlainRows; 4] = [
 ];
 
 impl PlainRows {
-    /// Its kernel.
+    /// The key of the kernel.
     pub(super) fn key<T: Value>(self) -> KernelKey {
         gather_key::<T>(self.lanes, self.is_cached)
     }
@@ -54,14 +54,15 @@ pub(super) fn on_gpu_by(experiment: Experiment, options: &Throughput) -> Vec<Con
     }
 }
 
-/// Our kernels on the processor for an experiment: those named, else the like of the source's.
+/// Our kernels on the processor for an experiment: those named, else the equivalents of the
+/// source's.
 fn on_host_by(experiment: Experiment, options: &Throughput) -> Vec<HostKernel> {
     let named: Vec<HostKernel> =
         options.kernels.iter().filter_map(|kernel| kernel.on_host()).collect();
     if named.is_empty() { experiment.host_kernels() } else { named }
 }
 
-/// All contenders on one matrix, ours in both precisions.
+/// Measures all contenders on one matrix, ours in both precisions.
 pub(super) fn measure(
     bench: &mut Bench<'_>,
     case: &Case,
@@ -95,7 +96,7 @@ fn made<'m, T: Scalar>(case: &'m Case, matrix: &'m Csr<T>) -> OneMatrix<'m, T> {
     OneMatrix::new(&case.name, matrix).of(case.experiment.name())
 }
 
-/// Our kernels on one matrix.
+/// Measures our kernels on one matrix.
 fn one_precision<T: Real>(
     bench: &mut Bench<'_>,
     case: &Case,
@@ -141,7 +142,7 @@ fn on_gpu<T: Value>(
     Ok(())
 }
 
-/// The sequential product, and our kernels on all threads.
+/// Measures the sequential product, and our kernels on all threads.
 fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
     experiment: Experiment,

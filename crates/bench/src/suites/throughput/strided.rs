@@ -1,5 +1,5 @@
-//! Figure 1: `y = x + y` over elements at a distance, from the first place on and from the second,
-//! which is not aligned. The identity, as a product: an entry for each element.
+//! Figure 1: `y = x + y` over strided elements, which start at index 0 or at index 1, which is not
+//! aligned. As a product this is the identity, with an entry for each element.
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
@@ -17,45 +17,47 @@ use crate::session::{Bench, Label, Problem};
 use crate::solves::Real;
 use crate::timing::copies;
 
-/// From the first place on, and from the second.
+/// Names of the cases that start at index 0 and at index 1.
 pub(super) const NAMES: [&str; 2] = ["axpy", "axpy unaligned"];
 
-/// Bytes that memory is accessed in at least on a GPU.
+/// Bytes of the smallest memory access of a GPU.
 const SECTOR: usize = 32;
 
-/// Bytes of a line of a processor's cache.
+/// Bytes of a cache line of a processor.
 const LINE: usize = 64;
 
-/// Elements that a thread takes at least.
+/// Fewest elements per thread.
 const GRAIN: usize = 4_096;
 
-/// Elements at a distance.
+/// Strided elements of a vector.
 #[derive(Clone, Copy)]
 struct Places {
     count: usize,
     stride: usize,
-    /// The place of the first one.
+    /// Index of the first element.
     first: usize,
 }
 
 impl Places {
-    /// Places of a vector that has them whether or not they begin at the first one.
+    /// Length of a vector that fits the elements with either start.
     fn len(self) -> usize {
         (self.count - 1) * self.stride + 2
     }
 
-    /// From the first element to the last.
+    /// The range from the first element to the last.
     fn span(self) -> std::ops::Range<usize> {
         self.first..self.first + (self.count - 1) * self.stride + 1
     }
 
-    /// Bytes of three accesses an element, each of at least so many where elements are far apart.
+    /// Bytes of three accesses per element. Where elements are far apart, an access takes at least
+    /// `least` bytes.
     fn moved<T>(self, least: usize) -> u64 {
         let size = size_of::<T>();
         3 * (self.count * (self.stride * size).min(least.max(size))) as u64
     }
 
-    /// What is wrong with an answer: elements are those of x, what is between them is 0.
+    /// Describes what is wrong with an answer, if anything: its elements must be those of x, with 0
+    /// between them.
     fn wrong<T: Scalar>(self, x: &[T], y: &[f64]) -> Option<String> {
         if y.len() != self.len() {
             return Some(format!("{} places, expected {}", y.len(), self.len()));
@@ -82,7 +84,7 @@ impl Places {
     }
 }
 
-/// `y += x` over elements on the processor.
+/// `y += x` over strided elements on the processor.
 struct HostAxpy {
     places: Places,
     threads: bool,
@@ -97,7 +99,7 @@ impl<T: PlainLoops> HostMultiply<T> for HostAxpy {
     }
 }
 
-/// Measures both beginnings.
+/// Measures both starts.
 pub(super) fn measure<T: Real>(
     bench: &mut Bench<'_>,
     case: &Case,
@@ -156,7 +158,7 @@ fn problem<'a>(
     }
 }
 
-/// Elements at both beginnings, of opposite signs; 0 between.
+/// A vector with elements for both starts, of opposite signs, and 0 between them.
 fn vector<T: Scalar>(places: Places) -> Vec<T> {
     let values = operand::<T>(places.count);
     let mut x: Vec<T> = (0..places.len()).into_par_iter().map(|_| T::ZERO).collect();

@@ -19,6 +19,6 @@ pub(crate) static LU_KEPT: Module =
 /// Substitution alone, with kept factors.
 pub(crate) static LU_SUBSTITUTE: Module =
     Module::new("lu_substitute", include_str!("lu_substitute.cu"), &[SOLVER, PROGRAMS, KEPT]);
-/// Residuals of what was substituted, and refinement.
+/// Residuals of substituted solutions, and their verdicts.
 pub(crate) static LU_VERIFY: Module =
     Module::new("lu_verify", include_str!("lu_verify.cu"), &[SOLVER, PROGRAMS, SYSTEM, KEPT]);

@@ -1,4 +1,4 @@
-//! Kernels of batched products, a format a module.
+//! Kernels of batched products, one module per format.
 
 use sparsebatch_cuda::Module;
 

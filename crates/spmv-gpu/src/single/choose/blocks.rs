@@ -1,9 +1,9 @@
-//! How the blocks of `csr-adaptive` come out for a matrix.
+//! Figures of the blocks of `csr-adaptive` for a matrix.
 
 use crate::single::adaptive::{AdaptiveRows, Block};
 
-/// As in the kernel: a row of more than so many entries for each of its lanes waits, until so many
-/// lanes of its warp add it up, together with as many rows as the warp has room for.
+/// As in the kernel: a row with more than `LONG_STEPS` entries per lane waits until `LONG_LANES`
+/// lanes of its warp add it up; a warp adds up to `LONG_ROWS` such rows at a time.
 const LONG_STEPS: u32 = 16;
 const LONG_LANES: u32 = 8;
 const LONG_ROWS: usize = 4;
@@ -15,18 +15,18 @@ const WARP_THREADS: u32 = 32;
 pub struct Blocks {
     /// Blocks, of all kinds.
     pub count: usize,
-    /// Steps of the longest row that does not wait, over the lanes it has.
+    /// Steps of the longest row that does not wait: its entries per lane.
     pub steps: u32,
-    /// Groups of waiting rows that a warp adds up one after the other, at most.
+    /// Most groups of waiting rows that a warp adds up, one after the other.
     pub groups: u32,
-    /// Steps of these groups, of the warp with most of them.
+    /// Steps of these groups in the warp with the most steps.
     pub group_steps: u32,
-    /// The same of all warps.
+    /// Steps of these groups, summed over all warps.
     pub all_group_steps: u64,
     /// Whether blocks share a row.
     pub meet: bool,
-    /// Rounds of a whole block beyond the first: of loads for a row of its own, or of sums where
-    /// the pieces of a row meet.
+    /// Most rounds of a block beyond the first: rounds of loads for a row of its own, or of partial
+    /// sums where the pieces of a row meet.
     pub rounds: u32,
 }
 
@@ -63,7 +63,7 @@ impl Blocks {
         }
         for first in (0..ends.len() - 1).step_by(rows) {
             let ends = &ends[first..=(first + rows).min(ends.len() - 1)];
-            // Rows in the group at hand, and its longest.
+            // Rows in the current group, and the length of its longest row.
             let (mut in_group, mut group_longest) = (0, 0);
             let (mut groups, mut steps) = (0, 0);
             for row in ends.windows(2) {
@@ -133,7 +133,7 @@ mod tests {
     fn whole_blocks_have_rounds_and_pieces_meet() {
         assert_eq!(blocks(&[200], 128), Blocks { count: 1, rounds: 1, ..Blocks::default() });
 
-        // 79 pieces are the sums of three rounds of 32 threads.
+        // The sums of 79 pieces take 32 threads three rounds.
         let found = blocks(&[1, 10_000], 128);
         assert_eq!((found.count, found.meet, found.rounds), (80, true, 2));
         assert_eq!(blocks(&[], 512), Blocks::default());

@@ -1,6 +1,6 @@
 //! The time model of the automatic choice and its constants.
 //!
-//! A product takes a latency and, while much is under way, the time of what is most in demand:
+//! The time of a product is a latency plus a term that the resource most in demand dominates:
 //!
 //! ```text
 //! latency + sqrt(memory^2 + issue^2 + occupancy^2)
@@ -11,25 +11,25 @@
 //! chain     = additions * addition + groups * group + group additions * group addition
 //! ```
 //!
-//! - `rounds`: dependent accesses to memory of the longest thread beyond those that every product
-//!   of the kernel has, which are part of `launch`;
+//! - `rounds`: dependent memory accesses of the longest thread, beyond those that every product of
+//!   the kernel has, which are part of `launch`;
 //! - `bytes`: indices and values as read, x once, y read and written;
-//! - `gathers`: bytes of x beyond the first reading of each, which come from the cache;
-//! - `warps`, `steps`: warps started and batches of loads over all of them, what costs where much
-//!   padding or many lanes without work go through the multiprocessors. Their unit is a picosecond
-//!   on the whole device;
-//! - `waves`: how often the device is filled with blocks. With one the latency is paid once.
+//! - `gathers`: bytes of x that are read again, which come from the cache;
+//! - `warps`, `steps`: warps started, and batches of loads over all warps. They count where much
+//!   padding or many idle lanes go through the multiprocessors. Their costs are in picoseconds of
+//!   the whole device;
+//! - `waves`: how often the device is filled with blocks. A single wave pays the latency once.
 //!
-//! Of `csr-adaptive`, `warps` are blocks, which the device starts one by one; `steps` are the
-//! additions of rows that wait; `launch` grows with the threads of a block and the loads of each;
-//! and the terms of `chain` and `meetings` are its own, see [`Blocks`](super::Blocks).
+//! For `csr-adaptive`, `warps` are blocks, which the device starts one by one; `steps` are the
+//! additions of rows that wait; `launch` grows with the threads of a block and the loads of each
+//! thread; only this kernel has the terms of `chain` and `meetings`, see [`Blocks`](super::Blocks).
 //!
-//! The constants are one row per kernel, for an NVIDIA H200. They were fitted to products in double
-//! precision, timed 100 in a graph, with operands that are not in the cache, of 2026-11-20. Launches
-//! overlap by programmatic dependent launch: the start of a product is hidden behind the end of the
-//! one before, so `launch` is less than a product alone has. The example `single_choice` of the
-//! bench crate prints all of them anew from a file of rows. Other cards shift all rows alike in the
-//! first place, and only comparisons matter.
+//! The constants are one row per kernel, for an NVIDIA H200. They were fitted to measurements of
+//! 2026-11-20: products in double precision, timed 100 in a graph, with operands that are not in
+//! the cache. Launches overlap by programmatic dependent launch: the start of a product is hidden
+//! behind the end of the product before, so `launch` is less than for a product alone. The example
+//! `single_choice` of the bench crate prints all constants anew from a file of rows. On another
+//! card, all rows shift alike to first order, and only comparisons matter.
 
 use super::Family;
 
@@ -40,34 +40,34 @@ pub struct Cost {
     pub launch_us: f64,
     /// A further dependent access, in microseconds.
     pub round_us: f64,
-    /// Bytes per second, in units of 10^9.
+    /// Memory bandwidth, in units of 10^9 bytes per second.
     pub gb_per_s: f64,
-    /// Bytes per second of gathers from the cache, in units of 10^9.
+    /// Bandwidth of gathers from the cache, in units of 10^9 bytes per second.
     pub gather_gb_per_s: f64,
-    /// A warp, in picoseconds.
+    /// Cost of a warp, in picoseconds.
     pub warp_ps: f64,
-    /// A step, in picoseconds.
+    /// Cost of a step, in picoseconds.
     pub step_ps: f64,
-    /// A wave, in microseconds.
+    /// Cost of a wave, in microseconds.
     pub wave_us: f64,
-    /// What only blocks of rows have.
+    /// Constants of `csr-adaptive` alone.
     pub chain: ChainCost,
 }
 
 /// Constants of `csr-adaptive`, in microseconds; 0 for other kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChainCost {
-    /// A block of 256 threads more than one of few.
+    /// Extra cost of blocks of 256 threads; proportional to the threads of a block.
     pub threads_us: f64,
-    /// Eight loads of each thread more than four.
+    /// Extra cost of eight loads per thread over four.
     pub loads_us: f64,
-    /// An addition.
+    /// Cost of an addition.
     pub addition_us: f64,
-    /// A group of rows that wait.
+    /// Cost of a group of rows that wait.
     pub group_us: f64,
-    /// An addition of such a group.
+    /// Cost of an addition in such a group.
     pub group_addition_us: f64,
-    /// The meeting of the blocks of a row.
+    /// Cost of the meeting of the blocks that share a row.
     pub meeting_us: f64,
 }
 
@@ -86,14 +86,14 @@ pub struct Work {
     pub steps: f64,
     /// Blocks over the blocks that the device holds at once, rounded up.
     pub waves: f64,
-    /// What only blocks of rows have.
+    /// Work of `csr-adaptive` alone.
     pub chain: Chain,
 }
 
-/// What a product of `csr-adaptive` does besides.
+/// Further work of a product of `csr-adaptive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chain {
-    /// Threads of a block, of 256.
+    /// Threads of a block, divided by 256.
     pub threads: f64,
     /// 1 if each thread has eight loads, 0 for four.
     pub loads: f64,
@@ -103,7 +103,7 @@ pub struct Chain {
     pub groups: f64,
     /// Additions of these groups, one after the other.
     pub group_additions: f64,
-    /// 1 if blocks meet, else 0.
+    /// 1 if blocks share a row, else 0.
     pub meetings: f64,
 }
 
@@ -123,7 +123,7 @@ impl Cost {
         launch + rows.max(blocks) + memory.hypot(issue).hypot(occupancy)
     }
 
-    /// The constants one by one, those of blocks last.
+    /// All constants one by one, those of `csr-adaptive` last.
     pub fn constants(&mut self) -> [&mut f64; 13] {
         let chain = &mut self.chain;
         [

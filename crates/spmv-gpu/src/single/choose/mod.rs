@@ -1,7 +1,7 @@
-//! Which kernel multiplies a matrix when nobody says: a pure function of its [`Shape`].
+//! Automatic choice of the kernel for a matrix: a pure function of the matrix's [`Shape`].
 //!
-//! Every [`Candidate`] has a time by the [model](cost); the least one is taken. What would store
-//! far more than the matrix is no candidate.
+//! The [model](cost) predicts a time for every [`Candidate`]; the candidate with the least time is
+//! taken. Formats that would store far more than the matrix are not candidates.
 
 mod blocks;
 pub mod cost;
@@ -17,27 +17,29 @@ use super::adaptive::{BLOCK_ENTRIES, shape as block_shape};
 use super::launch::DIA_ROUND;
 use super::{SingleKernel, SingleOptions};
 
-/// Slots for each entry that ELL and SELL may have as candidates.
+/// Most slots per entry with which DIA, ELL and SELL are candidates.
 const MOST_FILL: usize = 3;
-/// Entries of the usual row above which `csr-scalar` is no candidate: its accesses do not coalesce.
+/// Mean row length above which `csr-scalar` is no candidate: its accesses do not coalesce.
 const SCALAR_MEAN: f64 = 6.0;
-/// The same for `csr-unrolled`, which has four entries under way.
+/// The same for `csr-unrolled`, which has four entries in flight.
 const UNROLLED_MEAN: f64 = 12.0;
-/// `csr-balanced` is for large matrices of few long rows: its second launch is worth it there.
+/// `csr-balanced` is a candidate for large matrices of few long rows, which are worth its second
+/// launch.
 const BALANCED_ENTRIES: usize = 1_000_000;
 const BALANCED_MEAN: f64 = 1024.0;
-/// The parts into which it cuts the entries of such.
+/// The parts into which `csr-balanced` cuts the entries of such a matrix.
 const BALANCED_PARTS: usize = 48 * MULTIPROCESSORS;
-/// `packed` is for large matrices of rows of like length.
+/// `packed` is a candidate for large matrices whose rows have similar lengths.
 const PACKED_ENTRIES: usize = 1_000_000;
 const PACKED_DEVIATION: f64 = 0.25;
 const PACKED_LONGEST: usize = 256;
 
-/// Multiprocessors, and blocks that each holds at most, of an NVIDIA H200, as the constants.
+/// Multiprocessors of an NVIDIA H200, and most blocks that each holds; the model's constants are
+/// for the same card.
 const MULTIPROCESSORS: usize = 132;
 const MOST_BLOCKS: usize = 32;
 
-/// Kernels that share a row of constants.
+/// Kernels that share a row of the model's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// `dia`.
@@ -61,7 +63,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: &[Self] = &[
         Self::Dia,
         Self::Ell,
@@ -75,14 +77,14 @@ impl Family {
     ];
 }
 
-/// A kernel with its options, and what a product by it does.
+/// A kernel with its options, and the work of a product with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Where its constants are.
+    /// The family, which has the constants of the model.
     pub family: Family,
     /// Lanes of `csr-vector`, entries of a block of `csr-adaptive`, window of `sell`; else 0.
     pub parameter: u32,
-    /// What a product does.
+    /// The work of a product.
     pub work: Work,
 }
 
@@ -102,7 +104,7 @@ impl Candidate {
         }
     }
 
-    /// The time that the model expects, in microseconds.
+    /// The predicted time, in microseconds.
     pub fn time_us(&self) -> f64 {
         cost::cost(self.family).time_us(&self.work)
     }
@@ -118,13 +120,13 @@ impl Candidate {
             }
             _ => {}
         }
-        // What a candidate may fill was looked at.
+        // The fill of candidates is limited already.
         options.max_fill = f64::from(i32::MAX);
         options
     }
 }
 
-/// As the bench suite calls it.
+/// The name in the bench suite.
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kernel = self.kernel();
@@ -135,9 +137,9 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The kernel for a matrix: the candidate of the least expected time, and why.
+/// The kernel for a matrix: the candidate with the least predicted time, and the reason.
 ///
-/// `value_bytes` is 4 or 8. With `only_csr` the matrix stays as it is.
+/// `value_bytes` is 4 or 8. With `only_csr` the matrix stays in CSR.
 pub fn choose(shape: &Shape, value_bytes: usize, only_csr: bool) -> (Candidate, String) {
     let mut all = candidates(shape, value_bytes);
     all.retain(|candidate| !only_csr || candidate.kernel().reads_csr());
@@ -165,7 +167,7 @@ pub fn choose(shape: &Shape, value_bytes: usize, only_csr: bool) -> (Candidate, 
     (best, why)
 }
 
-/// The kernels that are worth a look, in no order of merit. Never empty.
+/// The kernels that come into question, in no particular order. Never empty.
 pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     let (nrows, nnz) = (shape.nrows, shape.nnz);
     let vectors = (value_bytes * (shape.ncols + 2 * nrows)) as f64;
@@ -174,7 +176,7 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     let csr = vectors + entries + (4 * (nnz + nrows + 1)) as f64;
     let candidate = |family, parameter, work| Candidate { family, parameter, work };
     let fits = |slots: usize| slots <= MOST_FILL * nnz + 1024 && i32::try_from(slots).is_ok();
-    // A kernel of a thread or some lanes for each row, so many entries at a time.
+    // A kernel with `lanes` threads per row, which reads `at_once` entries of a row at a time.
     let rows = |family, parameter, lanes: usize, at_once: usize| {
         let warps = nrows.div_ceil(32 / lanes);
         let rounds = (shape.longest.div_ceil(at_once).max(1) - 1) as f64;
@@ -207,7 +209,7 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         let Some(slices) = slices.filter(|slices| fits(slices.slots)) else {
             continue;
         };
-        // Rows out of order: their places are read, and y is written in parts of a sector.
+        // Sorted rows: the permutation is read, and y is written in parts of sectors.
         let places = window.map_or(0, |_| 4 * nrows + value_bytes * nrows);
         let bytes = vectors + entries + (4 * slices.slots + nrows / 8 + places) as f64;
         push(rows(Family::Sell, window.unwrap_or(0) as u32, 1, 8), bytes, slices.steps);
@@ -246,7 +248,7 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     all
 }
 
-/// Blocks of 256 threads that a multiprocessor holds of a kernel for rows.
+/// Blocks of 256 threads of a row kernel that a multiprocessor holds at once.
 fn resident_blocks(family: Family) -> usize {
     match family {
         Family::Dia => 4,
@@ -255,7 +257,7 @@ fn resident_blocks(family: Family) -> usize {
     }
 }
 
-/// What the blocks of `csr-adaptive` do, but for what they read.
+/// The work of the blocks of `csr-adaptive`, without their memory traffic.
 fn block_work(entries: u32, blocks: &Blocks) -> Work {
     let (threads, loads) = block_shape(entries);
     let threads_held = if loads <= 4 { 6 * 256 } else { 4 * 256 };
@@ -287,7 +289,7 @@ mod tests {
         choose(shape, 8, only_csr).0.to_string()
     }
 
-    /// Rows of these lengths with columns from the first on.
+    /// A matrix whose rows have these lengths; the columns of each row count from 0.
     fn shape(lengths: impl Iterator<Item = usize>) -> Shape {
         let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
         for length in lengths {

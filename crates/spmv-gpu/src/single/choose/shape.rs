@@ -1,11 +1,11 @@
-//! What the choice looks at.
+//! Figures of a matrix that the choice depends on.
 
 use sparsebatch_formats::CsrPatternRef;
 
 use super::blocks::Blocks;
 use crate::single::adaptive::BLOCK_ENTRIES;
 
-/// Rows that a warp of the kernels for rows takes, and rows of a slice of `sell`.
+/// Rows that a warp of the row kernels takes, and rows of a slice of `sell`.
 const WARP_ROWS: usize = 32;
 
 /// Lanes that `csr-vector` can give a row; 1 stands for `csr-scalar`.
@@ -14,7 +14,7 @@ pub const LANES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Windows in which `sell` may sort rows by length; `None` leaves them in order.
 pub const WINDOWS: [Option<usize>; 3] = [None, Some(128), Some(1024)];
 
-/// Steps of eight slots, or of four entries a lane: what the kernels have under way at once.
+/// Slots, or entries per lane, in one step: the loads that the kernels have in flight at once.
 const SLOTS_PER_STEP: usize = 8;
 const ENTRIES_PER_STEP: usize = 4;
 
@@ -44,20 +44,20 @@ pub struct Shape {
     /// Occupied diagonals; `None` if DIA would have more than twice as many slots as entries, or
     /// the columns were not looked at.
     pub ndiags: Option<usize>,
-    /// Sectors of x, of 32 bytes, that the rows of all warps gather, as sampled; 0 if the columns
-    /// were not looked at.
+    /// Estimated number of 32-byte sectors of x that the rows of all warps gather, from a sample; 0
+    /// if the columns were not looked at.
     pub sectors: f64,
-    /// Slices for each of [`WINDOWS`]. Sorted ones are only counted where padding is worth it.
+    /// Slices for each of [`WINDOWS`]. `None` for sorted rows if rows in order need little padding.
     pub slices: [Option<Slices>; WINDOWS.len()],
-    /// For each of [`LANES`] the steps of four entries a lane, over all warps: as many in each warp
-    /// as its longest row needs.
+    /// For each of [`LANES`], the steps of four entries per lane, summed over all warps: each warp
+    /// takes as many as its longest row needs.
     pub steps: [usize; LANES.len()],
     /// The blocks of `csr-adaptive`, for each of their sizes.
     pub blocks: [Blocks; BLOCK_ENTRIES.len()],
 }
 
 impl Shape {
-    /// Takes the figures of a pattern.
+    /// Computes the figures of a pattern.
     pub fn new(pattern: CsrPatternRef<'_>) -> Self {
         let mut shape = Self::of_row_ptr(pattern.row_ptr(), pattern.ncols());
         shape.ndiags = diagonals(pattern);
@@ -65,7 +65,7 @@ impl Shape {
         shape
     }
 
-    /// What row pointers alone tell.
+    /// The figures that row pointers alone determine.
     pub(in crate::single) fn of_row_ptr(row_ptr: &[i32], ncols: usize) -> Self {
         let lengths: Vec<u32> = row_ptr.windows(2).map(|row| (row[1] - row[0]) as u32).collect();
         let nrows = lengths.len();
@@ -73,7 +73,7 @@ impl Shape {
         let mean = nnz as f64 / nrows.max(1) as f64;
         let squares: f64 = lengths.iter().map(|&length| (f64::from(length) - mean).powi(2)).sum();
         let in_order = slices(&lengths);
-        // Padding of a twentieth is not worth rows out of order.
+        // Padding of up to a twentieth is not worth sorting rows.
         let is_padded = in_order.slots > nnz + nnz / 20;
         Self {
             nrows,
@@ -98,7 +98,7 @@ impl Shape {
     }
 }
 
-/// The longest of each run of `rows` rows.
+/// The length of the longest row in each run of `rows` rows.
 fn longest_of(lengths: &[u32], rows: usize) -> impl Iterator<Item = usize> {
     lengths.chunks(rows).map(|chunk| chunk.iter().copied().max().unwrap_or(0) as usize)
 }
@@ -124,13 +124,14 @@ fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     sorted
 }
 
-/// Different sectors of x in each run of 32 rows, summed up; of many runs only some are looked at.
-/// Rows of a run that gather more than a multiprocessor keeps share nothing.
+/// Different sectors of x in each run of 32 rows, summed over the runs; an estimate from a sample
+/// of runs if there are many. If the rows of a run gather more than a multiprocessor caches, they
+/// share no sectors.
 fn sectors(pattern: CsrPatternRef<'_>) -> f64 {
-    /// Columns of a sector of doubles.
+    /// Columns per sector, for doubles.
     const COLUMNS: i32 = 4;
     const SAMPLES: usize = 256;
-    /// Sectors that a multiprocessor keeps: 128 KiB.
+    /// Sectors that a multiprocessor caches: 128 KiB.
     const KEPT: usize = 4096;
     let row_ptr = pattern.row_ptr();
     let runs = pattern.nrows().div_ceil(WARP_ROWS);
@@ -155,7 +156,7 @@ fn sectors(pattern: CsrPatternRef<'_>) -> f64 {
     found as f64 * pattern.nnz() as f64 / looked_at.max(1) as f64
 }
 
-/// The number of occupied diagonals, unless there are so many that DIA is out of the question.
+/// The number of occupied diagonals; `None` if there are too many for DIA.
 fn diagonals(pattern: CsrPatternRef<'_>) -> Option<usize> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
     let most = (2 * pattern.nnz()).checked_div(nrows)?;
@@ -192,7 +193,7 @@ mod tests {
             shape.slices,
             [Some(Slices { slots: 5 * 4096 - 4 * 32, steps: 128 }), None, None]
         );
-        // Rows of 5 take a lane two steps, two lanes one.
+        // A row of 5 entries takes one lane two steps, and two lanes one step.
         assert_eq!(shape.steps[..2], [128 * 2 - 4, 256]);
         assert!(shape.deviation < 0.3 && shape.mean() < 5.0);
     }

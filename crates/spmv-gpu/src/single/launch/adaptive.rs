@@ -6,7 +6,7 @@ use super::{DeviceCsr, Product};
 use crate::single::adaptive::{AdaptiveRows, shape};
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
-/// The blocks of rows, and where blocks that share a row meet.
+/// The blocks of rows, and the partial sums and counters with which blocks that share a row meet.
 pub(in crate::single) struct AdaptiveKernel<E: Executor, T: Value> {
     key: KernelKey,
     config: Option<LaunchConfig>,
@@ -15,7 +15,7 @@ pub(in crate::single) struct AdaptiveKernel<E: Executor, T: Value> {
     counters: E::Buffer<u32>,
 }
 
-/// As `padded` of the kernel.
+/// Length of `values` values with the gaps that `padded` of the kernel inserts.
 fn padded(values: u32, bytes: u32) -> u32 {
     values + values / (128 / bytes)
 }
@@ -61,13 +61,13 @@ impl<E: Executor, T: Value> AdaptiveKernel<E, T> {
         args.input(&self.blocks).input(&a.row_ptr).input(&a.col_idx).input(&a.values);
         args.scalar(alpha).input(x).scalar(beta).output(y);
         args.output(&mut self.partials).output(&mut self.counters);
-        // SAFETY: 1. the parameters of csr_adaptive. 2. The arrays are those of a validated CSR
-        // pattern, for which the blocks were checked; the vectors fit it; partials and counters
-        // have a value per block, of which there is at least one; the block size and the shared
-        // memory are those of the number of entries. Counters were 0 at first and each launch
-        // leaves them so; launches of this plan follow one another on its stream. 3. All were made
-        // by the executor of the plan and `args` borrows them. 4. y, partials and counters are
-        // apart. 5. It waits.
+        // SAFETY: 1. The arguments are the parameters of `csr_adaptive`. 2. The arrays are those of
+        // a validated CSR pattern, for which the blocks were checked; the vectors fit it; partials
+        // and counters have one value per block, and there is at least one block; the block size
+        // and the shared memory are those of the number of entries. Counters were 0 at first and
+        // each launch leaves them so; launches of this plan follow one another on its stream. 3.
+        // All were made by the executor of the plan and `args` borrows them. 4. y, partials and
+        // counters do not overlap. 5. The kernel waits for the launch ahead.
         unsafe { executor.launch(&self.key, config, &mut args) }
     }
 }

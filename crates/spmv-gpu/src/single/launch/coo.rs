@@ -7,7 +7,7 @@ use super::super::kernels;
 use super::{BLOCK_THREADS, Parts, Product, instance, linear};
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelKey, Value};
 
-/// A matrix in COO and the sums that its parts carry.
+/// A matrix in COO, and the partial sums of its parts.
 pub(in crate::single) struct DeviceCoo<E: Executor, T: Value> {
     scale: KernelKey,
     first: KernelKey,
@@ -62,8 +62,8 @@ impl<E: Executor, T: Value> DeviceCoo<E, T> {
         {
             let mut args = Args::new();
             args.scalar(self.nrows).scalar(alpha).scalar(beta).output(y);
-            // SAFETY: 1. the parameters of coo_scale. 2. y has a value per row, and there is a
-            // thread per row. 3. y is borrowed. 4. There is no other buffer.
+            // SAFETY: 1. The arguments are the parameters of `coo_scale`. 2. y has a value per row,
+            // and there is a thread per row. 3. y is borrowed. 4. There is no other buffer.
             unsafe { executor.launch(&self.scale, config, &mut args) }?;
         }
         self.add(Product { executor, alpha, x, beta: T::ONE, y, overlaps })
@@ -79,16 +79,16 @@ impl<E: Executor, T: Value> DeviceCoo<E, T> {
         let mut args = Args::new();
         args.scalar(self.nnz).input(&self.row_idx).input(&self.col_idx).input(&self.values);
         args.scalar(*nparts).scalar(alpha).input(x).output(y).output(head).output(tail);
-        // SAFETY: 1. the parameters of coo_parts. 2. The arrays are those of a validated COO
-        // pattern and the vectors fit it; head and tail have a value per part, of which there is at
-        // least one and at most one per entry. 3. All were made by the executor of the plan and
-        // `args` borrows them. 4. y, head and tail are apart.
+        // SAFETY: 1. The arguments are the parameters of `coo_parts`. 2. The arrays are those of a
+        // validated COO pattern and the vectors fit it; head and tail have one value per part, and
+        // there are at least one part and at most one per entry. 3. All were made by the executor
+        // of the plan and `args` borrows them. 4. y, head and tail do not overlap.
         unsafe { executor.launch(&self.first, config, &mut args) }?;
         let mut args = Args::new();
         args.scalar(self.nnz).input(&self.row_idx).scalar(*nparts).scalar(alpha).output(y);
         args.input(head).input(tail);
-        // SAFETY: 1. the parameters of coo_carries. 2. to 4. as above; the launch before wrote the
-        // entries of head and tail that this one reads.
+        // SAFETY: 1. The arguments are the parameters of `coo_carries`. 2. to 4. as above; the
+        // launch before wrote the entries of head and tail that this one reads.
         unsafe { executor.launch(&self.second, config, &mut args) }
     }
 }

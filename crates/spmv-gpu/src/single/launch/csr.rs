@@ -19,7 +19,7 @@ pub(in crate::single) struct DeviceCsr<E: Executor, T: Value> {
 }
 
 impl<E: Executor, T: Value> DeviceCsr<E, T> {
-    /// `values` in CSR order, one per entry.
+    /// `values` are in CSR order, one per entry.
     pub(in crate::single) fn upload(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -37,14 +37,14 @@ impl<E: Executor, T: Value> DeviceCsr<E, T> {
 }
 
 impl<E: Executor, T: Value> DeviceCsr<E, T> {
-    /// Arrays that are on the device and have been checked.
+    /// Takes arrays that are on the device and have been checked.
     pub(in crate::single) fn of(nrows: usize, arrays: CsrArrays<E, T>) -> Self {
         let CsrArrays { row_ptr, col_idx, values } = arrays;
         Self { nrows: nrows as u32, nnz: col_idx.len() as u32, row_ptr, col_idx, values }
     }
 }
 
-/// A kernel of `csr.cu`: they differ in the threads that a row gets.
+/// A kernel of `csr.cu`; the kernels differ in the threads per row.
 #[derive(Clone, Debug)]
 pub(in crate::single) struct RowKernel {
     key: KernelKey,
@@ -71,7 +71,7 @@ impl RowKernel {
 
     pub(in crate::single) fn tile<T: Value>() -> Self {
         let key = instance::<T>(&kernels::CSR, "csr_tile");
-        // As TILE_WARPS of the kernel.
+        // `TILE_WARPS` warps, as in the kernel.
         Self { key, threads_per_row: WARP_THREADS, block: 4 * WARP_THREADS }
     }
 
@@ -92,10 +92,11 @@ impl RowKernel {
         let mut args = Args::new();
         args.scalar(a.nrows).input(&a.row_ptr).input(&a.col_idx).input(&a.values);
         args.scalar(product.alpha).input(product.x).scalar(product.beta).output(product.y);
-        // SAFETY: 1. all kernels that `key` can name take these parameters. 2. The arrays are those
+        // SAFETY: 1. All kernels that `key` can name take these parameters. 2. The arrays are those
         // of a validated CSR pattern, the vectors fit it, and the grid has the threads per row and
         // the block size of the kernel. 3. The arrays were uploaded by the executor of the plan,
-        // and `args` borrows them. 4. Only y is written, and it overlaps nothing else. 5. All wait.
+        // and `args` borrows them. 4. Only y is written, and it overlaps nothing else. 5. All
+        // kernels wait for the launch ahead.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
@@ -106,7 +107,7 @@ pub(in crate::single) struct BalancedKernel<E: Executor, T: Value> {
     second: KernelKey,
     start_rows: E::Buffer<i32>,
     parts: Parts<E, T>,
-    /// For a matrix without entries.
+    /// The kernel for a matrix without entries.
     empty: RowKernel,
 }
 
@@ -143,16 +144,17 @@ impl<E: Executor, T: Value> BalancedKernel<E, T> {
         args.scalar(a.nrows).scalar(a.nnz).input(&a.row_ptr).input(&a.col_idx).input(&a.values);
         args.scalar(*nparts).input(&self.start_rows).scalar(alpha).input(x).scalar(beta);
         args.output(y).output(head).output(tail);
-        // SAFETY: 1. the parameters of balanced_parts. 2. The arrays are those of a validated CSR
-        // pattern, for which the start rows were checked; the vectors fit it; head and tail have a
-        // value per part, of which there is at least one and at most one per entry. 3. All were
-        // made by the executor of the plan and `args` borrows them. 4. y, head and tail are apart.
+        // SAFETY: 1. The arguments are the parameters of `balanced_parts`. 2. The arrays are those
+        // of a validated CSR pattern, for which the start rows were checked; the vectors fit it;
+        // head and tail have one value per part, and there are at least one part and at most one
+        // per entry. 3. All were made by the executor of the plan and `args` borrows them. 4. y,
+        // head and tail do not overlap.
         unsafe { executor.launch(&self.first, config, &mut args) }?;
         let mut args = Args::new();
         args.scalar(a.nnz).input(&a.row_ptr).scalar(*nparts).input(&self.start_rows);
         args.scalar(alpha).scalar(beta).output(y).input(head).input(tail);
-        // SAFETY: 1. the parameters of balanced_carries. 2. to 4. as above; the launch before wrote
-        // the entries of head and tail that this one reads.
+        // SAFETY: 1. The arguments are the parameters of `balanced_carries`. 2. to 4. as above; the
+        // launch before wrote the entries of head and tail that this one reads.
         unsafe { executor.launch(&self.second, config, &mut args) }
     }
 }

@@ -1,5 +1,5 @@
-//! Matrices in device memory and the launches of their kernels: all the unsafe of products with one
-//! matrix.
+//! Matrices in device memory and the launches of their kernels: all unsafe code of products with
+//! one matrix.
 //!
 //! The fields of each type stay together: they are uploaded from one validated pattern, which is
 //! what the launches rely on, and only values can be replaced.
@@ -16,38 +16,38 @@ pub(super) use padded::{DIA_ROUND, DeviceDia, DeviceEll, DeviceSell};
 
 use sparsebatch_cuda::{Executor, GpuError, KernelKey, LaunchConfig, Module, Value};
 
-/// As `BLOCK_THREADS` of the kernels.
+/// `BLOCK_THREADS` of the kernels.
 const BLOCK_THREADS: u32 = 256;
 const WARP_THREADS: u32 = 32;
-/// As `BLOCK_THREADS` of `sell.cu` and `ell.cu`.
+/// `BLOCK_THREADS` of `sell.cu` and `ell.cu`.
 const ROW_BLOCK_THREADS: u32 = 128;
-/// Blocks for each multiprocessor below which they are made smaller.
+/// Blocks per multiprocessor below which blocks are made smaller.
 const SPREAD_BLOCKS: u64 = 4;
 
 /// The vectors and factors of `y = alpha*A*x + beta*y`.
 ///
-/// Whoever makes one has checked that `x` has a value for each column, `y` one for each row, and
-/// that they do not overlap.
+/// Code that makes a `Product` has checked that `x` has a value for each column, `y` one for each
+/// row, and that they do not overlap.
 pub(super) struct Product<'a, E: Executor, T: Value> {
     pub(super) executor: &'a E,
     pub(super) alpha: T,
     pub(super) x: &'a E::Buffer<T>,
     pub(super) beta: T,
     pub(super) y: &'a mut E::Buffer<T>,
-    /// Whether it may begin before the launch ahead has ended: where nobody but the plan, which
-    /// waits for that, writes to the matrix.
+    /// Whether the kernel may begin before the launch ahead has ended: only if nobody but the plan,
+    /// which waits for its own writes, writes to the matrix.
     pub(super) overlaps: bool,
 }
 
-/// At least this many threads in blocks of `block`; `None` for no threads at all.
+/// A launch of at least `threads` threads in blocks of `block`; `None` without threads.
 fn linear(threads: u64, block: u32) -> Option<LaunchConfig> {
     // At most 2^31 rows of 32 threads in blocks of at least 32.
     let blocks = u32::try_from(threads.div_ceil(block.into())).expect("rows fit i32");
     (blocks > 0).then(|| LaunchConfig::linear(blocks, block))
 }
 
-/// As [`linear`], with blocks as small as a warp where there are few threads, so that every
-/// multiprocessor gets some, and of at most `largest` threads.
+/// As [`linear`], with blocks of at most `largest` threads. Where there are few threads, blocks
+/// shrink down to a warp, so that every multiprocessor gets some.
 fn spread<E: Executor>(executor: &E, threads: u64, largest: u32) -> Option<LaunchConfig> {
     let enough = u64::from(executor.info().multiprocessors) * SPREAD_BLOCKS;
     let mut block = largest;
@@ -61,7 +61,7 @@ fn instance<T: Value>(module: &'static Module, kernel: &str) -> KernelKey {
     KernelKey::new(module, format!("{kernel}<{}>", T::CPP))
 }
 
-/// What the kernels that cut entries into parts need.
+/// Partial sums of the kernels that cut entries into parts: `head` and `tail` have one per part.
 struct Parts<E: Executor, T: Value> {
     nparts: u32,
     head: E::Buffer<T>,
@@ -74,7 +74,7 @@ impl<E: Executor, T: Value> Parts<E, T> {
         Ok(Self { nparts, head: executor.alloc(len)?, tail: executor.alloc(len)? })
     }
 
-    /// A warp per part.
+    /// The launch: one warp per part.
     fn config(&self) -> Option<LaunchConfig> {
         linear(u64::from(self.nparts) * u64::from(WARP_THREADS), BLOCK_THREADS)
     }

@@ -26,7 +26,7 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
         Ok(Self {
             key: instance::<T>(&kernels::ELL, "ell"),
             nrows: pattern.nrows() as u32,
-            // Of a matrix without rows a width may be anything.
+            // The width of a matrix without rows may be anything.
             width: if pattern.nrows() == 0 { 0 } else { pattern.width() as u32 },
             col_idx: executor.upload(pattern.col_idx())?,
             values: executor.upload(values)?,
@@ -46,18 +46,18 @@ impl<E: Executor, T: Value> DeviceEll<E, T> {
         let mut args = Args::new();
         args.scalar(self.nrows).scalar(self.width).input(&self.col_idx).input(&self.values);
         args.scalar(product.alpha).input(product.x).scalar(product.beta).output(product.y);
-        // SAFETY: 1. the parameters of ell. 2. The arrays are those of a validated ELL pattern, the
-        // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
-        // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
-        // nothing else. 5. It waits.
+        // SAFETY: 1. The arguments are the parameters of `ell`. 2. The arrays are those of a
+        // validated ELL pattern, the vectors fit it, and there is a thread per row. 3. The arrays
+        // were uploaded by the executor of the plan and `args` borrows them. 4. Only y is written,
+        // and it overlaps nothing else. 5. The kernel waits for the launch ahead.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
 
-/// The most diagonals that a thread of `dia` asks for at once.
+/// The most diagonals that a thread of `dia` loads at once.
 pub(in crate::single) const DIA_ROUND: usize = 9;
 
-/// Diagonals per round: as few rounds as [`DIA_ROUND`] allows, and few places left over.
+/// Diagonals per round: as few rounds as [`DIA_ROUND`] allows, with few unused places.
 fn dia_unroll(ndiags: usize) -> usize {
     let rounds = ndiags.div_ceil(DIA_ROUND).max(1);
     let [few @ .., most] = [3, 5, 7, DIA_ROUND];
@@ -105,10 +105,10 @@ impl<E: Executor, T: Value> DeviceDia<E, T> {
         args.scalar(self.nrows).scalar(self.ncols).scalar(self.ndiags).input(&self.diag_offsets);
         args.input(&self.values).scalar(product.alpha).input(product.x).scalar(product.beta);
         args.output(product.y);
-        // SAFETY: 1. the parameters of dia. 2. The arrays are those of a validated DIA pattern, the
-        // vectors fit it, and there is a thread per row. 3. The arrays were uploaded by the
-        // executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
-        // nothing else. 5. It waits.
+        // SAFETY: 1. The arguments are the parameters of `dia`. 2. The arrays are those of a
+        // validated DIA pattern, the vectors fit it, and there is a thread per row. 3. The arrays
+        // were uploaded by the executor of the plan and `args` borrows them. 4. Only y is written,
+        // and it overlaps nothing else. 5. The kernel waits for the launch ahead.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
@@ -119,14 +119,15 @@ pub(in crate::single) struct DeviceSell<E: Executor, T: Value> {
     nrows: u32,
     config: Option<LaunchConfig>,
     slice_ptr: E::Buffer<i32>,
-    /// Nothing for rows in order, with `sell`.
+    /// `None` with `sell` if rows are in order.
     row_perm: Option<E::Buffer<i32>>,
     col_idx: E::Buffer<i32>,
     pub(in crate::single) values: E::Buffer<T>,
 }
 
 impl<E: Executor, T: Value> DeviceSell<E, T> {
-    /// For `sell`: `pattern` has slices of a warp's lanes and one thread per row.
+    /// For `sell`: `pattern` has slices of as many rows as a warp has lanes, and one thread per
+    /// row.
     pub(in crate::single) fn sell(
         executor: &E,
         pattern: &SellPPattern,
@@ -202,12 +203,13 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         };
         args.input(&self.col_idx).input(&self.values).scalar(product.alpha).input(product.x);
         args.scalar(product.beta).output(product.y);
-        // SAFETY: 1. sell and sellp have these parameters. 2. The arrays are those of a validated
-        // SELL-P pattern and the vectors fit it. For sell it has slices of 32 rows and one thread
-        // per row, and there is a thread per row in whole warps; sellp always gets a permutation,
-        // and the launch has a block per slice, a thread per row and slot and a value of shared
-        // memory per thread. 3. The arrays were uploaded by the executor of the plan and `args`
-        // borrows them. 4. Only y is written, and it overlaps nothing else. 5. Both wait.
+        // SAFETY: 1. The arguments are the parameters of `sell` and of `sellp`. 2. The arrays are
+        // those of a validated SELL-P pattern and the vectors fit it. For sell it has slices of 32
+        // rows and one thread per row, and there is a thread per row in whole warps; sellp always
+        // gets a permutation, and the launch has a block per slice, a thread per row and slot and a
+        // value of shared memory per thread. 3. The arrays were uploaded by the executor of the
+        // plan and `args` borrows them. 4. Only y is written, and it overlaps nothing else. 5. Both
+        // kernels wait for the launch ahead.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }

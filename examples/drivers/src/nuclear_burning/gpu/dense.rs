@@ -1,4 +1,4 @@
-//! A dense LU in place of the sparse one, by cuBLAS: what the sparse one is compared with.
+//! A dense LU by cuBLAS, with which the sparse one is compared.
 
 use sparsebatch::Pattern;
 use sparsebatch::gpu::DeviceOutcomes;
@@ -10,7 +10,8 @@ use super::linear::{Before, Ended, StageSolver};
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;
 
-/// Factors once a step, solves once a stage; right-hand sides lie where the solutions will.
+/// A dense LU that factors once per step and solves once per stage. The solutions overwrite the
+/// right-hand sides.
 pub struct DenseLu {
     device: Device,
     factors: DenseFactors,
@@ -18,15 +19,16 @@ pub struct DenseLu {
     nvars: usize,
     nnz: usize,
     values: DeviceBuffer<f64>,
-    /// The entry of the pattern at each place of a matrix, column by column; -1 where there is none.
+    /// For each position of a dense matrix, column by column, the index of its entry in the
+    /// pattern; -1 if there is none.
     entry_of: DeviceBuffer<i32>,
     outcomes: DenseOutcomes,
 }
 
-/// How the systems of the last solve ended.
+/// The outcomes of the systems of the last solve.
 struct DenseOutcomes {
     statuses: DeviceBuffer<u8>,
-    /// What there is to say of the rest.
+    /// Constant arrays for the other fields of an outcome.
     ones: DeviceBuffer<u32>,
     zeros: DeviceBuffer<u32>,
     nothing: DeviceBuffer<f64>,
@@ -46,10 +48,10 @@ impl DenseOutcomes {
 }
 
 impl DenseLu {
-    /// For `places` zones and a method of so many stages.
+    /// Allocates for `places` zones and a method of `stages` stages.
     ///
     /// # Errors
-    /// What cuBLAS and the device report.
+    /// An error of cuBLAS or the device.
     pub fn new(
         device: &Device,
         equations: &Equations,

@@ -1,7 +1,7 @@
 //! Zones in groups that burn side by side, each on a stream of its own.
 //!
-//! A round is a chain of kernels, each of which waits for the one before; with few zones left most of its
-//! time is waiting. What one group leaves idle the others use.
+//! A round is a chain of kernels, each of which waits for the previous one; with few zones left,
+//! most of its time is waiting. The other groups use the device while one waits.
 
 use sparsebatch::gpu::Executor;
 
@@ -14,17 +14,19 @@ use crate::nuclear_burning::outcome::Burning;
 use crate::nuclear_burning::stepping::Settings;
 use crate::nuclear_burning::zones::Zones;
 
-/// Burners that take turns on one thread of the host.
+/// Burners that one thread of the host advances in turn.
 pub struct Groups<'a, E: Executor, S, T> {
     burners: Vec<Burner<'a, E, S, T>>,
 }
 
 impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Groups<'a, E, S, T> {
-    /// Puts every `count`-th zone into one group, so that all have zones of all kinds, and uploads
-    /// everything. No more groups than zones. `make` has a solver and a timer for so many zones on a stream.
+    /// Puts every `count`-th zone into one group, so that all groups have zones of all kinds, and
+    /// uploads everything. There are no more groups than zones. `make` makes a solver and a timer
+    /// on a stream for a given number of zones.
     ///
     /// # Errors
-    /// [`BurningError::Setting`] for no zones or what is too large; what `make` and the device report.
+    /// [`BurningError::Setting`] for no zones or too large a size; an error of `make` or the
+    /// device.
     pub fn new(
         executor: &E,
         equations: &'a Equations,
@@ -43,11 +45,12 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Groups<'a, E, S, T> {
         Ok(Self { burners: burners.collect::<Result<_, _>>()? })
     }
 
-    /// Carries all zones to their ends, once. `progress` hears now and then how many are left.
+    /// Integrates all zones to their ends; may be called once. `progress` is called now and then
+    /// with the number of zones that are left.
     ///
     /// # Errors
-    /// [`BurningError::Zone`] for a rate that is not finite; what solver and device report. A zone that
-    /// ends early is no error.
+    /// [`BurningError::Zone`] for a rate that is not finite; an error of the solver or the device.
+    /// A zone that ends early is no error.
     pub fn run(&mut self, mut progress: impl FnMut(usize)) -> Result<Burning, BurningError> {
         let count = self.burners.len();
         for (first, burner) in self.burners.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Zones that heat themselves: T9 is one more unknown, and rates are those of its value at every stage.
+//! Self-heating zones: T9 is one more unknown, and every stage evaluates the rates at its own T9.
 
 use sparsebatch::Pattern;
 use sparsebatch::gpu::{Executor, GpuError};
@@ -10,7 +10,7 @@ use super::tally::DeviceTally;
 use crate::nuclear_burning::equations::{Equations, Heated};
 use crate::nuclear_burning::zones::Zones;
 
-/// What the temperature depends on.
+/// The data that the equation of the temperature needs.
 pub(super) struct Gas<E: Executor> {
     /// Density of each zone, g/cm^3.
     pub(super) rho: E::Buffer<f64>,
@@ -18,8 +18,8 @@ pub(super) struct Gas<E: Executor> {
     pub(super) heats: E::Buffer<f64>,
     /// `N_A B_i`, erg/mole.
     pub(super) bindings: E::Buffer<f64>,
-    /// The entries of J between nuclides, column after column: where each begins, rows, and their numbers, that on the
-    /// diagonal last.
+    /// The entries of J between nuclides, column after column: start of each column, row indices,
+    /// and indices of the entries, with the diagonal entry last.
     pub(super) column_ptr: E::Buffer<u32>,
     pub(super) column_rows: E::Buffer<u32>,
     pub(super) column_entries: E::Buffer<u32>,
@@ -61,10 +61,10 @@ impl<E: Executor> Gas<E> {
     }
 }
 
-/// What zones that heat themselves have beside the others.
+/// Additional data of self-heating zones.
 pub(super) struct Heating<E: Executor> {
     gas: Gas<E>,
-    /// Derivatives of the rates with respect to T9, as the rates lie.
+    /// Derivatives of the rates with respect to T9, in the layout of the rates.
     dlambda: E::Buffer<f64>,
     /// dY/dt, and its derivative with respect to T9.
     ydot: E::Buffer<f64>,
@@ -72,10 +72,10 @@ pub(super) struct Heating<E: Executor> {
 }
 
 impl<E: Executor> Heating<E> {
-    /// Uploads the gas, and makes room for all zones.
+    /// Uploads the gas data, and allocates for all zones.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(super) fn new(
         executor: &E,
         equations: &Equations,
@@ -92,10 +92,11 @@ impl<E: Executor> Heating<E> {
         })
     }
 
-    /// The rates at the temperatures of a stage; then its right-hand side into `b`, as `launches::stage`.
+    /// Computes the rates at the temperatures of a stage, then the stage's right-hand side into
+    /// `b`, as `launches::stage`.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(super) fn stage(
         &mut self,
         executor: &E,
@@ -106,7 +107,8 @@ impl<E: Executor> Heating<E> {
         b: &mut E::Buffer<f64>,
     ) -> Result<(), GpuError> {
         let at = stage.at;
-        // Those at the beginning of a step are there since its matrix was made, or since `Heating::begin`.
+        // At the start of a step the rates are current already, from the step's matrix or from
+        // `Heating::begin`.
         if !at.u.is_empty() {
             let gas = (tables, &self.gas);
             launches::heat_rates(executor, gas, (count, &mut *places), at, None)?;
@@ -116,10 +118,10 @@ impl<E: Executor> Heating<E> {
         launches::heat(executor, (tables, &self.gas), (count, places), at, &self.ydot, b)
     }
 
-    /// The rates at t = 0.
+    /// Computes the rates at t = 0.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(super) fn begin(
         &mut self,
         executor: &E,
@@ -131,10 +133,10 @@ impl<E: Executor> Heating<E> {
         launches::heat_rates(executor, (tables, &self.gas), (count, places), at, None)
     }
 
-    /// `I/(gamma h) - J` of `count` places into `values`.
+    /// Computes `I/(gamma h) - J` of `count` places into `values`.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(super) fn matrix(
         &mut self,
         executor: &E,
@@ -148,12 +150,12 @@ impl<E: Executor> Heating<E> {
         let at = At::start(weights);
         let gas = (tables, &*gas);
         launches::heat_rates(executor, gas, (count, &mut *places), at, Some(dlambda))?;
-        // The same sums with the rates and with their slopes.
+        // Both arrays are the same sums, with the rates and with their slopes.
         for (rates, out) in [(None, &mut *ydot), (Some(&*dlambda), &mut *slopes)] {
             let plain = Stage { rates, ..Stage::new(at) };
             launches::stage(executor, tables, (count, &mut *places), plain, tally, out)?;
         }
-        // Nothing on the diagonal yet: the last row is a sum over what is there.
+        // `I/(gamma h)` is not added yet, since the last row is a sum over the entries of -J.
         launches::matrix(executor, tables, places, count, f64::INFINITY, values)?;
         launches::heat_matrix(executor, gas, (count, places), gamma, (ydot, slopes), values)
     }

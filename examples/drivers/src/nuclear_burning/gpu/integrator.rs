@@ -1,9 +1,9 @@
 //! The integration of many zones on a device: the rounds of [`crate::nuclear_burning::integrator`], without the host.
 //!
-//! Every kernel of a round is launched without waiting for the one before; the host looks at how many
-//! zones are left every [`LOOK`] rounds, at a copy that was started as many rounds ago. Zones that have
-//! ended stay at their places until then, and others from the last places move there.
-//! [`super::groups`] has several burners take turns.
+//! Every kernel of a round is launched without waiting for the previous one. Every [`LOOK`] rounds
+//! the host reads the number of zones left, from a copy that was started as many rounds ago. Zones
+//! that have ended keep their places until then; zones from the last places then move there.
+//! [`super::groups`] runs several burners in turn.
 
 use sparsebatch::gpu::{Executor, PinnedValues};
 
@@ -23,48 +23,49 @@ use crate::nuclear_burning::stepping::{
 };
 use crate::nuclear_burning::zones::Zones;
 
-/// Rounds between two looks at how many zones are left.
+/// Rounds between two readings of the number of zones left.
 const LOOK: u64 = 4;
 
-/// Zones move when more than one in so many has ended.
+/// Zones are compacted when more than one in this many has ended.
 const WORTH: usize = 128;
 
-/// Of so many rounds one is measured.
+/// One in this many rounds is timed.
 const MEASURED: u64 = 16;
 
-/// Zones on a device, with all that their integration needs.
+/// Zones on a device, with all data that their integration needs.
 pub(crate) struct Burner<'a, E: Executor, S, T> {
     executor: E,
     zones: Zones,
     equations: &'a Equations,
     settings: &'a Settings,
     tables: Tables<E>,
-    /// Where zones heat themselves.
+    /// Additional data if zones are self-heating.
     heating: Option<Heating<E>>,
-    /// What `judge` goes by.
+    /// The parameters of the kernel `judge`.
     numbers: E::Buffer<f64>,
-    /// Of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `kernels/stage.cuh`.
+    /// Weights of all stages, `2 (MOST_BEFORE + 1)` each: see `stage` of `kernels/stage.cuh`.
     weights: E::Buffer<f64>,
     solver: S,
     places: Places<E>,
-    /// Places in use: the first ones.
+    /// Number of places in use, which are the first ones.
     count: usize,
     results: Results<E>,
     moves: Moves<E>,
     tally: DeviceTally<E>,
     timer: T,
     rounds: u64,
-    /// Zones on their way, as copied from the device: one is copied to while the other is looked at.
+    /// Numbers of active zones copied from the device: one copy is in flight while the other is
+    /// read.
     counted: [E::Pinned<u32>; 2],
-    /// The number that was looked at last.
+    /// The last number of active zones that was read.
     left: usize,
 }
 
 impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
-    /// Uploads everything and compiles the kernels. The solver has room for all zones.
+    /// Uploads everything and compiles the kernels. The solver must have room for all zones.
     ///
     /// # Errors
-    /// [`BurningError::Setting`] for no zones or what is too large; what the device reports.
+    /// [`BurningError::Setting`] for no zones or too large a size; an error of the device.
     pub(crate) fn new(
         executor: &E,
         equations: &'a Equations,
@@ -107,15 +108,16 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         })
     }
 
-    /// Zones that were on their way when last looked at; none when all have ended.
+    /// Number of active zones at the last reading; 0 when all have ended.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// Starts one step in every zone that is on its way, and some rounds later hears how many were left.
+    /// Starts one step in every active zone, and reads the number of active zones of some rounds
+    /// ago.
     ///
     /// # Errors
-    /// What solver and device report. A zone that ends early is no error.
+    /// An error of the solver or the device. A zone that ends early is no error.
     pub(crate) fn advance(&mut self) -> Result<(), BurningError> {
         let measured = self.rounds.is_multiple_of(MEASURED);
         if measured {
@@ -138,10 +140,10 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         if self.left == 0 { Ok(()) } else { self.compact(self.left) }
     }
 
-    /// How all zones ended. Once; waits for all work.
+    /// The results of all zones. May be called once; waits for all work.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(crate) fn finish(&mut self) -> Result<Burning, BurningError> {
         let (zones, rounds) = self.results.download(&self.executor, &self.zones)?;
         let mut tally = self.tally.read(&self.executor)?;
@@ -150,10 +152,10 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         Ok(Burning { zones, tally, shares: self.timer.shares()?, rounds })
     }
 
-    /// Rates and first steps.
+    /// Computes rates and first steps.
     ///
     /// # Errors
-    /// [`BurningError::Zone`] for a rate that is not finite; what the device reports.
+    /// [`BurningError::Zone`] for a rate that is not finite; an error of the device.
     pub(crate) fn start(&mut self) -> Result<(), BurningError> {
         let Self { executor, tables, zones, results, places, weights, tally, .. } = self;
         let count = zones.len();
@@ -169,7 +171,8 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
             let mut bad = executor.upload(&[u32::MAX])?;
             executor.copy_from_host(&zones.y, &mut places.y)?;
             launches::rates(executor, tables, (&t9, &rho), places, &mut bad)?;
-            // This waits for the rates, too, which the launch after it reads before it has waited.
+            // The download also waits for the rates, which the next launch reads before its own
+            // wait.
             let bad = executor.download(&bad)?[0];
             if bad != u32::MAX {
                 let (zone, rate) = ((bad / tables.nrates) as usize, (bad % tables.nrates) as usize);
@@ -183,7 +186,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         Ok(())
     }
 
-    /// Takes a step in every zone that is on its way.
+    /// Takes a step in every active zone.
     fn round(&mut self) -> Result<(), BurningError> {
         let Self { executor, tables, heating, weights, solver, places, count, tally, .. } = self;
         let count = *count;
@@ -228,8 +231,8 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         self.timer.end_of(Part::Control)
     }
 
-    /// Moves zones from the last places to those of zones that have ended, where that is worth its launches; no more than
-    /// `left` are on their way.
+    /// Moves zones from the last places to those of zones that have ended, if that is worth the
+    /// launches; at most `left` zones are active.
     fn compact(&mut self, left: usize) -> Result<(), BurningError> {
         if self.count - left <= self.count / WORTH {
             return Ok(());
@@ -242,7 +245,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
     }
 }
 
-/// Where the weights of a stage begin.
+/// Offset of the weights of a stage.
 fn first_weight(stage: usize) -> usize {
     2 * (MOST_BEFORE + 1) * stage
 }
@@ -259,7 +262,7 @@ fn weights(settings: &Settings) -> Vec<f64> {
     weights
 }
 
-/// What `settings` of `kernels/` holds.
+/// The array `settings` of `kernels/`.
 fn numbers(settings: &Settings) -> [f64; 12] {
     [
         settings.rtol,

@@ -1,4 +1,5 @@
-//! The linear systems of the stages on the device: the seam to what solves them, and the library's plans behind it.
+//! The linear systems of the stages on the device: the trait for their solvers, and its
+//! implementation by the library's plans.
 
 use sparsebatch::gpu::{DeviceInfo, Executor};
 use sparsebatch::gpu::{DeviceOutcomes, FactoredSolver, FusedSolver, GpuLu, Guess, LuTuning};
@@ -7,69 +8,72 @@ use sparsebatch::{Pattern, Preconditioner, SolveError, SolveOptions};
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;
 
-/// Solves the systems of all places, stage by stage, and never waits.
+/// Solves the systems of all places, stage by stage, without ever waiting for the device.
 pub trait StageSolver<E: Executor> {
-    /// From now on only the zones at the first places have systems.
+    /// Restricts the solver to the systems of the first `active` places from now on.
     ///
     /// # Errors
-    /// What the solver or the device report.
+    /// An error of the solver or the device.
     fn set_active(&mut self, active: usize) -> Result<(), BurningError>;
 
-    /// Where the matrices go, place after place, in the order of CSR.
+    /// The array for the matrices, place after place, in CSR order.
     fn values(&mut self) -> &mut E::Buffer<f64>;
 
-    /// Says that the values are new; the systems of the stages of a step follow.
+    /// Announces new values; the systems of the stages of a step follow.
     ///
     /// # Errors
-    /// What the solver or the device report.
+    /// An error of the solver or the device.
     fn factor(&mut self) -> Result<(), BurningError>;
 
-    /// What a stage is made of, and where its right-hand sides go.
+    /// The solutions of the earlier stages, and the array for the stage's right-hand sides.
     fn stage(&mut self, stage: usize) -> (Before<'_, E>, &mut E::Buffer<f64>);
 
     /// Solves for the right-hand sides of a stage.
     ///
     /// # Errors
-    /// What the solver or the device report.
+    /// An error of the solver or the device.
     fn solve(&mut self, stage: usize) -> Result<(), BurningError>;
 
-    /// Finds how the systems of the stages of a step ended, as far as that was not said stage by stage.
+    /// Determines the outcomes of the systems of all stages of a step, unless they were determined
+    /// stage by stage.
     ///
     /// # Errors
-    /// What the solver or the device report.
+    /// An error of the solver or the device.
     fn verify(&mut self) -> Result<(), BurningError> {
         Ok(())
     }
 
-    /// The solutions of all stages, and how the systems of the last one ended, or of all of them.
+    /// The solutions of all stages, and the outcomes of the last stage's systems or of all stages'.
     fn solutions(&self) -> Before<'_, E>;
 
-    /// What solves, in words.
+    /// The solver in words.
     fn describe(&self) -> String;
 
-    /// Analyses that were made.
+    /// Number of analyses.
     fn analyses(&self) -> usize;
 }
 
-/// The solutions of some stages, and what is known of how systems ended that was not before.
+/// The solutions of some stages, and the outcomes of systems that were not known before.
 pub(super) type Before<'a, E> = (&'a [<E as Executor>::Buffer<f64>], Option<Ended<'a, E>>);
 
-/// How the systems of some stages ended.
+/// The outcomes of the systems of some stages.
 pub struct Ended<'a, E: Executor> {
-    /// Stage by stage, within a stage by places.
+    /// The outcomes, stage by stage, and place by place within a stage.
     pub(super) outcomes: DeviceOutcomes<'a, E>,
     pub(super) stages: usize,
-    /// From a stage to the next.
+    /// Distance from a stage to the next.
     pub(super) places: usize,
 }
 
-/// A plan of the library for the systems of so many places.
+/// A plan of the library for the systems of a number of places.
 pub trait Plan<E: Executor>: Sized {
-    /// How many plans there are, each for fewer places than the one before. One where the shape of a plan shows in
-    /// the bits of its results, so that those of a zone do not depend on when others end.
+    /// Number of plans, each for fewer places than the previous one. It is 1 if the shape of a plan
+    /// affects the bits of its results, so that the results of a zone do not depend on when other
+    /// zones end.
     const LEVELS: usize;
 
-    /// For the systems of so many places; `first` is the plan for all of them.
+    /// Makes a plan for the systems of `places` places; `first` is the plan for all places, if this
+    /// one is smaller.
     fn new(
         executor: &E,
         equations: &Equations,
@@ -82,7 +86,7 @@ pub trait Plan<E: Executor>: Sized {
 
     fn factor(&mut self, values: &E::Buffer<f64>) -> Result<(), SolveError>;
 
-    /// With the factors of `values`.
+    /// Solves with the factors of `values`.
     fn solve(
         &mut self,
         values: &E::Buffer<f64>,
@@ -90,13 +94,13 @@ pub trait Plan<E: Executor>: Sized {
         x: &mut E::Buffer<f64>,
     ) -> Result<(), SolveError>;
 
-    /// Whether solves are looked at together, when those of all stages have been made.
+    /// Whether the outcomes of all stages are determined together, after the last solve.
     fn defers(&self) -> bool;
 
-    /// Looks at solves, where that is so.
+    /// Determines the outcomes of all stages, if they are deferred.
     fn verify(&mut self, b: &[E::Buffer<f64>], x: &[E::Buffer<f64>]) -> Result<(), SolveError>;
 
-    /// Of the last solve, or of all that were looked at last.
+    /// The outcomes of the last solve, or of all solves that were verified last.
     fn outcomes(&self) -> DeviceOutcomes<'_, E>;
 
     fn describe(&self) -> String;
@@ -108,9 +112,10 @@ pub type SparseLu<E> = Plans<E, StageLu<E>>;
 /// The library's BiCGStab, whose preconditioner stays on the device for the stages of a step.
 pub type Iterative<E> = Plans<E, BiCgStab<E>>;
 
-/// Plans of a kind.
+/// The plans of one solver.
 pub struct Plans<E: Executor, P> {
-    /// From that of all zones to that of the fewest: a plan for few systems gives each more threads.
+    /// From the plan for all zones to that for the fewest: a plan for few systems gives each more
+    /// threads.
     levels: Vec<Level<E, P>>,
     current: usize,
     device: String,
@@ -121,20 +126,22 @@ struct Level<E: Executor, P> {
     places: usize,
     plan: P,
     values: E::Buffer<f64>,
-    /// Of as many stages as are looked at together: of all, or one after the other.
+    /// Right-hand sides: one vector per stage if outcomes are deferred, else one for all stages in
+    /// turn.
     b: Vec<E::Buffer<f64>>,
     u: Vec<E::Buffer<f64>>,
 }
 
-/// By what factor each plan is smaller than the one before, and the least.
+/// Factor by which each plan is smaller than the previous one, and the fewest places of a smaller
+/// plan.
 const SMALLER: usize = 4;
 const LEAST: usize = 8;
 
 impl<E: Executor, P: Plan<E>> Plans<E, P> {
-    /// For `places` zones and a method of so many stages.
+    /// Makes plans for `places` zones and a method of `stages` stages.
     ///
     /// # Errors
-    /// Those of the plans.
+    /// An error of a plan.
     pub fn new(
         executor: &E,
         equations: &Equations,
@@ -151,7 +158,7 @@ impl<E: Executor, P: Plan<E>> Plans<E, P> {
             let vectors = |count| (0..count).map(|_| vector()).collect::<Result<Vec<_>, _>>();
             let b = vectors(if plan.defers() { stages } else { 1 })?;
             let mut u = vectors(stages)?;
-            // The first calls compile and allocate, which is no part of a run.
+            // The first calls compile and allocate, which a run should not include.
             plan.factor(&values)?;
             if plan.defers() {
                 plan.solve(&values, &b[0], &mut u[0])?;
@@ -213,13 +220,14 @@ impl<E: Executor, P: Plan<E>> StageSolver<E> for Plans<E, P> {
     }
 }
 
-/// The LU, with residuals stage by stage, or of all stages of a step together.
+/// The sparse LU, with residuals computed stage by stage, or for all stages of a step together.
 pub struct StageLu<E: Executor> {
     plan: GpuLu<E, f64>,
     together: bool,
 }
 
-/// Residuals that substitution alone reaches but for what the rounding floor accepts.
+/// Relative residual that substitution alone reaches, except for systems that the rounding floor
+/// accepts.
 const REACHED: f64 = 1e-10;
 
 impl<E: Executor + Clone> Plan<E> for StageLu<E> {
@@ -237,7 +245,7 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
             first.and_then(|own| own.plan.explain().launches[0].lu().map(|shape| shape.order));
         let tuning = LuTuning { order, ..LuTuning::default() };
         let pattern = equations.pattern().view();
-        // Where T9 is an unknown some systems need a refinement, which is made stage by stage.
+        // If T9 is an unknown, some systems need a refinement, which is done stage by stage.
         let asked = options.rel_tol_of::<f64>(0);
         let together = equations.heated().is_none() && asked >= REACHED && options.floor.is_some();
         let plan = GpuLu::with_tuning(executor, pattern, places, options, &tuning)?;
@@ -277,7 +285,7 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
     }
 
     fn outcomes(&self) -> DeviceOutcomes<'_, E> {
-        // Only residuals of stages together are found so.
+        // Only solves with residuals of all stages together have outcomes verified on the device.
         self.plan.verified_on_device().unwrap_or(self.plan.device_outcomes())
     }
 

@@ -1,5 +1,5 @@
-//! Zones that burn on a GPU from the first step to the last: rates, right-hand sides, Jacobians, solves
-//! and step control are kernels, and only counts and results go to the host.
+//! Zones that burn on a GPU from the first step to the last: rates, right-hand sides, Jacobians,
+//! solves and step control are kernels, and only counts and results are copied to the host.
 //!
 //! | file | holds |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! What the zones of a run have on the device.
+//! The state of the zones of a run on the device.
 
 use std::sync::Arc;
 
@@ -9,28 +9,29 @@ use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::outcome::{Burned, Outcome};
 use crate::nuclear_burning::zones::Zones;
 
-/// Numbers of a place in `pace` and `course`, of a zone in `counts` and `figures`: see `kernels/state.cuh`.
+/// Numbers per place in `pace` and `course`, and per zone in `counts` and `figures`: see
+/// `kernels/state.cuh`.
 const PACE: usize = 6;
 const COURSE: usize = 3;
 const COUNTS: usize = 5;
 const FIGURES: usize = 5;
 
-/// What the zones on their way have, place by place.
+/// The state of the active zones, place by place.
 pub(super) struct Places<E: Executor> {
-    /// Unknowns: abundances, mole/g, and T9 of zones that heat themselves.
+    /// Unknowns: abundances, mole/g, and T9 of self-heating zones.
     pub(super) y: E::Buffer<f64>,
-    /// Rates, rate after rate, those of all places side by side.
+    /// Rates, rate after rate; within a rate, all places side by side.
     pub(super) lambda: E::Buffer<f64>,
-    /// Places between two rates, see [`Places::stride`].
+    /// Distance between two rates in places, see [`Places::stride`].
     pub(super) stride: u32,
     /// Times and steps.
     pub(super) pace: E::Buffer<f64>,
-    /// Which zone, which output time comes next, and flags.
+    /// Zone number, index of the next output time, and flags.
     pub(super) course: E::Buffer<u32>,
 }
 
 impl<E: Executor> Places<E> {
-    /// Room for `places` zones of so many unknowns and rates.
+    /// Allocates for `places` zones with `nvars` unknowns and the given number of rates.
     pub(super) fn new(
         executor: &E,
         places: usize,
@@ -47,24 +48,24 @@ impl<E: Executor> Places<E> {
         })
     }
 
-    /// `course` of so many zones that have not begun, each at the place of its number.
+    /// The initial `course`, in which each zone is at the place of its number.
     pub(super) fn course(places: usize) -> Vec<u32> {
         (0..places as u32).flat_map(|zone| [zone, 0, 0]).collect()
     }
 
-    /// What `stride` is for so many places: even, since threads read the rates of two zones at once.
+    /// The `stride` for `places` places: even, since threads read the rates of two zones at once.
     pub(super) fn stride(places: usize) -> u32 {
         places.next_multiple_of(2) as u32
     }
 }
 
-/// What is asked and known of every zone.
+/// The inputs and results of every zone.
 pub(super) struct Results<E: Executor> {
     pub(super) zones: usize,
     nvars: usize,
     /// Abundances at t = 0.
     pub(super) start: E::Buffer<f64>,
-    /// Where the output times of each zone begin.
+    /// Offset of the output times of each zone.
     pub(super) time_ptr: E::Buffer<u32>,
     /// Output times, s, zone after zone.
     pub(super) times: E::Buffer<f64>,
@@ -72,21 +73,21 @@ pub(super) struct Results<E: Executor> {
     pub(super) figures: E::Buffer<f64>,
     /// Unknowns at the output times.
     pub(super) y: E::Buffer<f64>,
-    /// Where they go on the host, and from there: as much memory as all else together, which no one should
-    /// wait for.
+    /// Host memory for `y`, and the results made of it. Both are allocated beforehand: they take as
+    /// much memory as all else together, and no run should wait for that.
     y_host: E::Pinned<f64>,
     burned: Vec<Burned>,
-    /// The number of zones on their way.
+    /// Number of active zones.
     pub(super) left: E::Buffer<u32>,
-    /// The most steps tried in a zone.
+    /// Most steps tried in a zone.
     pub(super) tried: E::Buffer<u32>,
 }
 
 impl<E: Executor> Results<E> {
-    /// Uploads what is asked of the zones.
+    /// Uploads the inputs of the zones.
     ///
     /// # Errors
-    /// [`BurningError::Setting`] for too many output times; what the device reports.
+    /// [`BurningError::Setting`] for too many output times; an error of the device.
     pub(super) fn new(executor: &E, zones: &Zones, nvars: usize) -> Result<Self, BurningError> {
         let mut time_ptr = vec![0u32];
         let mut times = Vec::new();
@@ -97,7 +98,7 @@ impl<E: Executor> Results<E> {
                 BurningError::Setting(problem.to_owned())
             })?);
         }
-        // Written, so that the memory is there.
+        // Writing the values makes the system provide the memory now.
         let burned = |times: &Arc<[f64]>| Burned::beginning(vec![1.0; times.len() * nvars]);
         Ok(Self {
             zones: zones.len(),
@@ -115,7 +116,8 @@ impl<E: Executor> Results<E> {
         })
     }
 
-    /// How the zones ended, and the most steps tried in one. Once; waits for all work.
+    /// The results of the zones, and the most steps tried in one. May be called once; waits for all
+    /// work.
     pub(super) fn download(
         &mut self,
         executor: &E,
@@ -136,7 +138,7 @@ impl<E: Executor> Results<E> {
                 1 => Outcome::StepUnderflow { t, step },
                 _ => Outcome::TooManySteps { t },
             };
-            // Time stands exactly at the last output time that was reached, or beyond.
+            // The time of a zone is exactly that of the last output reached, or later.
             let reached = zones.times[zone].iter().filter(|time| **time <= t).count();
             burned.y.truncate(reached * nvars);
             let first = time_ptr[zone] as usize * nvars;
@@ -151,7 +153,7 @@ impl<E: Executor> Results<E> {
     }
 }
 
-/// The numbers of a zone among those of all.
+/// The numbers of one zone, out of those of all zones.
 fn part<T, const COUNT: usize>(of_all: &[T], zone: usize) -> &[T; COUNT] {
     &of_all.as_chunks().0[zone]
 }

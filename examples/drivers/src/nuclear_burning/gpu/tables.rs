@@ -7,35 +7,35 @@ use crate::nuclear_burning::equations::{Equations, Factors};
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::network::{MAX_PARTICLES, Network};
 
-/// Where a reaction has no reverse: its rate stands there again.
+/// Flag of a reaction without a reverse; its forward rate takes the reverse's position.
 const NO_REVERSE: u32 = 1 << 31;
 
-/// What the upper half of a span may have besides its count: it is of pieces, and not of terms; its sum is on the
-/// diagonal.
+/// Flags in the upper half of a span, besides its count: the span is of pieces rather than of
+/// terms; its sum is a diagonal entry.
 const LONG: u32 = 1 << 31;
 const ON_DIAGONAL: u32 = 1 << 30;
 
-/// The most terms that one thread adds in a row.
+/// Most terms that one thread adds in sequence.
 const PIECE: usize = 16;
 
 /// A network on the device.
 pub(super) struct Tables<E: Executor> {
     pub(super) nnuclides: u32,
-    /// Unknowns of a zone: nuclides, and T9 where zones heat themselves.
+    /// Unknowns of a zone: nuclides, and T9 if zones are self-heating.
     pub(super) nvars: u32,
     pub(super) nrates: u32,
     pub(super) nreactions: u32,
-    /// Of each reaction the rate, and in the upper half its reverse.
+    /// For each reaction the rate, and in the upper half its reverse.
     pub(super) flow_rates: E::Buffer<u64>,
-    /// Two for each reaction: those of the rate and of its reverse.
+    /// Two sets of factors for each reaction: those of the rate and of its reverse.
     pub(super) flow_factors: E::Buffer<u64>,
-    /// dY/dt: sums over reactions, by the numbers of their rates, one for each nuclide.
+    /// dY/dt: a sum over reactions for each nuclide; reactions are numbered by their rates.
     pub(super) changes: Sums<E>,
     pub(super) npartials: u32,
-    /// A derivative of a rate: the rate, and its other factors.
+    /// For each derivative of a rate: the rate, and its other factors.
     pub(super) partial_rates: E::Buffer<u32>,
     pub(super) partial_factors: E::Buffer<u64>,
-    /// J: sums over derivatives, one for each entry, those of the diagonal marked.
+    /// J: a sum over derivatives for each entry, diagonal entries flagged.
     pub(super) entries: Sums<E>,
     pub(super) nnz: u32,
     pub(super) fits: Fits<E>,
@@ -49,32 +49,32 @@ pub(super) struct Tables<E: Executor> {
 pub(super) struct Sums<E: Executor> {
     pub(super) npieces: u32,
     pub(super) piece_ptr: E::Buffer<u32>,
-    /// Of each sum the first term or piece, and in the upper half how many.
+    /// For each sum its first term or piece, and in the upper half their number.
     pub(super) spans: E::Buffer<u64>,
-    /// The number of what is added, times 256, and its factor as a signed byte.
+    /// The index of the summand, times 256, and its factor as a signed byte.
     pub(super) terms: E::Buffer<u32>,
 }
 
 /// The fits of the rates.
 pub(super) struct Fits<E: Executor> {
     pub(super) set_ptr: E::Buffer<u32>,
-    /// Seven for each set.
+    /// Seven coefficients for each set.
     pub(super) sets: E::Buffer<f64>,
     pub(super) prefactors: E::Buffer<f64>,
-    /// Of the density.
+    /// Exponents of the density.
     pub(super) exponents: E::Buffer<u32>,
 }
 
 impl<E: Executor> Tables<E> {
-    /// Uploads the equations of a network: all but what has to do with a temperature that changes.
+    /// Uploads the equations of a network, except those of a changing temperature.
     ///
     /// # Errors
-    /// [`BurningError::Setting`] for a network too large for the numbers in the tables, and what the
-    /// device reports.
+    /// [`BurningError::Setting`] for a network too large for the numbers in the tables, or an error
+    /// of the device.
     pub(super) fn new(executor: &E, equations: &Equations) -> Result<Self, BurningError> {
         let network = equations.network();
         let nnuclides = equations.nnuclides();
-        // A term numbers rates and derivatives in 24 bits, a factor nuclides in 16.
+        // Terms index rates and derivatives by 24 bits; factors index nuclides by 16.
         let largest = network.rates.len().max(equations.partials.len());
         if nnuclides >= 1 << 16 || largest >= 1 << 24 {
             return Err(BurningError::Setting(format!(
@@ -129,17 +129,17 @@ impl<E: Executor> Tables<E> {
         })
     }
 
-    /// Whether zones heat themselves.
+    /// Whether zones are self-heating.
     pub(super) fn heats(&self) -> bool {
         self.nvars > self.nnuclides
     }
 
-    /// Numbers of a zone in shared memory for a right-hand side.
+    /// Numbers per zone in shared memory for a right-hand side.
     pub(super) fn stage_values(&self) -> u32 {
         self.nnuclides + self.nrates + self.changes.npieces.max(self.nnuclides + 1)
     }
 
-    /// Numbers of a zone in shared memory for a matrix.
+    /// Numbers per zone in shared memory for a matrix.
     pub(super) fn matrix_values(&self) -> u32 {
         self.nnuclides + 1 + self.npartials + self.entries.npieces
     }
@@ -149,21 +149,22 @@ fn halves(lower: u32, upper: u32) -> u64 {
     u64::from(lower) | u64::from(upper) << 32
 }
 
-/// Sixteen bits for each factor; `one` is the place of the number 1.
+/// Packs factors in sixteen bits each; `one` is the index of the number 1, which fills unused
+/// factors.
 fn packed(factors: &Factors, one: u64) -> u64 {
     let own = factors.nuclides().iter().map(|&nuclide| u64::from(nuclide));
     let all = own.chain(std::iter::repeat(one)).take(MAX_PARTICLES);
     all.enumerate().map(|(k, nuclide)| nuclide << (16 * k)).sum()
 }
 
-/// What is added, with a factor: up to four particles change, each with up to four derivatives, so that a
-/// signed byte holds it.
+/// Packs the index of a summand and its factor: up to four particles change, each with up to four
+/// derivatives, so that the factor fits in a signed byte.
 fn term(number: usize, factor: f64) -> u32 {
     (number as u32) << 8 | u32::from(factor as i8 as u8)
 }
 
 impl<E: Executor> Sums<E> {
-    /// `marks` are for the spans of the sums.
+    /// Uploads sums; `marks` are the flags of their spans.
     fn new(executor: &E, sums: &[Vec<u32>], marks: &[u32]) -> Result<Self, GpuError> {
         let (mut piece_ptr, mut spans, mut terms) = (Vec::new(), Vec::new(), Vec::new());
         for sum in sums.iter().filter(|sum| sum.len() > PIECE) {
@@ -203,7 +204,7 @@ impl<E: Executor> Fits<E> {
             set_ptr.push((sets.len() / 7) as u32);
         }
         let prefactors: Vec<f64> = network.rates.iter().map(|rate| rate.prefactor).collect();
-        // Reactants less 1, of which there is at least one.
+        // The exponent is the number of reactants less 1, and there is at least one reactant.
         let exponents: Vec<u32> =
             network.rates.iter().map(|rate| rate.rho_exponent.unsigned_abs()).collect();
         Ok(Self {

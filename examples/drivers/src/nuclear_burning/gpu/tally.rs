@@ -1,4 +1,4 @@
-//! A tally of how systems were solved, kept on the device.
+//! A tally of the outcomes of systems, kept on the device.
 
 use sparsebatch::gpu::{Executor, GpuError};
 use sparsebatch::{Rung, Status};
@@ -8,19 +8,19 @@ use crate::nuclear_burning::linear::Tally;
 
 /// Counts on the device.
 pub(crate) struct DeviceTally<E: Executor> {
-    /// By status, by the rounding floor, by iterations: see `kernels/ended.cuh`.
+    /// Counts by status, by the rounding floor, by iterations: see `kernels/ended.cuh`.
     pub(super) counts: E::Buffer<u64>,
-    /// Bits of the largest relative residual of a system that converged.
+    /// The largest relative residual of a converged system, as its bits.
     pub(super) worst: E::Buffer<u64>,
-    /// Batched solves.
+    /// Number of batched solves.
     pub(super) solves: u64,
 }
 
 impl<E: Executor> DeviceTally<E> {
-    /// Nothing counted.
+    /// An empty tally.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(crate) fn new(executor: &E) -> Result<Self, GpuError> {
         Ok(Self {
             counts: executor.alloc_zeroed(TALLY)?,
@@ -29,10 +29,10 @@ impl<E: Executor> DeviceTally<E> {
         })
     }
 
-    /// What was counted. Waits for all work.
+    /// The counts. Waits for all work.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     pub(crate) fn read(&self, executor: &E) -> Result<Tally, GpuError> {
         let counts = executor.download(&self.counts)?;
         let worst = executor.download(&self.worst)?[0];
@@ -50,7 +50,7 @@ impl<E: Executor> DeviceTally<E> {
         };
         for (status, &count) in Status::ALL.iter().zip(statuses) {
             if *status == Status::Converged {
-                // The one rung that there is on the device.
+                // The device has only the first rung.
                 let first = Rung::ALL.iter().position(|rung| *rung == Rung::First);
                 tally.rungs[first.expect("ALL holds every rung")] = count;
             } else if count > 0 {

@@ -1,4 +1,4 @@
-//! Where the time of a round goes.
+//! The time of a round by part.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use sparsebatch::gpu::device::Event;
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::outcome::Shares;
 
-/// What a part of a round is for.
+/// A part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Rates and right-hand sides.
@@ -23,25 +23,25 @@ pub enum Part {
 
 /// Measures the parts of some rounds.
 pub trait Timer {
-    /// A round that is measured begins.
+    /// Starts the measurement of a round.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     fn begin(&mut self) -> Result<(), BurningError>;
 
-    /// A part of the round ends here. Nothing outside of rounds that are measured.
+    /// Marks the end of a part of the round; does nothing outside a measured round.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     fn end_of(&mut self, part: Part) -> Result<(), BurningError>;
 
-    /// The round has ended.
+    /// Ends the measurement of a round.
     fn end(&mut self);
 
-    /// The time of all parts measured. Waits for the last one.
+    /// The times of all measured parts. Waits for the last one.
     ///
     /// # Errors
-    /// What the device reports.
+    /// An error of the device.
     fn shares(&mut self) -> Result<Shares, BurningError>;
 }
 
@@ -54,10 +54,10 @@ fn add(shares: &mut Shares, part: Part, time: Duration) {
     }
 }
 
-/// Events of a GPU, which the host does not wait for until a later round is measured.
+/// A timer by events of a GPU, which the host does not wait for until a later round is measured.
 pub struct Events {
     device: Device,
-    /// The beginning of a round, then the end of each part.
+    /// Events at the start of a round, then at the end of each part.
     events: Vec<Event>,
     parts: Vec<Part>,
     running: bool,
@@ -65,7 +65,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// On the stream of a device.
+    /// A timer on the stream of a device.
     pub fn new(device: &Device) -> Self {
         let device = device.clone();
         let (events, parts, shares) = (Vec::new(), Vec::new(), Shares::default());
@@ -114,7 +114,7 @@ impl Timer for Events {
     }
 }
 
-/// The clock of the host, where launches run at once.
+/// A timer by the clock of the host, for executors whose launches run at once.
 #[derive(Default)]
 pub struct Clock {
     since: Option<Instant>,
@@ -122,7 +122,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Nothing measured.
+    /// A timer without measurements.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! First steps, the judgement of steps, and zones that move together.
+//! Launches for first steps, for accepting or rejecting steps, and for compacting zones.
 
 use sparsebatch::gpu::{Args, Executor, GpuError, LaunchConfig};
 
@@ -8,10 +8,10 @@ use crate::nuclear_burning::gpu::state::{Places, Results};
 use crate::nuclear_burning::gpu::tables::Tables;
 use crate::nuclear_burning::gpu::tally::DeviceTally;
 
-/// Warps of a block of `judge`, each with a zone.
+/// Warps per block of `judge`, each with one zone.
 const JUDGES: u32 = 4;
 
-/// First steps, from the derivatives in `slopes`.
+/// Computes first steps from the derivatives in `slopes`.
 pub(in crate::nuclear_burning::gpu) fn begin<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
@@ -39,18 +39,18 @@ pub(in crate::nuclear_burning::gpu) fn begin<E: Executor>(
     unsafe { executor.launch(&key("begin"), config, &mut args) }
 }
 
-/// What `judge` goes by.
+/// The parameters of `judge`.
 pub(in crate::nuclear_burning::gpu) struct Rules<'a, E: Executor> {
     pub(in crate::nuclear_burning::gpu) settings: &'a E::Buffer<f64>,
-    /// Of the last stage.
+    /// Weights of the last stage.
     pub(in crate::nuclear_burning::gpu) weights: &'a E::Buffer<f64>,
     pub(in crate::nuclear_burning::gpu) first_weight: usize,
     pub(in crate::nuclear_burning::gpu) max_steps: u32,
     pub(in crate::nuclear_burning::gpu) project: bool,
 }
 
-/// Accepts or rejects the steps of `count` places. `u` are all stages, `ended` says how systems did of which that was
-/// not known before.
+/// Accepts or rejects the steps of `count` places. `u` are the solutions of all stages; `ended` has
+/// the outcomes of systems that were not known before.
 pub(in crate::nuclear_burning::gpu) fn judge<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
@@ -94,7 +94,7 @@ pub(in crate::nuclear_burning::gpu) fn judge<E: Executor>(
     unsafe { executor.launch(&key("judge"), config, &mut args) }
 }
 
-/// Which zones move where.
+/// The source and target places of zones that move.
 pub(in crate::nuclear_burning::gpu) struct Moves<E: Executor> {
     from: E::Buffer<u32>,
     to: E::Buffer<u32>,
@@ -102,7 +102,7 @@ pub(in crate::nuclear_burning::gpu) struct Moves<E: Executor> {
 }
 
 impl<E: Executor> Moves<E> {
-    /// Among so many places.
+    /// Allocates for `places` places.
     pub(in crate::nuclear_burning::gpu) fn new(
         executor: &E,
         places: usize,
@@ -115,7 +115,8 @@ impl<E: Executor> Moves<E> {
     }
 }
 
-/// Moves the zones of `count` places that are on their way to the first `stay` places; there are no more such zones.
+/// Moves the active zones among `count` places to the first `stay` places; there are at most `stay`
+/// active zones.
 pub(in crate::nuclear_burning::gpu) fn compact<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
@@ -134,7 +135,7 @@ pub(in crate::nuclear_burning::gpu) fn compact<E: Executor>(
     let config = LaunchConfig::linear(1, 1024);
     // SAFETY: the arguments are those of `vacancies`; there are `count` places, and of both lists as many.
     unsafe { executor.launch(&key("vacancies"), config, &mut args) }?;
-    // Rates that follow a temperature are made anew in any case.
+    // Rates of self-heating zones are computed anew in any case.
     let nrates = if tables.heats() { 0 } else { tables.nrates };
     let per_zone = u64::from(nrates) + u64::from(tables.nvars) + 1;
     let most = count - stay;

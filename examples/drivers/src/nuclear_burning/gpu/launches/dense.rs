@@ -1,10 +1,11 @@
-//! What the dense LU needs of the driver.
+//! Launches for the dense LU.
 
 use sparsebatch::gpu::{Args, Executor, GpuError};
 
 use super::{a_warp_each, for_all, key};
 
-/// Matrices of `count` places on the pattern that `entry_of` numbers, as dense ones.
+/// Converts the matrices of `count` places to dense ones; `entry_of` has the pattern entry of each
+/// dense position.
 pub(in crate::nuclear_burning::gpu) fn densify<E: Executor>(
     executor: &E,
     (count, n, nnz): (usize, usize, usize),
@@ -21,7 +22,7 @@ pub(in crate::nuclear_burning::gpu) fn densify<E: Executor>(
     unsafe { executor.launch(&key("densify"), config, &mut args) }
 }
 
-/// How the dense systems of `count` places ended.
+/// Computes the outcomes of the dense systems of `count` places.
 pub(in crate::nuclear_burning::gpu) fn judge_dense<E: Executor>(
     executor: &E,
     (count, n): (usize, usize),

@@ -1,4 +1,4 @@
-//! Rates, right-hand sides and matrices of zones side by side.
+//! Launches for rates, right-hand sides and matrices of zones side by side.
 
 use sparsebatch::gpu::{Args, DeviceInfo, Executor, GpuError, KernelBuffer, LaunchConfig};
 
@@ -9,48 +9,51 @@ use crate::nuclear_burning::gpu::tables::Tables;
 use crate::nuclear_burning::gpu::tally::DeviceTally;
 use crate::nuclear_burning::rates::{T9_MAX, T9_MIN};
 
-/// The most of a block that evaluates one zone: what it reads from memory and from the tables takes its time.
+/// Most threads of a block that evaluates one zone: reads from memory and from the tables dominate
+/// its time.
 const MOST_THREADS: u32 = 1024;
-/// Numbers in shared memory for each thread of such a block, at least.
+/// Fewest numbers in shared memory per thread of such a block.
 const NUMBERS_A_THREAD: u32 = 4;
-/// The most threads of a block that evaluates several zones, two a thread, and of those that have the same two zones:
-/// several blocks are to have room.
+/// Most threads of a block that evaluates several zones, two per thread, and most threads that
+/// share the same two zones; several blocks must fit on a multiprocessor.
 const STAGE_THREADS: u32 = 640;
 const STAGE_WORKERS: u32 = 176;
 const MATRIX_THREADS: u32 = 512;
 const MATRIX_WORKERS: u32 = 256;
-/// What each of them has to do at most where there are as many, and the least of them.
+/// Items per thread from which the number of threads per pair of zones is chosen, and the fewest
+/// such threads.
 const ITEMS_A_THREAD: u32 = 8;
 const LEAST_WORKERS: u32 = 32;
-/// Zones that the threads of a block evaluate side by side, as a power of two.
+/// Base-2 logarithm of the most zones that a block evaluates side by side.
 const MOST_SHIFT: u32 = 3;
-/// A sector of memory holds the numbers of four zones: with fewer, some of what is read is wasted.
+/// Base-2 logarithm of the zones whose numbers fill a memory sector: with fewer zones, part of each
+/// sector read is wasted.
 const SECTOR_SHIFT: u32 = 2;
 
-/// Zones side by side.
+/// A launch that evaluates zones side by side.
 struct SideBySide {
-    /// How many, as a power of two.
+    /// Base-2 logarithm of the number of zones per block.
     shift: u32,
-    /// Which kernel: for one zone a thread, or for two.
+    /// Index of the kernel: 0 with one zone per thread, 1 with two.
     kernel: usize,
     config: LaunchConfig,
 }
 
-/// What a block that evaluates zones takes.
+/// The resources that a block needs to evaluate zones.
 struct Need {
-    /// Numbers of a zone in shared memory.
+    /// Numbers per zone in shared memory.
     values: u32,
-    /// What there is to do for two zones, the most threads for them, and the most of a block.
+    /// Work items for two zones, the most threads for them, and the most threads of a block.
     items: u32,
     most_workers: u32,
     most_threads: u32,
 }
 
-/// As many zones side by side as leave room for two blocks on a multiprocessor, and fewer where there are few zones, so
-/// that all multiprocessors have work.
+/// Chooses as many zones side by side as leave room for two blocks on a multiprocessor, and fewer
+/// if there are few zones, so that all multiprocessors have work.
 ///
 /// # Errors
-/// [`GpuError::InvalidArgument`] when not even one zone has room.
+/// [`GpuError::InvalidArgument`] when not even one zone fits.
 fn side_by_side(info: &DeviceInfo, places: u32, need: &Need) -> Result<SideBySide, GpuError> {
     let bytes = |shift: u32| u64::from(need.values) << (shift + 3);
     let room = u64::from(info.shared_bytes_per_block);
@@ -78,7 +81,8 @@ fn side_by_side(info: &DeviceInfo, places: u32, need: &Need) -> Result<SideBySid
     Ok(SideBySide { shift, kernel: kernel as usize, config })
 }
 
-/// The rates of all zones, `t9` in GK and `rho` in g/cm^3, into the places of their numbers.
+/// Computes the rates of all zones, `t9` in GK and `rho` in g/cm^3; each zone's rates go to the
+/// place of its number.
 pub(in crate::nuclear_burning::gpu) fn rates<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
@@ -107,26 +111,26 @@ pub(in crate::nuclear_burning::gpu) fn rates<E: Executor>(
     unsafe { executor.launch(&key("rates"), config, &mut args) }
 }
 
-/// What a stage goes by.
+/// The operands of a stage.
 pub(in crate::nuclear_burning::gpu) struct Stage<'a, E: Executor> {
     pub(in crate::nuclear_burning::gpu) at: At<'a, E>,
-    /// How systems ended that were solved before it, if that is known.
+    /// Outcomes of the systems solved before the stage, if they are known.
     pub(in crate::nuclear_burning::gpu) ended: Option<Ended<'a, E>>,
-    /// Rates in place of those of the places, as those lie.
+    /// Rates to use instead of those of the places, in the same layout.
     pub(in crate::nuclear_burning::gpu) rates: Option<&'a E::Buffer<f64>>,
-    /// Where dY/dt goes by itself, if that is asked for.
+    /// Output array for dY/dt alone, if requested.
     pub(in crate::nuclear_burning::gpu) ydot: Option<&'a mut E::Buffer<f64>>,
 }
 
 impl<'a, E: Executor> Stage<'a, E> {
-    /// With the rates of the places.
+    /// A stage with the rates of the places.
     pub(in crate::nuclear_burning::gpu) fn new(at: At<'a, E>) -> Self {
         Self { at, ended: None, rates: None, ydot: None }
     }
 }
 
-/// The right-hand side of a stage into `b`. Counts how the systems of the stage before ended, and marks zones
-/// whose system was not solved.
+/// Computes the right-hand side of a stage into `b`. Counts the outcomes of the previous stage's
+/// systems, and marks zones whose system was not solved.
 pub(in crate::nuclear_burning::gpu) fn stage<E: Executor>(
     executor: &E,
     tables: &Tables<E>,
@@ -141,7 +145,7 @@ pub(in crate::nuclear_burning::gpu) fn stage<E: Executor>(
         count as u32,
         &Need {
             values: tables.stage_values(),
-            // An abundance is made of all stages, and waited for by all.
+            // Each abundance is a combination of all stages, and all threads wait for it.
             items: tables.nrates.max(ITEMS_A_THREAD * (tables.nnuclides + 1)),
             most_workers: STAGE_WORKERS,
             most_threads: STAGE_THREADS,
@@ -172,7 +176,8 @@ pub(in crate::nuclear_burning::gpu) fn stage<E: Executor>(
         Some(ydot) => args.output(ydot),
         None => args.raw(0),
     };
-    // Zones that heat themselves have the rates made by the launch ahead.
+    // The preceding launch makes the rates of self-heating zones, so this one cannot overlap with
+    // it.
     let config = LaunchConfig { overlaps: !tables.heats(), ..config };
     // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
     // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u;
@@ -180,7 +185,7 @@ pub(in crate::nuclear_burning::gpu) fn stage<E: Executor>(
     unsafe { executor.launch(&key(STAGE[kernel]), config, &mut args) }
 }
 
-/// `I/(gamma h) - J` of `count` places into `values`.
+/// Computes `I/(gamma h) - J` of `count` places into `values`.
 pub(in crate::nuclear_burning::gpu) fn matrix<E: Executor>(
     executor: &E,
     tables: &Tables<E>,

@@ -1,4 +1,4 @@
-//! What a temperature that changes adds to rates, right-hand sides and matrices.
+//! Launches that a changing temperature adds to rates, right-hand sides and matrices.
 
 use sparsebatch::gpu::{Args, Executor, GpuError, LaunchConfig};
 
@@ -9,13 +9,15 @@ use crate::nuclear_burning::gpu::state::Places;
 use crate::nuclear_burning::gpu::tables::Tables;
 use crate::nuclear_burning::rates::{T9_MAX, T9_MIN};
 
-/// Warps of a block of `heat_rates`.
+/// Warps per block of `heat_rates`.
 const HEAT_WARPS: u32 = 8;
-/// The most and the fewest rates of a thread of it, which makes the powers of its temperature first.
+/// Most and fewest rates per thread of `heat_rates`; each thread first computes the powers of its
+/// temperature.
 const MOST_RATES: u32 = 16;
 const FEWEST_RATES: u32 = 2;
 
-/// The rates of `count` places at the temperatures of a stage, and their slopes where there is a place for them.
+/// Computes the rates of `count` places at the temperatures of a stage, and their slopes if an
+/// output is given.
 pub(in crate::nuclear_burning::gpu) fn heat_rates<E: Executor>(
     executor: &E,
     (tables, gas): (&Tables<E>, &Gas<E>),
@@ -56,7 +58,7 @@ pub(in crate::nuclear_burning::gpu) fn heat_rates<E: Executor>(
     unsafe { executor.launch(&key(kernel), config, &mut args) }
 }
 
-/// Appends the gas, and the states and dY/dt of its places.
+/// Appends the gas data, and the states and dY/dt of the places, to the arguments.
 fn pass_gas<'a, E: Executor>(
     args: &mut Args<'a>,
     gas: &'a Gas<E>,
@@ -73,7 +75,7 @@ fn pass_gas<'a, E: Executor>(
         .input(ydot);
 }
 
-/// The last row of the right-hand side of a stage into `b`, from the dY/dt in `ydot`.
+/// Computes the last row of the right-hand side of a stage into `b`, from the dY/dt in `ydot`.
 pub(in crate::nuclear_burning::gpu) fn heat<E: Executor>(
     executor: &E,
     (tables, gas): (&Tables<E>, &Gas<E>),
@@ -93,8 +95,8 @@ pub(in crate::nuclear_burning::gpu) fn heat<E: Executor>(
     unsafe { executor.launch(&key("heat"), config, &mut args) }
 }
 
-/// Makes `I/(gamma h) - J` of `values`, which hold the entries of -J that are of nuclides; `ydot` and `slopes` are dY/dt
-/// and its derivative with respect to T9.
+/// Completes `I/(gamma h) - J` in `values`, which hold the entries of -J between nuclides; `ydot`
+/// and `slopes` are dY/dt and its derivative with respect to T9.
 pub(in crate::nuclear_burning::gpu) fn heat_matrix<E: Executor>(
     executor: &E,
     (tables, gas): (&Tables<E>, &Gas<E>),

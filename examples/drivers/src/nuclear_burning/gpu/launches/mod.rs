@@ -1,4 +1,4 @@
-//! The launches of `kernels/`. All the unsafe code of the driver is here.
+//! The launches of `kernels/`, with all the unsafe code of the driver.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -23,7 +23,7 @@ pub(super) use heating::{heat, heat_matrix, heat_rates};
 use super::linear::Ended;
 use super::tally::DeviceTally;
 
-/// The kernels.
+/// The source module of the kernels.
 pub static BURNING: Module = Module::new(
     "burning",
     include_str!("../kernels/burning.cu"),
@@ -41,7 +41,8 @@ pub static BURNING: Module = Module::new(
     ],
 );
 
-/// The kernels by name, those that evaluate zones for one zone a thread and for two.
+/// The kernels by name; those that evaluate zones have versions for one and for two zones per
+/// thread.
 pub const KERNELS: [&str; 15] = [
     "rates",
     STAGE[0],
@@ -61,42 +62,43 @@ pub const KERNELS: [&str; 15] = [
 ];
 const STAGE: [&str; 2] = ["stage<1>", "stage<2>"];
 const MATRIX: [&str; 2] = ["matrix<1>", "matrix<2>"];
-/// Without and with slopes.
+/// Without and with the slopes of the rates.
 const HEAT_RATES: [&str; 2] = ["heat_rates<false>", "heat_rates<true>"];
 
-/// The most stages before the last.
+/// Most stages before the last.
 pub(super) const MOST_BEFORE: usize = 7;
 
-/// Numbers of a tally: see `kernels/ended.cuh`.
+/// Sizes of a tally: see `kernels/ended.cuh`.
 pub(super) const STATUSES: usize = 16;
 pub(super) const TALLY: usize = STATUSES + 1 + 64;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: u32 = 256;
 const WARP: u32 = 32;
 
-/// A kernel of this driver.
+/// The key of a kernel of this driver.
 pub(crate) fn key(name: &'static str) -> KernelKey {
     KernelKey::new(&BURNING, name)
 }
 
-/// Blocks enough for a thread each of `work` items.
+/// A launch with a thread for each of `work` items.
 fn for_all(work: u64) -> LaunchConfig {
     let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, 1 << 20);
     LaunchConfig::linear(blocks as u32, THREADS)
 }
 
-/// Blocks enough for a warp each of so many places.
+/// A launch with a warp for each place.
 fn a_warp_each(places: usize) -> LaunchConfig {
     LaunchConfig::linear((places as u32).div_ceil(THREADS / WARP).max(1), THREADS)
 }
 
-/// A stage: abundances are y and so many of the stages before it.
+/// The point at which a stage is evaluated: its abundances are y plus a combination of the earlier
+/// stages.
 pub(super) struct At<'a, E: Executor> {
-    /// Of which it has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
+    /// Weights of the stages: this one has 2 (`MOST_BEFORE` + 1) from `first_weight` on.
     pub(super) weights: &'a E::Buffer<f64>,
     pub(super) first_weight: usize,
-    /// The stages before it.
+    /// The solutions of the earlier stages.
     pub(super) u: &'a [E::Buffer<f64>],
 }
 
@@ -109,27 +111,27 @@ impl<E: Executor> Clone for At<'_, E> {
 impl<E: Executor> Copy for At<'_, E> {}
 
 impl<'a, E: Executor> At<'a, E> {
-    /// The beginning of a step.
+    /// The start of a step.
     pub(super) fn start(weights: &'a E::Buffer<f64>) -> Self {
         Self { weights, first_weight: 0, u: &[] }
     }
 }
 
-/// Appends how many stages are before one, its weights, and their addresses.
+/// Appends the number of earlier stages, the weights, and the addresses of these stages.
 fn pass_at<'a, E: Executor>(args: &mut Args<'a>, at: At<'a, E>) -> Result<(), GpuError> {
     args.scalar(at.u.len() as u32).input_from(at.weights, at.first_weight)?;
     pass_stages::<E>(args, at.u);
     Ok(())
 }
 
-/// Appends the addresses of stages, null for those that are not there.
+/// Appends the addresses of stages, null for absent ones.
 fn pass_stages<'a, E: Executor>(args: &mut Args<'a>, u: &'a [E::Buffer<f64>]) {
     for stage in 0..MOST_BEFORE {
         args.raw(u.get(stage).map_or(0, KernelBuffer::raw));
     }
 }
 
-/// Appends how systems ended, of no stage where nothing is known, and the tally of all.
+/// Appends the outcomes of systems (of zero stages if none are known) and the tally.
 fn pass_ended<'a, E: Executor>(
     args: &mut Args<'a>,
     ended: Option<Ended<'a, E>>,
