@@ -42,9 +42,9 @@ pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel}
 pub use error::GpuSolveError;
 pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning};
 pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};
-#[doc(hidden)]
-pub use lu::values_beside_factors;
 pub use lu::{GpuLu, LuOrder, LuShape, LuSolve, LuTuning};
+#[doc(hidden)]
+pub use lu::{MOST_LU_VALUES, values_beside_factors};
 
 /// Every module of kernels of the solvers.
 #[doc(hidden)]

@@ -39,6 +39,10 @@ const fn resident_threads(info: &DeviceInfo) -> u32 {
 /// Largest number of blocks per multiprocessor that is considered.
 const MOST_RESIDENT: u32 = 6;
 
+/// Largest number of values that the kernels of the LU can index with 16 bits: the kernels keep 0xfffe and 0xffff for
+/// places without a value.
+pub const MOST_LU_VALUES: u64 = 65_534;
+
 /// Number of values that a system needs besides those of L + U.
 pub fn values_beside_factors(a: CsrPatternRef<'_>) -> usize {
     Places::new(0, a).len
@@ -47,7 +51,7 @@ pub fn values_beside_factors(a: CsrPatternRef<'_>) -> usize {
 /// Largest number of values that fits in the shared memory of a block and that 16 bits can index.
 pub(super) fn fit(value_bytes: usize, info: &DeviceInfo) -> usize {
     let bytes = u64::from(info.shared_bytes_per_block).saturating_sub(beside(1));
-    (bytes / value_bytes as u64).min(65_534) as usize
+    (bytes / value_bytes as u64).min(MOST_LU_VALUES) as usize
 }
 
 /// Bytes of shared memory besides the values, for `systems` systems side by side.

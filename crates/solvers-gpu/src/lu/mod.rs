@@ -37,6 +37,6 @@ mod tables;
 pub use deferred::LuSolve;
 pub use explain::LuShape;
 pub use grid::LuTuning;
-pub use grid::values_beside_factors;
+pub use grid::{MOST_LU_VALUES, values_beside_factors};
 pub use order::LuOrder;
 pub use plan::GpuLu;

@@ -4,7 +4,7 @@ use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_solve_core::symbolic::LuCosts;
 
-use sparsebatch_solvers_gpu::values_beside_factors;
+use sparsebatch_solvers_gpu::{MOST_LU_VALUES, values_beside_factors};
 
 use super::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};
 use crate::SolveOptions;
@@ -40,9 +40,6 @@ mod nanoseconds {
 /// Bytes of shared memory that are reserved.
 const RESERVED_BYTES: u64 = 2048;
 
-/// Largest number of values that the LU kernels can address (16-bit indices).
-const MAX_VALUES: u64 = 65_534;
-
 /// Iterations of BiCGStab for one of CG's bound: it has two products in each, and where matrices dominate without
 /// being symmetric its bound is far from sharp (of `rand9`, 9 for 38 by the bound with two products).
 const BICGSTAB_SHARE: f64 = 0.125;
@@ -68,7 +65,7 @@ impl OnChip {
     /// The largest number of factor entries of a pattern that fit in a block.
     pub(crate) fn most_entries(self, pattern: CsrPatternRef<'_>) -> usize {
         let bytes = self.shared_bytes.saturating_sub(RESERVED_BYTES);
-        let most = (bytes / self.value_bytes).min(MAX_VALUES) as usize;
+        let most = (bytes / self.value_bytes).min(MOST_LU_VALUES) as usize;
         most.saturating_sub(values_beside_factors(pattern))
     }
 

@@ -13,3 +13,41 @@ pub(crate) static CONFIRM: Module =
     Module::new("confirm", include_str!("confirm.cu"), &[EVALUATE, SOLVER]);
 /// Matrices `I/dt - J`.
 pub(crate) static SHIFT: Module = Module::new("shift", include_str!("shift.cu"), &[]);
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_solve_core::Status;
+
+    use super::*;
+
+    /// `MaxIterations` as `MAX_ITERATIONS`.
+    fn constant(status: Status) -> String {
+        let mut name = String::new();
+        for (k, letter) in status.name().chars().enumerate() {
+            if letter.is_uppercase() && k > 0 {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_uppercase());
+        }
+        name
+    }
+
+    /// A kernel's code of a status is its index in [`Status::ALL`], by which outcomes are read.
+    #[test]
+    fn kernels_number_statuses_as_the_library_does() {
+        let mut codes = 0;
+        for line in SOLVER.1.lines() {
+            let Some((name, rest)) =
+                line.strip_prefix("constexpr u32 ").and_then(|line| line.split_once(" = "))
+            else {
+                continue;
+            };
+            let number = rest.split_once(';').and_then(|(number, _)| number.parse::<usize>().ok());
+            // Larger codes are of systems that have not ended.
+            let Some(status) = number.and_then(|code| Status::ALL.get(code)) else { continue };
+            assert_eq!(name, constant(*status));
+            codes += 1;
+        }
+        assert_eq!(codes, 10, "the header's list has another form");
+    }
+}
