@@ -38,9 +38,10 @@ impl CopyArgs {
     }
 }
 
-/// Repeats the whole list of systems `copies` times: system i of copy c has number `c * nitems +
-/// i`. With a perturbation its values are `v_k (1 + epsilon u)`, with u from the perturbation's
-/// seed, the system's number and k. A single matrix without perturbation is stored once.
+/// Repeats the whole list of systems `copies` times: system i of copy c has number
+/// `c * nitems + i`. With a perturbation its values are `v_k (1 + epsilon u)`, with u from the
+/// perturbation's seed, the system's number and k. A single matrix without perturbation is stored
+/// once.
 fn replicate(
     systems: &mut Systems,
     vectors: &mut [&mut Vec<f64>],

@@ -49,7 +49,7 @@ pub enum BenchError {
     Unfinished {
         /// The file that holds the rows so far.
         part: PathBuf,
-        /// What cannot be written, and why.
+        /// The error of writing.
         source: Box<FormatError>,
     },
     /// Rows, or recorded figures, cannot be read.

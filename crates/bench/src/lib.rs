@@ -1,15 +1,16 @@
-//! Measurements of sparsebatch beside other libraries in the same run, on a GPU and on the processor.
+//! Measurements of sparsebatch beside other libraries in the same run, on a GPU and on the
+//! processor.
 //!
 //! | start from | for |
 //! | --- | --- |
 //! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
 //! | [`single()`] | the suite `single`: products with one matrix |
 //! | [`throughput()`] | the suite `throughput`: formats and access patterns, f64 and f32 |
-//! | [`sell_p()`] | the suite `sell-p`: shapes of SELL-P, padding beside speed |
+//! | [`sell_p()`] | the suite `sell-p`: shapes of SELL-P, their padding and speed |
 //! | [`row_kernels()`] | the suite `row-kernels`: a thread or a warp per row |
 //! | [`solvers()`] | the suite `solvers`: whole solves of batches |
 //! | [`gpu_vs_cpu()`] | the suite `gpu-vs-cpu`: both in the same run, with copies and without |
-//! | [`scaling()`] | the suite `scaling`: what cost grows with |
+//! | [`scaling()`] | the suite `scaling`: growth of cost with systems, rows and entries |
 //! | [`energy()`] | the suite `energy`: joules of products and solves |
 //! | [`cpu()`] | the suite `cpu`: every kernel of the processor on 1 to all threads |
 //!

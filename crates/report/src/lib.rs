@@ -1,10 +1,10 @@
-//! Pages and comparisons of what sparsebatch measured.
+//! Pages and comparisons of sparsebatch's measurements.
 //!
 //! | start from | for |
 //! | --- | --- |
 //! | [`bench_page()`] | the page of `sparsebatch report`: rows of the suites as figures and tables |
 //! | [`solve_page()`] | the page of `solve --report`: how the systems of one solve ended |
-//! | [`compare()`] | what became faster or slower between two files of rows |
+//! | [`compare()`] | changes in speed between two files of rows |
 //! | [`Page`] | pages as such: sections, tables, figures, and their HTML |
 //!
 //! A page is one file. Charts are drawn by Apache ECharts, of which `assets/echarts/build.sh` makes

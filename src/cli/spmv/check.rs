@@ -15,8 +15,9 @@ pub(super) struct Expected {
     poisoned: bool,
 }
 
-/// The sequential products, row by row, in f64, with the error bound `c * nnz_row * eps * (|A|
-/// |x|)_row` of two sums of the same terms in different orders and precisions.
+/// The sequential products, row by row, in f64, each with its error bound
+/// `c * nnz_row * eps * (|A| |x|)_row`: that of two sums of the same terms in different orders and
+/// precisions.
 pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
     let mut copy = Vec::new();
     let mut rows = Vec::with_capacity(batch.row_offset(batch.nitems()));

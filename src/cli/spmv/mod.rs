@@ -67,7 +67,7 @@ pub(crate) struct SpmvArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Bad usage and input, a kernel that the matrix does not suit when asked for by name, and, as an
+/// Bad usage and input, a kernel requested by name that does not suit the matrix, and, as an
 /// internal failure, a product that differs from the reference.
 pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
     args.check()?;

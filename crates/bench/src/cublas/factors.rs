@@ -47,7 +47,7 @@ impl DenseFactors {
     /// Factors the first `nitems` matrices.
     ///
     /// # Errors
-    /// What cuBLAS reports.
+    /// An error of cuBLAS.
     pub fn factor(&mut self, nitems: usize) -> Result<(), GpuError> {
         self.work.factor(nitems)
     }
@@ -65,7 +65,7 @@ impl DenseFactors {
     /// Overwrites set `set` of right-hand sides of the first `nitems` systems with the solutions.
     ///
     /// # Errors
-    /// What cuBLAS reports.
+    /// An error of cuBLAS.
     ///
     /// # Panics
     /// When `set` is not less than the number of sets.

@@ -66,7 +66,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once; what uses it holds it by `Rc`.
+        // SAFETY: the handle was made in `new` and is destroyed once; its users hold it by `Rc`.
         unsafe { sys::cublasDestroy_v2(self.raw) };
     }
 }
@@ -215,9 +215,9 @@ impl<T: Element> Work<T> {
         for (from, to) in [(matrices, &self.matrices), (b, &self.vectors[0])] {
             assert_eq!(from.len(), to.len(), "arrays of the batch that the work was made for");
             // SAFETY: (1) the handle is alive, with its context bound to this thread, where it was
-            // made; (2) both arrays are in device memory with so many values, asserted above, and
-            // freeing them waits for work that uses them; (3) they are apart, since `to` belongs to
-            // this value alone.
+            // made; (2) both arrays are in device memory with `from.len()` values, asserted above,
+            // and freeing them waits for work that uses them; (3) they are apart, since `to`
+            // belongs to this value alone.
             let status = unsafe {
                 T::copy(
                     self.handle.raw,
@@ -245,9 +245,9 @@ impl<T: Element> Work<T> {
 
     /// Issues the factorisation of the first `nitems` systems; the factors overwrite the matrices.
     pub(super) fn factor(&mut self, nitems: usize) -> Result<(), GpuError> {
-        // SAFETY: (1) the handle is alive, with its context bound to this thread; (2) the arrays are
-        // in device memory, of at least as many pointers, n times as many pivots and as many codes; (3)
-        // the pointers are to matrices of n x n values, n apart, that this value owns.
+        // SAFETY: (1) the handle is alive, with its context bound to this thread; (2) the arrays
+        // are in device memory, of at least as many pointers, n times as many pivots and as many
+        // codes; (3) the pointers are to matrices of n x n values, n apart, that this value owns.
         let status = unsafe {
             T::getrf(
                 self.handle.raw,
@@ -265,8 +265,9 @@ impl<T: Element> Work<T> {
     /// right-hand sides.
     pub(super) fn substitute(&mut self, set: usize, nitems: usize) -> Result<(), GpuError> {
         let mut wrong_argument = 0;
-        // SAFETY: as in `factor`; (4) the pointers of the vectors are to n values each that this value
-        // owns; (5) the last pointer is to one integer of the host, written before the call returns.
+        // SAFETY: as in `factor`; (4) the pointers of the vectors are to n values each that this
+        // value owns; (5) the last pointer is to one integer of the host, written before the call
+        // returns.
         let status = unsafe {
             T::getrs(
                 self.handle.raw,

@@ -64,7 +64,8 @@ impl<'a> HostCsr<'a> {
     /// Wraps a batch as one block-diagonal matrix.
     ///
     /// # Errors
-    /// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can count.
+    /// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can
+    /// count.
     pub(crate) fn block_diagonal(batch: &'a RaggedCsr<f64>) -> Result<Self, GpuError> {
         let nitems = batch.nitems();
         let (nrows, ncols) = (batch.row_offsets()[nitems], batch.col_offsets()[nitems]);

@@ -75,7 +75,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once; what uses it holds it by `Rc`.
+        // SAFETY: the handle was made in `new` and is destroyed once; its users hold it by `Rc`.
         unsafe { sys::cusparseDestroy(self.raw) };
     }
 }
@@ -161,7 +161,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once.
+        // SAFETY: the descriptor was made in `new` and is destroyed once.
         unsafe { sys::cusparseDestroySpMat(self.raw.cast_const()) };
     }
 }
@@ -191,7 +191,7 @@ impl Vector {
 
 impl Drop for Vector {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once.
+        // SAFETY: the descriptor was made in `new` and is destroyed once.
         unsafe { sys::cusparseDestroyDnVec(self.raw.cast_const()) };
     }
 }

@@ -5,8 +5,8 @@
 //! | `gpu.rs` | [`Session`]: a GPU, and cuSPARSE on it |
 //! | `transfers.rs` | products of data on the host by a GPU |
 //! | `host.rs` | [`HostSession`]: the processor, and crates in process |
-//! | `target.rs` | which of both is measured, and why not the other |
-//! | `bench.rs` | [`Bench`]: what a run has of both |
+//! | `target.rs` | the devices that are measured, and why there is no GPU |
+//! | `bench.rs` | [`Bench`]: a run on either or both |
 
 mod bench;
 mod gpu;

@@ -8,7 +8,7 @@
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |
 //! | `session.rs` | a run: contenders are checked, timed and become rows |
-//! | `rows.rs` | what is said of a contender: whether its answers are right, and its row |
+//! | `rows.rs` | the verdict on a contender's answers, and its row |
 
 pub(crate) mod clock;
 pub(crate) mod gpu;

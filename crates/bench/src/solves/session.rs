@@ -144,7 +144,7 @@ impl<'a> SolveSession<'a> {
         self.recorder.note(line)
     }
 
-    /// Records a published figure as a row.
+    /// Records a figure measured elsewhere as a row.
     pub(crate) fn reference(
         &mut self,
         reference: &Reference,

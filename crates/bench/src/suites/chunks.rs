@@ -1,4 +1,5 @@
-//! The experiment `chunks` of the suite `solvers`: a batch on the host, solved on the GPU, end to end.
+//! The experiment `chunks` of the suite `solvers`: a batch on the host, solved on the GPU, end to
+//! end.
 //!
 //! The solve is measured three times: with the whole batch in the memory of the GPU, in the
 //! library's default pieces, and in pieces with the library's memory capped.

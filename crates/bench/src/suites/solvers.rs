@@ -1,5 +1,5 @@
 //! The suite `solvers`: whole solves of batches, ours on the GPU and the CPU, beside the dense LU
-//! of cuBLAS in the same run and published figures of other libraries.
+//! of cuBLAS in the same run and figures of other libraries that were recorded elsewhere.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -46,7 +46,8 @@ pub enum Precision {
 /// Options of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Solvers {
-    /// Cases by name, or families; all when empty. Families may have sizes of their own: `lap2d 10000`.
+    /// Cases by name, or families; all when empty. Families may have sizes of their own:
+    /// `lap2d 10000`.
     pub cases: Vec<String>,
     /// Batch sizes to use instead of the suite's own.
     pub batches: Vec<usize>,
@@ -73,7 +74,7 @@ pub struct Solvers {
     pub tunings: Vec<Tuning>,
     /// The experiment `chunks`, instead of the suite's solves.
     pub chunks: Option<Chunks>,
-    /// A file of published figures.
+    /// A file of figures recorded elsewhere.
     pub reference: Option<PathBuf>,
     /// Extent of the suite.
     pub size: Size,

@@ -36,7 +36,7 @@ pub(crate) struct Problem {
 /// The groups, in the order of their first rows, published experiments after the suites' own cases.
 pub(crate) fn groups(rows: &[Row]) -> Vec<Group> {
     let device = |row: &Row| row.machine.device.clone().unwrap_or_else(|| "unknown".to_owned());
-    // Published figures are shown with the device of the run that includes them.
+    // Figures recorded elsewhere are shown with the device of the run that includes them.
     let mut devices: HashMap<&str, String> = HashMap::new();
     for row in rows.iter().filter(|row| row.timing != RECORDED) {
         devices.entry(&row.run).or_insert_with(|| device(row));

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `group.rs` | the rows of one suite on one device, and how contenders are named |
-//! | `summary.rs` | machines, runs, peers, what is partial or missing |
+//! | `summary.rs` | machines, runs, peers, partial files and gaps |
 //! | `roofline.rs`, `bars.rs`, `curves.rs`, `profile.rs`, `speedups.rs` | a figure or table each |
 //! | `growth.rs`, `versus.rs` | laws of growth, the GPU against the processor |
 //! | `rows.rs` | the table of all rows |

@@ -241,8 +241,8 @@ fn absent_peers(group: &Group) -> impl Iterator<Item = String> {
 }
 
 /// For each batch, the fastest peer's time over ours, by any method, among solves that left no
-/// system unsolved. Beside a published figure, our time is that of one call, as the published one
-/// is.
+/// system unsolved. Beside a figure recorded elsewhere, our time is that of one call, as that
+/// figure is.
 fn best_of_solves(group: &Group) -> Vec<(String, f64)> {
     let newest = group.newest();
     let fastest = |problem: &Problem, ours: bool| {

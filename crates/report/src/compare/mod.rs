@@ -112,7 +112,7 @@ pub struct Comparison {
 pub struct Side {
     /// The file.
     pub file: PathBuf,
-    /// Number of comparable rows: measured, not published figures, and with a time.
+    /// Number of comparable rows: those with a time, except figures recorded elsewhere.
     pub rows: usize,
     /// Number of rows of older runs of the same measurements, which are not compared.
     pub older: usize,

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `families.rs` | the systems |
 //! | `exact.rs` | residuals in double-double and in integers |
-//! | `judge.rs` | what a verdict may not be |
+//! | `judge.rs` | the check of verdicts |
 
 mod exact;
 mod families;

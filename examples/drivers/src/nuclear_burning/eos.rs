@@ -4,10 +4,10 @@
 //! E(T, Y) = 3/2 N_A k T sum_i Y_i (1 + Z_i) + a T^4 / rho        erg/g
 //! ```
 //!
-//! At constant density no work is done, so that the energy of nuclear binding heats the gas: `dE =
-//! N_A sum_i B_i dY_i`. Ionisation is complete; electrons are ideal and not degenerate, and there
-//! are no pairs and no Coulomb terms. Below about 1e6 g/cm^3 at these temperatures this is a fair
-//! description of the gas; above, it heats more slowly than a degenerate gas.
+//! At constant density no work is done, so that the energy of nuclear binding heats the gas:
+//! `dE = N_A sum_i B_i dY_i`. Ionisation is complete; electrons are ideal and not degenerate, and
+//! there are no pairs and no Coulomb terms. Below about 1e6 g/cm^3 at these temperatures this is a
+//! fair description of the gas; above, it heats more slowly than a degenerate gas.
 //!
 //! # Source
 //! Hansen, Kawaler and Trimble 2004, Stellar Interiors, 2nd ed., sections 3.2 and 3.3; constants

@@ -96,7 +96,8 @@ impl Factors {
     }
 }
 
-/// `dR/dY_j = multiplicity * lambda * product of the other factors`; the targets hold the multiplicity.
+/// `dR/dY_j = multiplicity * lambda * product of the other factors`; the targets hold the
+/// multiplicity.
 #[derive(Clone, Debug)]
 pub(crate) struct Partial {
     pub(crate) rate: u32,

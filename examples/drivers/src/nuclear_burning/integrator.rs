@@ -10,8 +10,8 @@
 //! A zone's numbers depend on no other zone.
 //!
 //! # Source
-//! Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.7 (method) and IV.8,
-//! equation (8.25) (step control of Gustafsson).
+//! Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.7 (method) and
+//! IV.8, equation (8.25) (step control of Gustafsson).
 
 use std::time::Instant;
 

@@ -130,7 +130,7 @@ fn run(options: &Options) -> Result<bool, BurningError> {
     Ok(good)
 }
 
-/// The file of references: the requested one, else the one beside the network if it exists.
+/// The file of references: the requested one, else the one next to the network if it exists.
 fn reference_of(options: &Options, network: &Path) -> Option<PathBuf> {
     options.reference.clone().or_else(|| {
         let name = network.file_name()?.to_str()?.strip_prefix("reaclib_")?;

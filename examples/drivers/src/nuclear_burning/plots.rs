@@ -17,19 +17,19 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Mass fractions below this are not shown.
 const LEAST: f64 = 1e-6;
-/// The most curves of a plot.
+/// Most curves of a plot.
 const CURVES: usize = 14;
-/// Nuclides of a map.
+/// Number of nuclides with a map.
 const PANELS: usize = 5;
 const INK: RGBColor = RGBColor(40, 40, 45);
 const FAINT: RGBColor = RGBColor(225, 225, 230);
 
-/// Draws the curves of `chosen` zones (when empty, of the zone in the middle of each fuel's grid) and
-/// the maps of every fuel into a folder; the files.
+/// Draws the curves of `chosen` zones (when empty, of the zone in the middle of each fuel's grid)
+/// and the maps of every fuel into a folder; returns the files.
 ///
 /// # Errors
-/// [`BurningError::Setting`] for a zone that is not there, [`BurningError::Write`] when a file cannot be
-/// written.
+/// [`BurningError::Setting`] for a zone that does not exist, [`BurningError::Write`] when a file
+/// cannot be written.
 pub fn draw(
     run: &GridRun<'_>,
     chosen: &[usize],
@@ -65,7 +65,7 @@ pub fn draw(
     Ok(files)
 }
 
-/// A fuel's name as part of a file name: nuclides have the names that a network file gives them.
+/// A fuel's name made safe for a file name: nuclides have the names that a network file gives them.
 fn file_name(fuel: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '+');
     fuel.chars().map(|c| if fits(c) { c } else { '_' }).collect()
@@ -99,7 +99,7 @@ fn raised(number: &str) -> String {
     number.chars().map(raise).collect()
 }
 
-/// `si28` as it is written: ²⁸Si.
+/// The usual notation of a nuclide: ²⁸Si for `si28`.
 fn written(name: &str) -> String {
     let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let mass = &name[letters.len()..];
@@ -111,7 +111,7 @@ fn written(name: &str) -> String {
     raised(mass).chars().chain(first).chain(letters).collect()
 }
 
-/// The power of ten as 10⁵.
+/// A power of ten as text, such as 10⁵.
 fn power_of_ten(exponent: f64) -> String {
     format!("10{}", raised(&(exponent.round() as i64).to_string()))
 }
@@ -120,7 +120,7 @@ fn text(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// A colour that differs from its neighbours', `k` of `count`.
+/// The colour with index `k` of `count`, distinct from its neighbours'.
 fn hue(k: usize, count: usize) -> RGBColor {
     let lightness = if k.is_multiple_of(2) { 0.42 } else { 0.56 };
     let (r, g, b) =
@@ -223,7 +223,7 @@ fn pieces(times: &[f64], values: impl Iterator<Item = f64>, least: f64) -> Vec<V
     pieces
 }
 
-/// The end over temperature and density: the nuclides that reach most, and the energy.
+/// The state at the end over temperature and density: the most abundant nuclides, and the energy.
 fn maps(area: &Area<'_>, run: &GridRun<'_>, fuel: usize) -> Drawn {
     let nuclides = &run.equations.network().nuclides;
     let zones = run.grid.of_fuel(fuel);
@@ -231,7 +231,7 @@ fn maps(area: &Area<'_>, run: &GridRun<'_>, fuel: usize) -> Drawn {
     let mass = |i: usize, zone: usize| {
         last(zone).map_or(f64::NAN, |state| f64::from(nuclides[i].a) * state[i])
     };
-    // Those with the most mass, all zones together.
+    // Selects the nuclides with the most mass, summed over all zones.
     let sum =
         |i: usize| zones.clone().map(|zone| mass(i, zone)).filter(|x| x.is_finite()).sum::<f64>();
     let mut order: Vec<usize> = (0..nuclides.len()).collect();
@@ -268,7 +268,7 @@ fn maps(area: &Area<'_>, run: &GridRun<'_>, fuel: usize) -> Drawn {
     map(&panels[order.len()], run, fuel, energy, &scale)
 }
 
-/// What the colours of a map mean.
+/// The colour scale of a map.
 struct Scale<'a> {
     name: String,
     range: Range<f64>,
@@ -285,7 +285,7 @@ fn map(
     let grid = run.grid;
     let (temperatures, densities) = grid.shape(fuel);
     let logs = grid.rho.0.log10()..grid.rho.1.log10();
-    // Cells stand around their values; a single one has some width, too.
+    // Cells are centred on their values; a single cell has some width, too.
     let width = |range: &Range<f64>, cells: usize| {
         if cells > 1 && range.start < range.end {
             (range.end - range.start) / (cells - 1) as f64
@@ -347,7 +347,7 @@ fn map(
     Ok(())
 }
 
-/// The colour map viridis (Smith and van der Walt 2015, CC0), by its eleven tenths.
+/// The colour map viridis (Smith and van der Walt 2015, CC0), given at eleven points.
 fn viridis(part: f64) -> RGBColor {
     const TENTHS: [(u8, u8, u8); 11] = [
         (68, 1, 84),

@@ -10,12 +10,12 @@
 
 use crate::nuclear_burning::network::Network;
 
-/// The least temperature of the fits, GK.
+/// The lowest temperature of the fits, GK.
 pub const T9_MIN: f64 = 0.01;
 /// The highest temperature of the fits, GK.
 pub const T9_MAX: f64 = 10.0;
 
-/// What a0 to a6 are multiplied with.
+/// The functions of T9 that a0 to a6 are multiplied with.
 fn powers(t9: f64) -> [f64; 7] {
     let cbrt = t9.cbrt();
     [1.0, 1.0 / t9, 1.0 / cbrt, cbrt, t9, t9 * cbrt * cbrt, t9.ln()]
@@ -39,10 +39,11 @@ fn dot(a: &[f64; 7], b: &[f64; 7]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// The factors with which the products of abundances are multiplied,
-/// `prefactor * rho^rho_exponent * N_A<sigma v>`, one for each rate.
+/// The factors of the products of abundances, `prefactor * rho^rho_exponent * N_A<sigma v>`, one
+/// for each rate.
 ///
-/// `t9` in GK, taken as [`T9_MIN`] or [`T9_MAX`] beyond the range of the fits; `rho` in g/cm^3.
+/// `t9` is in GK and clamped to [`T9_MIN`] and [`T9_MAX`], the range of the fits; `rho` is in
+/// g/cm^3.
 pub fn evaluate(network: &Network, t9: f64, rho: f64, lambda: &mut [f64]) {
     let powers = powers(t9.clamp(T9_MIN, T9_MAX));
     for (rate, lambda) in network.rates.iter().zip(lambda) {
@@ -51,8 +52,8 @@ pub fn evaluate(network: &Network, t9: f64, rho: f64, lambda: &mut [f64]) {
     }
 }
 
-/// [`evaluate`], and the derivatives with respect to T9, 1/GK, which are 0 beyond the range of the
-/// fits.
+/// As [`evaluate`], with the derivatives with respect to T9, 1/GK, which are 0 beyond the range of
+/// the fits.
 pub fn evaluate_with_slopes(
     network: &Network,
     t9: f64,

@@ -1,4 +1,4 @@
-//! A run as a line of JSON, to be kept beside others.
+//! A run as a line of JSON, for comparison with other runs.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::nuclear_burning::integrator::{Burned, Burning, Outcome};
 use crate::nuclear_burning::machine::{Machine, Times};
 use crate::nuclear_burning::options::Options;
 
-/// The number of the schema.
+/// Version of the schema.
 const SCHEMA: u32 = 1;
 
 /// A run of the grid. Times in seconds.
@@ -32,30 +32,30 @@ struct Line {
     t_end: f64,
     tolerance: f64,
     method: &'static str,
-    /// `gpu`: all of it there; `cpu`: all of it on the host.
+    /// `gpu`: everything runs on the GPU; `cpu`: everything runs on the host.
     backend: &'static str,
-    /// What solved the systems, in words.
+    /// The solver of the systems in words.
     solver: String,
-    /// From the first rate to the last abundance.
+    /// Seconds from the first rate to the last abundance.
     seconds: f64,
-    /// Before, on a GPU: analysis, memory, compiled kernels.
+    /// Seconds before the run on a GPU: analysis, memory, compilation.
     setup_seconds: f64,
     finished: usize,
     /// Steps tried in the zone that took the most.
     rounds: u64,
     steps: u64,
     rejected: u64,
-    /// Steps repeated for want of a solution.
+    /// Number of steps repeated because a system was not solved.
     unsolved_steps: u64,
     systems: u64,
     converged: u64,
-    /// Systems that each rung solved, by name.
+    /// Number of systems solved by each rung, by name.
     rungs: Vec<(&'static str, u64)>,
     by_floor: u64,
     worst_residual: f64,
     /// Largest relative change of nucleons and charge.
     drift: [f64; 2],
-    /// Shares of the time, as far as it was measured.
+    /// Shares of the measured time.
     share_rates: f64,
     share_jacobian: f64,
     share_solve: f64,

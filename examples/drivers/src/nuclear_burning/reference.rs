@@ -13,7 +13,7 @@ use crate::nuclear_burning::network::Network;
 use crate::nuclear_burning::rates;
 use crate::nuclear_burning::zones::Zones;
 
-/// States with derivatives, and runs.
+/// Reference states with derivatives, and reference runs.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Reference {
     pub states: Vec<State>,
@@ -48,30 +48,31 @@ pub struct Run {
     pub(crate) energy_erg_per_g: Vec<f64>,
 }
 
-/// How far a run is from its reference, over all times.
+/// The differences of a run from its reference, over all times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agreement {
     pub label: String,
-    /// Times compared, of how many.
+    /// Number of compared times, and of reference times.
     pub times: (usize, usize),
     /// Largest difference of an abundance, mole/g.
     pub absolute: f64,
     /// Largest relative difference where Y is above 1e-10.
     pub relative: f64,
-    /// Largest difference of the energy released, over the energy released in the end.
+    /// Largest difference of the energy released, relative to the total energy released.
     pub energy: f64,
 }
 
-/// How far `dY/dt` and J are from those of the reference at its states, over the sums of absolute values.
+/// The differences of `dY/dt` and J from the reference at its states, relative to the sums of
+/// absolute values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Derivatives {
-    /// Of `dY/dt`.
+    /// Largest relative difference of `dY/dt`.
     pub rhs: f64,
-    /// Of J; infinite where the patterns differ.
+    /// Largest relative difference of J; infinite if the patterns differ.
     pub jacobian: f64,
 }
 
-/// What derivatives are held to: rounding, ten times over.
+/// The tolerance of derivatives: ten times the rounding.
 const DERIVATIVES: f64 = 1e-11;
 
 impl Derivatives {
@@ -92,18 +93,19 @@ impl fmt::Display for Derivatives {
     }
 }
 
-/// What is said of a comparison.
+/// The printed verdict of a comparison.
 pub(crate) fn verdict(agrees: bool) -> &'static str {
     if agrees { "agrees" } else { "DIFFERS" }
 }
 
-/// The larger of two differences; NaN is beyond everything.
+/// The larger of two differences; NaN counts as infinite.
 fn worse(worst: f64, difference: f64) -> f64 {
     if difference.is_nan() { f64::INFINITY } else { worst.max(difference) }
 }
 
 impl Agreement {
-    /// What runs are held to: 1e-6 absolute, 1e-5 relative above 1e-10, 1e-6 of the energy.
+    /// Whether a run is within the tolerances: 1e-6 absolute, 1e-5 relative above 1e-10, 1e-6 of
+    /// the energy.
     pub fn holds(&self) -> bool {
         self.times.0 == self.times.1
             && self.absolute <= 1e-6
@@ -116,7 +118,7 @@ impl Reference {
     /// Reads a reference file of a network.
     ///
     /// # Errors
-    /// [`BurningError::File`] when the file is not one, or of another network.
+    /// [`BurningError::File`] when the file is not a reference file, or belongs to another network.
     pub fn read(path: &Path, network: &Network) -> Result<Self, BurningError> {
         let file = |problem: String| BurningError::File { path: path.to_owned(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| file(error.to_string()))?;
@@ -134,7 +136,7 @@ impl Reference {
     /// The runs as zones.
     ///
     /// # Errors
-    /// Those of [`Zones::push`].
+    /// As [`Zones::push`].
     pub fn zones(&self, network: &Network) -> Result<Zones, BurningError> {
         let mut zones = Zones::default();
         for run in &self.runs {
@@ -143,7 +145,7 @@ impl Reference {
         Ok(zones)
     }
 
-    /// How far the runs, integrated, are from the reference.
+    /// Compares the integrated runs with the reference.
     pub fn compare(&self, network: &Network, burning: &Burning) -> Vec<Agreement> {
         let nnuclides = network.nuclides.len();
         let compare = |(run, burned): (&Run, &crate::nuclear_burning::integrator::Burned)| {
@@ -173,7 +175,7 @@ impl Reference {
         self.runs.iter().zip(&burning.zones).map(compare).collect()
     }
 
-    /// How far `dY/dt` and J are from those of the states.
+    /// Compares `dY/dt` and J with those of the reference states.
     pub fn compare_derivatives(&self, equations: &Equations) -> Derivatives {
         let network = equations.network();
         let pattern = equations.pattern();

@@ -1,4 +1,4 @@
-//! What the driver prints.
+//! The printed report of the driver.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::nuclear_burning::options::Options;
 use crate::nuclear_burning::reference::{Agreement, Derivatives, verdict};
 use crate::nuclear_burning::zones::{Grid, Zones};
 
-/// The problem that is about to be solved.
+/// Prints the problem before it is solved.
 pub(crate) fn problem(equations: &Equations, grid: &Grid, options: &Options, backend: &str) {
     let network = equations.network();
     println!(
@@ -43,13 +43,13 @@ pub(crate) fn problem(equations: &Equations, grid: &Grid, options: &Options, bac
     println!("backend   {backend}");
 }
 
-/// A bar of zones that have ended, on stderr when that is a terminal.
+/// A progress bar of the zones that have ended, on stderr if that is a terminal.
 pub(crate) fn progress(nzones: usize, quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new(nzones as u64);
     if quiet {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    // The template is sound; without one the default style is shown.
+    // The template is valid; if it were not, the default style would be shown.
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len} zones [{elapsed}]") {
         bar.set_style(style);
     }
@@ -57,7 +57,7 @@ pub(crate) fn progress(nzones: usize, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// How the zones of a grid ended.
+/// Prints the results of the zones of a grid.
 pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, times: Times) {
     let network = equations.network();
     let (nvars, nnuclides) = (equations.nvars(), equations.nnuclides());
@@ -144,7 +144,7 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, t
     }
 }
 
-/// The temperatures of a self-heating run, and how well energy was kept.
+/// Prints the temperatures of a self-heating run, and its energy conservation.
 fn heated(gas: &Gas, zones: &Zones, burning: &Burning, nnuclides: usize) {
     let (mut low, mut high, mut lost) = (f64::INFINITY, f64::NEG_INFINITY, 0.0f64);
     for (zone, burned) in burning.zones.iter().enumerate() {
@@ -160,7 +160,7 @@ fn heated(gas: &Gas, zones: &Zones, burning: &Burning, nnuclides: usize) {
     );
 }
 
-/// How the linear systems were solved.
+/// Prints the outcomes of the linear systems.
 fn tally(tally: &Tally) {
     println!("solver    {}", tally.ran);
     let mut rungs: Vec<String> = Rung::ALL
@@ -197,12 +197,12 @@ fn tally(tally: &Tally) {
     }
 }
 
-/// The comparison with derivatives at reference states.
+/// Prints the comparison with derivatives at reference states.
 pub(crate) fn derivatives(derivatives: Derivatives) {
     println!("\nreference {derivatives}");
 }
 
-/// The comparison with reference runs.
+/// Prints the comparison with reference runs.
 pub(crate) fn agreement(agreements: &[Agreement], burning: &Burning, elapsed: Duration) {
     println!(
         "          {:<20} {:>6} {:>6} {:>10} {:>10} {:>10} {:>10}",

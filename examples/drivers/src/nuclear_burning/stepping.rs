@@ -1,14 +1,14 @@
-//! Steps of one zone: how long they are, and what follows from their errors.
+//! The step size control of one zone.
 //!
 //! # Source
-//! Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.8, equation (8.25): the
-//! predictive controller of Gustafsson.
+//! Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.8, equation
+//! (8.25): the predictive controller of Gustafsson.
 
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::tableau::Tableau;
 use crate::nuclear_burning::zones::Zones;
 
-/// How zones are integrated.
+/// The settings of the integration.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub method: &'static Tableau,
@@ -20,12 +20,13 @@ pub struct Settings {
     pub project: bool,
     /// Most steps of a zone, rejected ones included.
     pub max_steps: u32,
-    /// The step of every zone, s, without error control; for studies of the order.
+    /// The fixed step of every zone, s, without error control; for convergence studies.
     pub fixed_step: Option<f64>,
 }
 
 impl Settings {
-    /// The absolute tolerance that goes with a relative one: abundances below 1e-10 are not resolved.
+    /// The ratio of the absolute tolerance to the relative one: abundances below 1e-10 are not
+    /// resolved.
     pub(crate) const ATOL_OVER_RTOL: f64 = 1e-10;
 
     pub fn new(rtol: f64) -> Result<Self, BurningError> {
@@ -44,20 +45,20 @@ impl Settings {
     }
 }
 
-/// A zone on its way.
+/// An active zone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traveller {
     pub(crate) zone: usize,
     pub(crate) t: f64,
     /// The step to be taken.
     pub(crate) h: f64,
-    /// The step that the error allows, which the next output time may cut short.
+    /// The step that the error allows; the next output time may shorten it.
     wanted: f64,
     /// Whether the step ends at the next of the zone's times.
     arrives: bool,
     /// The next of the zone's times, s.
     target: f64,
-    /// Its number.
+    /// Index of the next of the zone's times.
     pub(crate) next: usize,
     /// Step and error of the last accepted step.
     last: Option<(f64, f64)>,
@@ -67,19 +68,19 @@ pub(crate) struct Traveller {
     pub(crate) lost: bool,
 }
 
-/// Safety factor, and the least and most by which a step changes.
+/// Safety factor, and the smallest and largest factor by which a step changes.
 pub(crate) const SAFETY: f64 = 0.9;
 pub(crate) const SHRINK: f64 = 0.2;
 pub(crate) const GROW: f64 = 6.0;
-/// Steps, over the time to be covered, below which a zone is given up.
+/// Smallest step, relative to the time to be covered, below which a zone is given up.
 pub(crate) const LEAST_STEP: f64 = 1e-40;
-/// The least first step, over the time to be covered.
+/// Smallest first step, relative to the time to be covered.
 pub(crate) const LEAST_FIRST_STEP: f64 = 1e-25;
-/// By how much a step shrinks when a linear system of it was not solved.
+/// Factor by which a step shrinks when a linear system of it was not solved.
 pub(crate) const LOST: f64 = 0.25;
 
 impl Traveller {
-    /// At t = 0, with a first step, s, before it is cut to what makes sense.
+    /// A zone at t = 0 with a first step, s, which is clamped to a sensible range.
     pub(crate) fn new(zone: usize, step: f64, end: f64, settings: &Settings) -> Self {
         let h = step.clamp(LEAST_FIRST_STEP * end, end);
         let wanted = settings.fixed_step.unwrap_or(h);
@@ -97,8 +98,8 @@ impl Traveller {
         }
     }
 
-    /// Cuts the step so that it ends at the next output time, or halves what is left before a step that
-    /// would end shortly before it.
+    /// Shortens the step so that it ends at the next output time; if it would end shortly before
+    /// that, takes half of the remaining time.
     pub(crate) fn aim(&mut self, zones: &Zones) {
         self.target = zones.times[self.zone][self.next];
         let left = self.target - self.t;
@@ -112,7 +113,8 @@ impl Traveller {
         };
     }
 
-    /// Whether the step is too small to move the time, or next to nothing of the time to be covered.
+    /// Whether the step is too small to change the time, or negligible against the time to be
+    /// covered.
     pub(crate) fn stands_still(&self, end: f64) -> bool {
         let moves = self.t + self.h > self.t && self.h > LEAST_STEP * end;
         !moves
@@ -135,10 +137,10 @@ impl Traveller {
         self.was_rejected = true;
     }
 
-    /// Moves on by the step, and takes the next one from its error; whether it ended at the next of the
-    /// zone's times.
+    /// Advances by the step, and derives the next step from the error; returns whether the step
+    /// ended at the next of the zone's times.
     pub(crate) fn accept(&mut self, error: f64, settings: &Settings) -> bool {
-        // Exactly there, whatever rounding makes of the sum.
+        // The time is exactly the target, whatever the rounding of the sum.
         self.t = if self.arrives { self.target } else { self.t + self.h };
         if settings.fixed_step.is_none() {
             let exponent = 1.0 / f64::from(settings.method.order);
@@ -150,7 +152,8 @@ impl Traveller {
             }
             let most = if self.was_rejected { 1.0 } else { GROW };
             let next = self.h * factor.clamp(SHRINK, most);
-            // A step that an output time cut short says little of what is possible.
+            // The error of a step that an output time shortened says little about the largest
+            // possible step.
             let was_cut = self.h < 0.99 * self.wanted;
             self.wanted = if was_cut { next.max(self.wanted) } else { next };
             self.last = Some((self.h, error.max(1e-2)));

@@ -1,33 +1,33 @@
 //! Coefficients of the Rosenbrock methods.
 //!
-//! For an autonomous system `y' = f(y)`, in the form that needs no products with J (Hairer and Wanner
-//! 1996, Solving Ordinary Differential Equations II, section IV.7, equation (7.25)):
+//! For an autonomous system `y' = f(y)`, in the form that needs no products with J (Hairer and
+//! Wanner 1996, Solving Ordinary Differential Equations II, section IV.7, equation (7.25)):
 //!
 //! ```text
 //! (I/(gamma h) - J) u_i = f(y + sum_{j<i} a_ij u_j) + sum_{j<i} c_ij/h u_j        i = 1 .. s
 //! y_new = y + sum_{j<s} a_sj u_j + u_s,   error estimate: u_s
 //! ```
 //!
-//! Both methods are stiffly accurate and L-stable: the last stage is the difference of the solution and
-//! the embedded one.
+//! Both methods are stiffly accurate and L-stable: the last stage is the difference between the
+//! solution and the embedded solution.
 
 /// A stiffly accurate Rosenbrock method.
 #[derive(Debug, PartialEq)]
 pub struct Tableau {
     pub name: &'static str,
-    /// Order of the solution; the embedded one has one less.
+    /// Order of the solution; the embedded solution has one less.
     pub order: i32,
     pub gamma: f64,
-    /// Row i: the i coefficients of the stages before it.
+    /// Row i: the coefficients of the i earlier stages.
     pub a: &'static [&'static [f64]],
-    /// Row i: the i coefficients of the stages before it.
+    /// Row i: the coefficients of the i earlier stages.
     pub c: &'static [&'static [f64]],
 }
 
 impl Tableau {
     pub(crate) const ALL: [&'static Self; 2] = [&RODAS5P, &RODAS4P2];
 
-    /// Stages, each a linear system.
+    /// Number of stages, each with one linear system.
     pub fn stages(&self) -> usize {
         self.a.len()
     }

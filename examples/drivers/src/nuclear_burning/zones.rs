@@ -1,4 +1,4 @@
-//! Zones: temperature, density, composition and the times at which they are looked at.
+//! Zones: temperature, density, composition and output times.
 
 use std::sync::Arc;
 
@@ -6,32 +6,32 @@ use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::network::Network;
 use crate::nuclear_burning::rates::{T9_MAX, T9_MIN};
 
-/// The highest density, g/cm^3: nuclei dissolve near 2.7e14.
+/// The highest density, g/cm^3; nuclei dissolve near 2.7e14.
 const RHO_MAX: f64 = 1e14;
 
-/// How far the sum of the mass fractions may be from 1.
+/// Largest deviation of the sum of the mass fractions from 1.
 const NORM_SLACK: f64 = 1e-6;
 
 /// Zones, as arrays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Zones {
-    /// Temperature, GK; in self-heating runs at t = 0.
+    /// Temperature, GK; in self-heating runs that at t = 0.
     pub t9: Vec<f64>,
     /// Density, g/cm^3.
     pub rho: Vec<f64>,
     /// Abundances at t = 0, mole/g, zone after zone.
     pub y: Vec<f64>,
-    /// Times at which abundances are wanted, s, ascending; the last one is the end.
+    /// Output times of each zone, s, ascending; the last one is the end.
     pub times: Vec<Arc<[f64]>>,
 }
 
 impl Zones {
-    /// Zones.
+    /// Number of zones.
     pub fn len(&self) -> usize {
         self.t9.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no zones.
     pub fn is_empty(&self) -> bool {
         self.t9.is_empty()
     }
@@ -63,8 +63,8 @@ impl Zones {
     ///
     /// # Errors
     /// [`BurningError::Zone`] for a temperature beyond the fits of the rates, a density that is not
-    /// positive or that of nuclear matter, abundances that are negative, not finite or not normalised,
-    /// and times that are not positive and ascending.
+    /// positive or is that of nuclear matter, abundances that are negative, not finite or not
+    /// normalised, and times that are not positive and ascending.
     pub fn push(
         &mut self,
         network: &Network,
@@ -119,7 +119,7 @@ pub struct Fuel {
 }
 
 impl Fuel {
-    /// Helium, carbon with oxygen, silicon.
+    /// The default fuels: helium, carbon with oxygen, silicon.
     pub fn defaults() -> Vec<Self> {
         let fuel = |name: &str, mass_fractions: &[(&str, f64)]| Self {
             name: name.to_owned(),
@@ -132,11 +132,12 @@ impl Fuel {
         ]
     }
 
-    /// A fuel from `NAME=FRACTION,...`, nuclides and their mass fractions; it has the name of its nuclides.
+    /// Parses a fuel from `NAME=FRACTION,...`, nuclides and their mass fractions; its name is made
+    /// of these nuclides.
     ///
     /// # Errors
-    /// What is wrong with the text: no fraction, one that is not above 0 or finite, a nuclide that stands
-    /// there twice, fractions that do not add up to 1 within 1e-6.
+    /// The fault of the text: no fraction, one that is not above 0 or finite, a nuclide that occurs
+    /// twice, fractions that do not add up to 1 within 1e-6.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut mass_fractions: Vec<(String, f64)> = Vec::new();
         for part in text.split(',') {
@@ -165,7 +166,7 @@ impl Fuel {
         Ok(Self { name: names.join("-"), mass_fractions })
     }
 
-    /// Fuels whose names differ: where one was there before, the number of the fuel is added.
+    /// Makes the names of fuels distinct: a repeated name gets the number of the fuel.
     pub(crate) fn distinct(mut fuels: Vec<Self>) -> Vec<Self> {
         for k in 1..fuels.len() {
             let name = &fuels[k].name;
@@ -176,7 +177,7 @@ impl Fuel {
         fuels
     }
 
-    /// Abundances, mole/g.
+    /// The abundances of the fuel, mole/g.
     ///
     /// # Errors
     /// [`BurningError::Setting`] when the network lacks a nuclide of the fuel.
@@ -197,21 +198,21 @@ impl Fuel {
     }
 }
 
-/// A grid over temperature (evenly spaced) and density (evenly spaced logarithms), once for every fuel.
+/// A grid over temperature (evenly spaced) and density (logarithmically spaced), one for each fuel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// Zones in all.
+    /// Total number of zones.
     pub nzones: usize,
     /// Lowest and highest temperature, GK.
     pub t9: (f64, f64),
     /// Lowest and highest density, g/cm^3.
     pub rho: (f64, f64),
-    /// What burns; zones are shared out evenly.
+    /// The fuels; zones are divided evenly among them.
     pub fuels: Vec<Fuel>,
 }
 
 impl Grid {
-    /// The zones of a fuel: the first, and how many.
+    /// The range of the zones of a fuel.
     pub(crate) fn of_fuel(&self, fuel: usize) -> std::ops::Range<usize> {
         let share = |fuel: usize| {
             (fuel as u128 * self.nzones as u128 / self.fuels.len().max(1) as u128) as usize
@@ -219,31 +220,31 @@ impl Grid {
         share(fuel)..share(fuel + 1)
     }
 
-    /// Temperatures and densities of a fuel's grid, of which the last row may be cut short.
+    /// Numbers of temperatures and of densities of a fuel's grid, whose last row may be incomplete.
     pub(crate) fn shape(&self, fuel: usize) -> (usize, usize) {
         let zones = self.of_fuel(fuel).len();
         let temperatures = (zones as f64).sqrt().ceil() as usize;
         (temperatures, zones.div_ceil(temperatures.max(1)))
     }
 
-    /// Temperature and density of a place of a fuel's grid.
+    /// Temperature and density of a position in a fuel's grid.
     pub(crate) fn state(&self, fuel: usize, place: usize) -> (f64, f64) {
         let (temperatures, densities) = self.shape(fuel);
-        // A single value stands in the middle.
+        // A single value is in the middle of its range.
         let part = |k: usize, of: usize| if of > 1 { k as f64 / (of - 1) as f64 } else { 0.5 };
         let between = |(low, high): (f64, f64), part: f64| low + (high - low) * part;
         let t9 = between(self.t9, part(place % temperatures, temperatures));
         let logs = (self.rho.0.ln(), self.rho.1.ln());
         let rho = between(logs, part(place / temperatures, densities)).exp();
-        // Rounding takes no zone beyond the range.
+        // Clamping keeps rounding from taking a zone beyond the range.
         (t9.clamp(self.t9.0, self.t9.1), rho.clamp(self.rho.0, self.rho.1))
     }
 
-    /// The zones.
+    /// Makes the zones of the grid.
     ///
     /// # Errors
-    /// [`BurningError::Setting`] for no zones, no fuel, one that the network lacks a nuclide of, or an empty
-    /// range, and those of [`Zones::push`].
+    /// [`BurningError::Setting`] for no zones, no fuel, a fuel with a nuclide that the network
+    /// lacks, or an empty range, and the errors of [`Zones::push`].
     pub fn zones(&self, network: &Network, times: &Arc<[f64]>) -> Result<Zones, BurningError> {
         if self.nzones == 0 {
             return Err(BurningError::Setting("expected at least one zone, found 0".to_owned()));
@@ -273,7 +274,7 @@ impl Grid {
     }
 }
 
-/// `count` times from `decades` decades before `end` to `end`, evenly spaced logarithms.
+/// `count` times from `decades` decades before `end` to `end`, logarithmically spaced.
 pub fn log_times(end: f64, decades: f64, count: usize) -> Arc<[f64]> {
     let last = count.saturating_sub(1);
     let time = |k: usize| {

@@ -136,12 +136,12 @@ fn pair<T: std::str::FromStr>(text: &str) -> Result<[T; 2], String> {
 }
 
 impl Args {
-    /// Whether a case is asked for.
+    /// Whether a case is requested.
     pub(crate) fn runs(&self, case: Case) -> bool {
         self.case == case || (self.case == Case::All && case != Case::Convergence)
     }
 
-    /// The plane.
+    /// The description of the plane.
     pub fn plane(&self) -> Plane {
         Plane {
             cells: self.cells,
@@ -153,7 +153,7 @@ impl Args {
         }
     }
 
-    /// How batched solves run.
+    /// The options of the batched solves.
     ///
     /// # Errors
     /// [`Error::Input`] for a tolerance out of range, or no iterations.

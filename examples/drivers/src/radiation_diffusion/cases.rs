@@ -5,17 +5,18 @@ use super::mesh::Mesh;
 use super::problem::{Domain, Groups, Limiter, Problem};
 use super::reference::{Multigroup, SuOlson};
 
-/// How much wider the last cell of a ray is than the first: thin layers at the boundary when the wave
-/// sets out, and a domain that it does not leave.
+/// Ratio of the widths of the last and the first cell of a ray: layers at the boundary are thin
+/// enough for the start of the wave, and the domain long enough that the wave does not leave it.
 const RATIO: f64 = 300.0;
-/// The same for the groups, whose opacities differ 160 times.
+/// The same ratio for multigroup rays, whose groups differ in opacity by a factor of 160.
 const GROUPS_RATIO: f64 = 3000.0;
 
-/// Opacities of rays that are references themselves, in units of their own depth: a ray of opacity `chi`
-/// at `(x, tau)` is one of opacity 1 at `(chi x, chi tau)`.
+/// Opacities of rays that reproduce the reference in units of their own depth: a ray of opacity
+/// `chi` at `(x, tau)` equals one of opacity 1 at `(chi x, chi tau)`.
 const OPACITIES: [f64; 5] = [1.0, 0.1, 10.0, 0.3, 3.0];
 
-/// The opacity of a ray: of [`OPACITIES`], then geometric from 0.1 to 10.
+/// The opacity of a ray: first those of [`OPACITIES`], then values in geometric progression from
+/// 0.1 to 10.
 pub(crate) fn opacity_of_ray(ray: usize, rays: usize) -> f64 {
     OPACITIES.get(ray).copied().unwrap_or_else(|| {
         let place = (ray - OPACITIES.len()) as f64 + 0.5;
@@ -26,10 +27,10 @@ pub(crate) fn opacity_of_ray(ray: usize, rays: usize) -> f64 {
 /// Most unknowns of a batch: 16 GiB for each vector of them.
 const MAX_UNKNOWNS: usize = 1 << 31;
 
-/// Refuses batches that no memory holds, before any of it is taken.
+/// Refuses batches too large for memory, before any of it is allocated.
 ///
 /// # Errors
-/// [`Error::Input`], which has the numbers.
+/// [`Error::Input`], which states the numbers.
 fn check_size(domains: usize, groups: usize, cells: [usize; 2]) -> Result<(), Error> {
     let unknowns = [groups, cells[0], cells[1]]
         .into_iter()
@@ -44,14 +45,14 @@ fn check_size(domains: usize, groups: usize, cells: [usize; 2]) -> Result<(), Er
     }
 }
 
-/// What rays are made of.
+/// The description of rays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rays {
-    /// Rays for each `eps`.
+    /// Number of rays for each `eps`.
     pub(crate) number: usize,
-    /// Cells of each.
+    /// Number of cells of each ray.
     pub(crate) zones: usize,
-    /// The domain of each in its own optical depth; by default beyond the wave at the last time.
+    /// Length of each ray in its own optical depth; by default beyond the wave at the last time.
     pub(crate) length: Option<f64>,
     /// The last time.
     pub(crate) end: f64,
@@ -77,8 +78,8 @@ pub(crate) fn grey(reference: &SuOlson, rays: &Rays) -> Result<Problem, Error> {
     for epsilon in epsilons {
         for ray in 0..rays.number {
             let opacity = opacity_of_ray(ray, rays.number);
-            // Late the wave spreads as sqrt(4 tau / (1 + eps)); 1e-8 of it is 8 sqrt(tau) away. The
-            // references reach to a depth of 20.
+            // At late times the wave spreads as sqrt(4 tau / (1 + eps)); it falls to 1e-8 at a
+            // distance of 8 sqrt(tau). The references reach to a depth of 20.
             let depth = 25.0 + 8.0 * (opacity * rays.end).sqrt();
             domains.push(rays.domain(epsilon, opacity, depth, RATIO)?);
         }
@@ -86,7 +87,8 @@ pub(crate) fn grey(reference: &SuOlson, rays: &Rays) -> Result<Problem, Error> {
     Problem::try_new(Groups::grey(), domains, Limiter::None)
 }
 
-/// The multigroup wave: rays that are the reference in its units, or in 1 / opacity of them.
+/// The multigroup wave: rays that equal the reference in its units, or in units scaled by 1 /
+/// opacity.
 ///
 /// # Errors
 /// As [`grey`], and for groups that are not positive.
@@ -105,7 +107,7 @@ pub(crate) fn multigroup(reference: &Multigroup, rays: &Rays) -> Result<Problem,
     Problem::try_new(groups, domains, Limiter::None)
 }
 
-/// What the plane is made of.
+/// The description of the plane.
 #[derive(Clone, Copy, Debug)]
 pub struct Plane {
     /// Cells along x and y.
@@ -116,20 +118,20 @@ pub struct Plane {
     pub(crate) groups: usize,
     /// `eps`.
     pub(crate) epsilon: f64,
-    /// How much more opaque clouds are than what is between them; 1 for none.
+    /// Ratio of the opacity of clouds to that between them; 1 for no clouds.
     pub(crate) contrast: f64,
     /// The limiter.
     pub(crate) limiter: Limiter,
 }
 
-/// Clouds: centre along x and y, and radius, in parts of the width.
+/// Clouds: centre along x and y, and radius, as fractions of the width.
 const CLOUDS: [[f64; 3]; 4] =
     [[0.35, 0.5, 0.14], [0.62, 0.22, 0.1], [0.65, 0.78, 0.12], [0.2, 0.12, 0.06]];
 
 /// A plane lit from the left, with round clouds.
 ///
 /// # Errors
-/// [`Error::Input`] without cells or groups, or for what is not positive.
+/// [`Error::Input`] without cells or groups, or for a parameter that is not positive.
 pub fn plane(plane: &Plane) -> Result<Problem, Error> {
     positive("the contrast of clouds", plane.contrast)?;
     check_size(1, plane.groups, plane.cells)?;
@@ -152,7 +154,7 @@ pub fn plane(plane: &Plane) -> Result<Problem, Error> {
     Problem::try_new(Groups::spread(plane.groups)?, vec![domain], plane.limiter)
 }
 
-/// Circles where the opacity of clouds falls, in a plane of this width.
+/// The outlines of the clouds as circles, in a plane of this width.
 pub(crate) fn outlines(width: f64) -> Vec<Vec<(f64, f64)>> {
     let circle = |[cx, cy, radius]: &[f64; 3]| {
         let at = |k: usize| std::f64::consts::TAU * k as f64 / 72.0;

@@ -1,4 +1,4 @@
-//! How errors fall with cells and with steps.
+//! Convergence of errors with the numbers of cells and of steps.
 
 use sparsebatch::Backend;
 
@@ -10,18 +10,18 @@ use super::problem::Problem;
 use super::reference::{Multigroup, SuOlson, interpolate};
 use super::run::References;
 
-/// Errors at resolutions that double.
+/// Errors at doubling resolutions.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub title: String,
-    /// What the resolutions are.
+    /// The meaning of the resolutions.
     pub what: &'static str,
     /// Resolutions and errors.
     pub rows: Vec<(usize, f64)>,
 }
 
 impl Table {
-    /// The order by which the error of a row is less than that of the one before.
+    /// The observed order between a row and the previous one.
     pub fn order(&self, row: usize) -> Option<f64> {
         let (coarse, before) = self.rows.get(row.checked_sub(1)?)?;
         let (fine, after) = self.rows[row];
@@ -29,7 +29,7 @@ impl Table {
     }
 }
 
-/// Steps per decade where errors in space are looked at.
+/// Steps per decade for the study of errors in space.
 const FINE_STEPS: f64 = 240.0;
 
 fn last(
@@ -49,11 +49,11 @@ fn last(
     marched.states.pop().ok_or_else(|| Error::Internal("a march without a state".to_owned()))
 }
 
-/// The grey wave at the [typical](SuOlson::typical) time of its reference: the largest error of U and V at the places of the reference,
-/// with steps so short that cells alone matter.
+/// The largest error of U and V of the grey wave at the [typical](SuOlson::typical) time of its
+/// reference, at the points of the reference, with steps so short that only the cells matter.
 ///
 /// # Errors
-/// [`Error`] for bad input, or what was not solved.
+/// [`Error`] for bad input, or an unsolved system.
 pub fn grey(
     reference: &SuOlson,
     zones: &[usize],
@@ -84,7 +84,7 @@ pub fn grey(
     Ok(Table { title, what: "cells", rows })
 }
 
-/// The same of the multigroup wave.
+/// The same for the multigroup wave.
 ///
 /// # Errors
 /// As [`grey`].
@@ -116,8 +116,8 @@ pub fn multigroup(
     Ok(Table { title, what: "cells", rows })
 }
 
-/// The plane at `tau = 1`: the largest difference of U and V from the same plane with four times as many
-/// steps as the last row, relative to the largest U and V.
+/// The plane at `tau = 1`: the largest difference of U and V from the same plane with four times as
+/// many steps as the last row, relative to the largest U and V.
 ///
 /// # Errors
 /// As [`grey`].
@@ -143,7 +143,7 @@ pub fn plane(
     Ok(Table { title, what: "steps per decade", rows })
 }
 
-/// All three.
+/// All three tables.
 ///
 /// # Errors
 /// As [`grey`].

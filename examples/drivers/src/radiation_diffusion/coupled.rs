@@ -1,11 +1,11 @@
-//! Solves the coupled system of a stage: flexible CG (Notay 2000, SIAM J. Sci. Comput. 22, 1444), whose
-//! preconditioner is one batched solve, every group of every ray a system.
+//! Solves the coupled system of a stage: flexible CG (Notay 2000, SIAM J. Sci. Comput. 22, 1444),
+//! whose preconditioner is one batched solve, every group of every ray a system.
 //!
-//! Lagging the matter and solving group by group (source iteration) converges slowly for long steps;
-//! as the preconditioner of a Krylov method (Warsa, Wareing and Morel 2004, Nucl. Sci. Eng. 147, 218)
-//! the same solves converge in a few iterations. Each is for a correction, so that it starts from what
-//! is known already, and its tolerance counts against what is left; with one group it is the whole
-//! answer. Rays are independent: each has its own scalars and ends by its own test.
+//! Lagging the matter and solving group by group (source iteration) converges slowly for long
+//! steps; as the preconditioner of a Krylov method (Warsa, Wareing and Morel 2004, Nucl. Sci. Eng.
+//! 147, 218) the same solves converge in a few iterations. Each batched solve is for a correction
+//! of the current solution, so its tolerance is relative to the current residual; with one group it
+//! is the whole answer. Rays are independent: each has its own scalars and convergence test.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,33 +20,33 @@ use super::operator::{Operator, at_once};
 
 /// Most iterations of a stage.
 const MAX_ITERATIONS: usize = 500;
-/// A residual of so many roundings of the sums it is made of is accepted.
+/// A residual of this many rounding errors of the sums that form it is accepted.
 const FLOOR: f64 = 4.0;
 
-/// How every batched solve went.
+/// The outcomes of all batched solves.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Systems by status.
+    /// Number of systems by status.
     pub statuses: BTreeMap<&'static str, u64>,
-    /// Systems by the rung that solved them.
+    /// Number of systems by the rung that solved them.
     pub rungs: BTreeMap<&'static str, u64>,
-    /// Batched solves.
+    /// Number of batched solves.
     pub batches: u64,
-    /// Systems with a right-hand side that is not 0; the others are rays that had ended.
+    /// Number of systems with a nonzero right-hand side; the others belong to rays that had ended.
     pub systems: u64,
-    /// Their iterations.
+    /// Total iterations of these systems.
     pub iterations: u64,
-    /// The most of any.
+    /// Most iterations of a system.
     pub most: u32,
-    /// Coupled systems, one a ray and stage.
+    /// Number of coupled systems, one per ray and stage.
     pub coupled: u64,
-    /// Batched solves that they took.
+    /// Total iterations of the coupled systems, with one batched solve each.
     pub coupled_iterations: u64,
-    /// The most of any.
+    /// Most iterations of a coupled system.
     pub coupled_most: u64,
     /// Solver, preconditioner, device and kernel.
     pub ran: String,
-    /// What the CPU did for the GPU, and why.
+    /// The work that the CPU did for the GPU, with the reason.
     pub cpu_reason: Option<String>,
 }
 
@@ -76,12 +76,12 @@ impl Tally {
         }
     }
 
-    /// Systems that did not converge.
+    /// Number of systems that did not converge.
     pub fn failed(&self) -> u64 {
         self.systems - self.statuses.get("Converged").copied().unwrap_or(0)
     }
 
-    /// Mean iterations of a system.
+    /// Mean number of iterations per system.
     pub(crate) fn mean_iterations(&self) -> f64 {
         self.iterations as f64 / self.systems.max(1) as f64
     }
@@ -92,28 +92,28 @@ pub(crate) struct Coupled {
     solver: BatchSolver<f64>,
     batch: Batch<f64>,
     tolerance: f64,
-    /// How solves went so far.
+    /// The outcomes of the solves so far.
     pub(crate) tally: Tally,
     /// Time in batched solves, analysis included.
     pub(crate) solve_time: Duration,
 }
 
-/// How far the system of a ray is.
+/// The state of the iteration of a ray's system.
 #[derive(Clone, Debug)]
 struct Progress {
     /// The residual to reach.
     target: f64,
-    /// It is reached, by the recomputed residual.
+    /// Whether the true residual has reached the target.
     done: bool,
     /// `<r, z>` of the last iteration; 0 before the first and after a restart.
     rz: f64,
-    /// Restarts from the recomputed residual.
+    /// Number of restarts from the true residual.
     restarts: u32,
     /// The last residual.
     residual: f64,
 }
 
-/// Restarts from the recomputed residual.
+/// Most restarts from the true residual.
 const MAX_RESTARTS: u32 = 8;
 
 impl Coupled {
@@ -131,7 +131,7 @@ impl Coupled {
         let items = operator.problem.items();
         let values = BatchValues::ItemMajor(vec![0.0; items * pattern.nnz()]);
         let mut batch = UniformBatch::try_new(pattern.clone(), items, values)?;
-        // The choices of `auto` look at values.
+        // The choices of `auto` depend on the values.
         operator.fill(batch.values_mut());
         let start = Instant::now();
         let batch = Batch::Uniform(batch);
@@ -140,7 +140,7 @@ impl Coupled {
         Ok(Self { solver, batch, tolerance, tally, solve_time })
     }
 
-    /// Takes the values of an operator. Factors that can be kept for its solves are made now.
+    /// Sets the values of an operator. Factors that can be kept for its solves are made now.
     ///
     /// # Errors
     /// As [`BatchSolver::factor`].
@@ -156,10 +156,11 @@ impl Coupled {
         Ok(())
     }
 
-    /// Solves `K u = rhs`; `u` is the guess on entry.
+    /// Solves `K u = rhs`; `u` is the initial guess on entry.
     ///
     /// # Errors
-    /// [`Error::NotConverged`] when a ray does not reach its tolerance, or meets what is not finite.
+    /// [`Error::NotConverged`] when a ray does not reach its tolerance, or meets non-finite
+    /// numbers.
     pub(crate) fn solve(
         &mut self,
         operator: &Operator<'_>,
@@ -209,11 +210,12 @@ impl Coupled {
             let parts = parts.zip(&mut rays).with_min_len(at_once(ray_len));
             parts.for_each(|((((p, z), r), last), ray)| {
                 if z.iter().all(|&z| z == 0.0) {
-                    // No system of the ray was solved better than by 0: the residual is a direction of descent.
+                    // The batched solve returned 0 for all systems of the ray: uses the residual, a
+                    // descent direction, instead.
                     z.copy_from_slice(r);
                 }
                 let rz = dot(r, z);
-                // The form of beta that allows for a preconditioner that varies.
+                // This form of beta allows the preconditioner to vary.
                 let beta = if ray.rz == 0.0 { 0.0 } else { (rz - dot(last, z)) / ray.rz };
                 ray.rz = rz;
                 p.iter_mut()
@@ -251,9 +253,9 @@ impl Coupled {
     }
 }
 
-/// Rays whose recurrence passed are judged by `rhs - K u`, and start again from it where it does not
-/// pass; at first all do. Those that are done have a residual of 0 from then on. Whether one starts
-/// again.
+/// Computes the true residual `rhs - K u` of rays whose recurrence residual passed (at first, of
+/// all rays). A ray that does not pass by it restarts from it; a ray that does is done and has
+/// residual 0 from then on. Returns whether a ray restarted.
 fn recompute(
     operator: &Operator<'_>,
     rhs: &[f64],
@@ -286,7 +288,7 @@ fn recompute(
     restarts
 }
 
-/// What rounding leaves of the residual of a ray that started again is enough.
+/// Raises the target of restarted rays to the residual that rounding leaves.
 fn raise_to_floor(operator: &Operator<'_>, rhs: &[f64], u: &[f64], rays: &mut [Progress]) {
     let mut sizes = operator.magnitudes(u);
     sizes.iter_mut().zip(rhs).for_each(|(size, b)| *size += b.abs());

@@ -1,10 +1,10 @@
-//! The one error type of the driver.
+//! The error type of the driver.
 
 use std::fmt;
 
 use sparsebatch::{FormatError, SolveError};
 
-/// Why a run was given up.
+/// The error that ended a run.
 #[derive(Debug)]
 pub enum Error {
     /// Bad usage or bad input, as one sentence.
@@ -16,7 +16,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Bad input: what it is, what was expected, what was found.
+    /// Bad input: the subject, what was expected, what was found.
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self::Input(message.into())
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<std::io::Error> for Error {
-    /// Of standard output.
+    /// Converts an error of standard output.
     fn from(error: std::io::Error) -> Self {
         Self::Internal(error.to_string())
     }

@@ -9,7 +9,7 @@ use super::plot::{Axis, Map, Series, heat_map, lines};
 use super::reference::same;
 use super::run::{References, Run};
 
-/// Draws every case into a folder, which is made; the files.
+/// Draws every case into a folder, which is created; returns the files.
 ///
 /// # Errors
 /// [`Error::Input`] when a file cannot be written.
@@ -43,7 +43,7 @@ fn pairs(x: &[f64], y: &[f64]) -> Vec<(f64, f64)> {
     x.iter().copied().zip(y.iter().copied()).collect()
 }
 
-/// Every time of the ray of opacity 1, for each `eps`, U and V.
+/// Draws U and V of the ray of opacity 1 at every time, for each `eps`.
 fn grey(
     run: &Run,
     references: &References,
@@ -51,7 +51,7 @@ fn grey(
 ) -> Result<(), Error> {
     let cases = references.grey.as_ref().map_or(&[][..], |reference| &reference.cases);
     for (ray, domain) in run.problem.domains.iter().enumerate() {
-        // The first of each eps has opacity 1.
+        // The first ray of each eps has opacity 1.
         if ray > 0 && run.problem.domains[ray - 1].epsilon == domain.epsilon {
             continue;
         }
@@ -82,7 +82,7 @@ fn grey(
     Ok(())
 }
 
-/// Every group of the ray of opacity 1 at each time.
+/// Draws every group of the ray of opacity 1 at each time.
 fn multigroup(
     run: &Run,
     references: &References,
@@ -120,7 +120,7 @@ fn multigroup(
     Ok(())
 }
 
-/// Temperatures of radiation and matter at the last time, and opacities.
+/// Draws the temperatures of radiation and matter at the last time, and the opacities.
 fn plane(run: &Run, file: &mut dyn FnMut(String) -> PathBuf) -> Result<(), Error> {
     let domain = &run.problem.domains[0];
     let (x, y) = (domain.mesh.faces(0), domain.mesh.faces(1));

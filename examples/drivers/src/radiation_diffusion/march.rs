@@ -1,15 +1,16 @@
 //! The time loop: singly diagonally implicit Runge-Kutta of order 2, geometric steps.
 //!
-//! Alexander 1977 (SIAM J. Numer. Anal. 14, 1006), `gamma = 1 - 1/sqrt 2`, L-stable: the light that is
-//! switched on at `tau = 0` rings with no scheme that is not. Both stages have one matrix:
+//! The scheme of Alexander 1977 (SIAM J. Numer. Anal. 14, 1006), `gamma = 1 - 1/sqrt 2`, is
+//! L-stable; with a scheme that is not, the light switched on at `tau = 0` would cause
+//! oscillations. Both stages have the same matrix:
 //!
 //! ```text
 //! y_1     = y_n + gamma dtau f(y_1)
 //! y_(n+1) = y_n + (1/gamma - 1)(y_1 - y_n) + gamma dtau f(y_(n+1))
 //! ```
 //!
-//! The limiter is that of the radiation extrapolated to the middle of the step, so that it is of order
-//! 2, too, and every stage stays linear.
+//! The limiter is evaluated for the radiation extrapolated to the middle of the step, so that it is
+//! of order 2, too, and every stage stays linear.
 
 use std::time::{Duration, Instant};
 
@@ -20,54 +21,56 @@ use super::error::{Error, positive};
 use super::operator::{Operator, State, energy};
 use super::problem::{Limiter, Problem};
 
-/// The part of the first output time that the first step takes.
+/// The first step as a fraction of the first output time.
 const FIRST_STEP: f64 = 1e-3;
 
-/// How to march.
+/// The settings of a march.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Times to stop at, ascending.
     pub(crate) times: Vec<f64>,
-    /// Steps while time grows tenfold.
+    /// Number of steps while time grows tenfold.
     pub(crate) steps_per_decade: f64,
     /// Relative residual of the coupled systems.
     pub(crate) tolerance: f64,
-    /// Of the batched solves.
+    /// Options of the batched solves.
     pub(crate) solve: SolveOptions,
 }
 
-/// The end of a march.
+/// The results of a march.
 #[derive(Clone, Debug)]
 pub struct March {
     /// The state at each output time.
     pub states: Vec<State>,
-    /// Per ray: what entered less what is there, over what is there; the worst over output times.
+    /// Relative energy imbalance of each ray: the energy that entered less the energy present, over
+    /// the energy present; the worst over output times.
     pub imbalance: Vec<f64>,
-    /// Steps, of two stages each.
+    /// Number of steps, of two stages each.
     pub steps: usize,
-    /// How solves went.
+    /// The outcomes of the solves.
     pub tally: Tally,
-    /// Where time went.
+    /// The time by part.
     pub shares: Shares,
 }
 
-/// Where time went.
+/// The time by part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shares {
-    /// Conductances, matrices, right-hand sides.
+    /// Time for conductances, matrices, right-hand sides.
     pub assembly: Duration,
-    /// Batched solves.
+    /// Time for batched solves.
     pub solve: Duration,
-    /// The rest of the coupled solver: products, tests.
+    /// Time for the rest of the coupled solver: products, tests.
     pub coupling: Duration,
-    /// All else.
+    /// Time for everything else.
     pub control: Duration,
 }
 
-/// Steps, and the outputs at which some of them end.
+/// The length of each step, and the output that the step reaches, if any.
 ///
 /// # Errors
-/// [`Error::Input`] without times, when they do not ascend, or steps are too short or too many.
+/// [`Error::Input`] without times, when they do not ascend, or when steps are too short or too
+/// many.
 pub fn schedule(times: &[f64], per_decade: f64) -> Result<Vec<(f64, Option<usize>)>, Error> {
     positive("the number of steps per decade", per_decade)?;
     let first =
@@ -104,17 +107,18 @@ pub fn schedule(times: &[f64], per_decade: f64) -> Result<Vec<(f64, Option<usize
     Ok(steps)
 }
 
-/// Marches a problem from the cold state. `progress` hears of steps done and of all.
+/// Marches a problem from the cold state. `progress` is called with the steps done and the total.
 ///
 /// # Errors
-/// [`Error::Input`] for settings out of range, [`Error::NotConverged`] for a stage that was not solved.
+/// [`Error::Input`] for settings out of range, [`Error::NotConverged`] for an unsolved stage.
 pub(crate) fn march(
     problem: &Problem,
     settings: &Settings,
     backend: &Backend,
     progress: &mut (dyn FnMut(usize, usize) + Send),
 ) -> Result<March, Error> {
-    // On a thread of the pool: its many short loops need not be handed over one by one.
+    // Runs on a thread of the pool, so that its many short loops need not be handed over one by
+    // one.
     rayon::scope(|_| march_in_pool(problem, settings, backend, progress))
 }
 
@@ -204,8 +208,8 @@ fn axpy(x: &[f64], factor: f64, y: &[f64]) -> Vec<f64> {
     x.iter().zip(y).map(|(x, y)| x + factor * y).collect()
 }
 
-/// Radiation some time on; where it changes fast by no more than a factor of 2, so that it stays
-/// positive.
+/// Extrapolates the radiation by `time`; a change is limited to a factor of 2, so that the
+/// radiation stays positive.
 fn extrapolate(u: &[f64], slope: &[f64], time: f64) -> Vec<f64> {
     let onward = |(&u, &slope): (&f64, &f64)| {
         let [low, high] = if u >= 0.0 { [u / 2.0, 2.0 * u] } else { [2.0 * u, u / 2.0] };

@@ -1,4 +1,5 @@
-//! Rectangular meshes, and what all meshes of one shape share: faces and the pattern of their matrix.
+//! Rectangular meshes, and the topology that meshes of one shape share: faces and the matrix
+//! pattern.
 
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// A ray of `cells` cells over `[0, length]`, faces at `length (R^(i/n) - 1) / (R - 1)`: the cells
-    /// widen `R = ratio` times, and halve when their number is doubled.
+    /// A ray of `cells` cells over `[0, length]`, with faces at `length (R^(i/n) - 1) / (R - 1)`:
+    /// the last cell is about `R = ratio` times as wide as the first, and cells halve when their
+    /// number is doubled.
     ///
     /// # Errors
     /// [`Error::Input`] without cells, or when a length or the ratio is not positive.
@@ -26,7 +28,7 @@ impl Mesh {
         Self::rectangle([cells, 1], [length, 1.0], ratio)
     }
 
-    /// `cells` over `lengths`; along x as [`Mesh::ray`], along y uniform.
+    /// A mesh of `cells` over `lengths`: along x graded as [`Mesh::ray`], along y uniform.
     ///
     /// # Errors
     /// As [`Mesh::ray`].
@@ -38,7 +40,7 @@ impl Mesh {
         if cells.contains(&0) {
             return Err(Error::input("the mesh has 0 cells, expected at least 1"));
         }
-        // Local indices are 32-bit, and so is the number of entries, five a row.
+        // Local indices and the number of entries, five per row, are 32-bit.
         if cells[0].checked_mul(cells[1]).is_none_or(|n| n > i32::MAX as usize / 5) {
             return Err(Error::input(format!(
                 "the mesh has {} x {} cells, expected at most {} in all",
@@ -69,12 +71,12 @@ impl Mesh {
         Ok(Self { dx, dy: vec![dy; ny] })
     }
 
-    /// Cells along x and along y.
+    /// Numbers of cells along x and along y.
     pub(crate) fn shape(&self) -> [usize; 2] {
         [self.dx.len(), self.dy.len()]
     }
 
-    /// Cells.
+    /// Number of cells.
     pub(crate) fn cells(&self) -> usize {
         self.dx.len() * self.dy.len()
     }
@@ -90,7 +92,7 @@ impl Mesh {
         dx * dy
     }
 
-    /// Faces along an axis, 0 for x; one more than cells.
+    /// Positions of the faces along an axis, 0 for x; one more than cells.
     pub(crate) fn faces(&self, axis: usize) -> Vec<f64> {
         let widths = if axis == 0 { &self.dx } else { &self.dy };
         let mut face = 0.0;
@@ -101,7 +103,7 @@ impl Mesh {
         std::iter::once(0.0).chain(next).collect()
     }
 
-    /// Centres along an axis, 0 for x.
+    /// Positions of the cell centres along an axis, 0 for x.
     pub fn centres(&self, axis: usize) -> Vec<f64> {
         self.faces(axis).windows(2).map(|faces| (faces[0] + faces[1]) / 2.0).collect()
     }
@@ -112,31 +114,31 @@ impl Mesh {
 pub struct Face {
     /// The cell with the lower number.
     pub a: usize,
-    /// The cell behind.
+    /// The cell with the higher number.
     pub b: usize,
-    /// 0 when `b` lies behind `a` along x, 1 along y.
+    /// 0 when `b` follows `a` along x, 1 along y.
     pub axis: usize,
-    /// Where the matrix has `(a, b)` and `(b, a)`.
+    /// Indices of the matrix entries `(a, b)` and `(b, a)`.
     slots: [usize; 2],
 }
 
-/// What meshes of one shape share.
+/// The topology that meshes of one shape share.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Faces between cells.
     pub faces: Vec<Face>,
-    /// Cells along x; cell `j * nx` lies at the left boundary.
+    /// Number of cells along x; cell `j * nx` is at the left boundary.
     pub nx: usize,
-    /// Cells along y.
+    /// Number of cells along y.
     pub ny: usize,
-    /// Three or five points a row, ascending.
+    /// The matrix pattern: three or five points per row, ascending.
     pub pattern: Arc<CsrPattern>,
-    /// Where the matrix has its diagonal.
+    /// Indices of the diagonal entries of the matrix.
     diagonal: Vec<usize>,
 }
 
 impl Topology {
-    /// Of meshes of `nx` times `ny` cells.
+    /// Makes the topology of meshes of `nx` times `ny` cells.
     ///
     /// # Errors
     /// [`Error::Input`] when the pattern is too large.
@@ -145,7 +147,8 @@ impl Topology {
         let mut row_ptr = vec![0];
         let mut col_idx = Vec::new();
         let mut diagonal = Vec::with_capacity(cells);
-        // Of a cell: where its row has the neighbours before and behind along x, along y.
+        // For each cell: the positions in its row of the neighbours before and behind along x, then
+        // along y.
         let mut slots = vec![[[0; 2]; 2]; cells];
         for (cell, slots) in slots.iter_mut().enumerate() {
             let (i, j) = (cell % nx, cell / nx);
@@ -177,13 +180,13 @@ impl Topology {
         Ok(Self { faces, nx, ny, pattern, diagonal })
     }
 
-    /// Cells.
+    /// Number of cells.
     pub(crate) fn cells(&self) -> usize {
         self.nx * self.ny
     }
 
-    /// The values of a matrix: what flows through faces between cells (`through`), out of the left
-    /// boundary (`left`), and what `reaction` adds to the diagonal.
+    /// Computes the values of a matrix: the flows through faces between cells (`through`) and out
+    /// of the left boundary (`left`), with `reaction` on the diagonal.
     pub(crate) fn fill(&self, through: &[f64], left: &[f64], reaction: &[f64], values: &mut [f64]) {
         for (&slot, &reaction) in self.diagonal.iter().zip(reaction) {
             values[slot] = reaction;
@@ -199,8 +202,8 @@ impl Topology {
         }
     }
 
-    /// The product with that matrix, as a sum of flows, so that what leaves a cell enters its
-    /// neighbour to the last bit.
+    /// The product with the matrix of [`Topology::fill`], as a sum of flows, so that the flow out
+    /// of a cell enters its neighbour exactly.
     pub(crate) fn apply(
         &self,
         through: &[f64],

@@ -44,10 +44,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs what is asked for; whether all references were met.
+/// Runs the requested cases; returns whether all references were met.
 ///
 /// # Errors
-/// [`Error`] for bad input, or what was not solved.
+/// [`Error`] for bad input, or an unsolved system.
 pub fn execute(args: &Args, out: &mut dyn Write) -> Result<bool, Error> {
     let units = units::Units::new(args.opacity, args.source_temperature, args.epsilon)?;
     args.output.as_deref().map_or(Ok(()), output::check)?;

@@ -6,16 +6,17 @@
 //!     = vol (eps/delta r_Ug + kappa_g w_g r_V / (1 + delta S)) + inflow_g     theta = delta / (1 + delta S)
 //! ```
 //!
-//! The part of group g alone (`h = g`) is a symmetric positive definite system of three or five points
-//! a row; those of all groups and rays are the batch. With rows divided by `w_g` the coupled system is
-//! symmetric positive definite, too.
+//! The part of group g alone (`h = g`) is a symmetric positive definite system with three or five
+//! points per row; the systems of all groups and rays form the batch. With rows divided by `w_g`
+//! the coupled system is symmetric positive definite, too.
 
 use rayon::prelude::*;
 use sparsebatch::Pattern;
 
 use super::problem::Problem;
 
-/// Radiation and matter; radiation as the batch has it: ray by ray, group by group, cell by cell.
+/// Radiation and matter; radiation in the order of the batch: ray by ray, group by group, cell by
+/// cell.
 #[derive(Clone, Debug)]
 pub struct State {
     /// `U`.
@@ -25,14 +26,14 @@ pub struct State {
 }
 
 impl State {
-    /// Nothing anywhere.
+    /// The state without radiation or heat.
     pub(crate) fn cold(problem: &Problem) -> Self {
         let cells = problem.cells();
         Self { u: vec![0.0; problem.items() * cells], v: vec![0.0; problem.domains.len() * cells] }
     }
 }
 
-/// Systems that a thread takes at once, so that it has a few thousand cells to do.
+/// Systems per task of a thread, so that a task has a few thousand cells.
 pub(crate) fn at_once(cells: usize) -> usize {
     (1 << 13) / cells.max(1)
 }
@@ -41,11 +42,11 @@ pub(crate) fn at_once(cells: usize) -> usize {
 #[derive(Debug)]
 pub struct Operator<'p> {
     pub(crate) problem: &'p Problem,
-    /// Conductances of faces, of systems one after the other, as all below.
+    /// Conductances of the faces between cells, system after system, as all arrays below.
     through: Vec<f64>,
-    /// Of the left boundary.
+    /// Conductances of the left boundary.
     left: Vec<f64>,
-    /// What the own group adds to the diagonal.
+    /// Contribution of the system's own group to the diagonal.
     reaction: Vec<f64>,
     /// Coupling to the other groups: `vol kappa_g w_g theta`.
     coupling: Vec<f64>,
@@ -53,7 +54,8 @@ pub struct Operator<'p> {
 }
 
 impl<'p> Operator<'p> {
-    /// Without values: [`Operator::set_conductances`] and [`Operator::set_delta`] give them.
+    /// Makes an operator without values: [`Operator::set_conductances`] and [`Operator::set_delta`]
+    /// set them.
     pub fn new(problem: &'p Problem) -> Self {
         let items = problem.items();
         Self {
@@ -66,7 +68,7 @@ impl<'p> Operator<'p> {
         }
     }
 
-    /// Conductances as limited by the radiation `u`.
+    /// Sets the conductances, limited by the radiation `u`.
     pub fn set_conductances(&mut self, u: &[f64]) {
         let problem = self.problem;
         let (faces, ny) = (problem.topology.faces.len(), problem.topology.ny);
@@ -80,7 +82,7 @@ impl<'p> Operator<'p> {
             .for_each(|(item, ((through, left), u))| problem.conductances(item, u, through, left));
     }
 
-    /// The step of the stage.
+    /// Sets the step of the stage.
     pub fn set_delta(&mut self, delta: f64) {
         let (problem, cells) = (self.problem, self.problem.cells());
         self.delta = delta;
@@ -95,7 +97,8 @@ impl<'p> Operator<'p> {
                 let kappa = groups.kappa[group] * opacity;
                 let volume = domain.mesh.volume(cell);
                 let slowed = 1.0 + delta * emission * opacity;
-                // kappa - kappa^2 w theta, without cancellation; the others' share is 0 for one group.
+                // The absorption is kappa - kappa^2 w theta, computed without cancellation; the
+                // share of the other groups is 0 with one group.
                 let others = (emission - own).max(0.0) * opacity;
                 let absorption = kappa * (1.0 + delta * others) / slowed;
                 reaction[cell] = volume * (domain.epsilon / delta + absorption);
@@ -104,7 +107,7 @@ impl<'p> Operator<'p> {
         });
     }
 
-    /// The values of the batch.
+    /// Computes the values of the batch.
     pub fn fill(&self, values: &mut [f64]) {
         let topology = &self.problem.topology;
         let items = values.par_chunks_mut(topology.pattern.nnz());
@@ -159,7 +162,7 @@ impl<'p> Operator<'p> {
         });
     }
 
-    /// An upper bound on the sizes of the sums of that product, row by row: `|K| |u|`.
+    /// An upper bound on the magnitudes of the sums of that product, row by row: `|K| |u|`.
     pub(crate) fn magnitudes(&self, u: &[f64]) -> Vec<f64> {
         let (problem, cells) = (self.problem, self.problem.cells());
         let u: Vec<f64> = u.iter().map(|u| u.abs()).collect();
@@ -183,7 +186,7 @@ impl<'p> Operator<'p> {
         out
     }
 
-    /// The right-hand side from what the stage starts with.
+    /// The right-hand side from the state at the start of the stage.
     pub(crate) fn right_hand_side(&self, start: &State) -> Vec<f64> {
         let (problem, cells) = (self.problem, self.problem.cells());
         let mut rhs = vec![0.0; start.u.len()];
@@ -194,7 +197,7 @@ impl<'p> Operator<'p> {
             let ray = item / problem.groups.len() * cells;
             for cell in 0..cells {
                 let radiation = domain.mesh.volume(cell) * (domain.epsilon / self.delta) * u[cell];
-                // The coupling holds delta / (1 + delta S).
+                // The coupling includes the factor delta / (1 + delta S).
                 rhs[cell] = radiation + coupling[cell] / self.delta * start.v[ray + cell];
             }
             for (j, &left) in left.iter().enumerate() {
@@ -204,7 +207,7 @@ impl<'p> Operator<'p> {
         rhs
     }
 
-    /// Matter at the end of the stage, from the radiation there.
+    /// The matter at the end of the stage, from the radiation at that time.
     pub(crate) fn matter(&self, start: &[f64], u: &[f64]) -> Vec<f64> {
         let (problem, cells) = (self.problem, self.problem.cells());
         let groups = &problem.groups;
@@ -219,7 +222,8 @@ impl<'p> Operator<'p> {
         v
     }
 
-    /// What enters each ray through its left boundary in a unit of time, all groups together.
+    /// The energy that enters each ray through its left boundary per unit of time, summed over
+    /// groups.
     pub(crate) fn inflow(&self, u: &[f64]) -> Vec<f64> {
         let (groups, topology) = (&self.problem.groups, &self.problem.topology);
         let of_item = |item: usize| -> f64 {
@@ -232,7 +236,7 @@ impl<'p> Operator<'p> {
     }
 }
 
-/// What each ray holds: `sum vol (eps sum_g U_g + V)`.
+/// The energy in each ray: `sum vol (eps sum_g U_g + V)`.
 pub(crate) fn energy(problem: &Problem, state: &State) -> Vec<f64> {
     let (cells, groups) = (problem.cells(), problem.groups.len());
     let ray = |(ray, domain): (usize, &super::problem::Domain)| {

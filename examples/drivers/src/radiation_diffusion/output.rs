@@ -8,12 +8,13 @@ use super::error::Error;
 use super::run::Run;
 use super::units::Units;
 
-/// Writes for each case `NAME`: `NAME_shape` (outputs, domains, groups, cells along y and x) of
-/// `NAME_u`, `NAME_v` (without groups), `NAME_times`, `NAME_x` and `NAME_y` (centres, domain by domain)
-/// and `NAME_kappa`, `NAME_w`, `NAME_opacity`; `cgs` has the units of length, time and energy.
+/// Writes for each case `NAME`: `NAME_shape` (numbers of outputs, domains, groups, cells along y
+/// and x) of `NAME_u` and `NAME_v` (without groups), `NAME_times`, `NAME_x` and `NAME_y` (centres,
+/// domain by domain), and `NAME_kappa`, `NAME_w`, `NAME_opacity`; `cgs` has the units of length,
+/// time and energy.
 ///
 /// # Errors
-/// [`Error::Input`] for another ending than `.npz`, or when the file cannot be written.
+/// [`Error::Input`] for an ending other than `.npz`, or when the file cannot be written.
 pub(crate) fn write(path: &Path, runs: &[Run], units: &Units) -> Result<(), Error> {
     check(path)?;
     Ok(write_arrays(path, Packing::Stored, |npz| {
@@ -50,7 +51,7 @@ pub(crate) fn write(path: &Path, runs: &[Run], units: &Units) -> Result<(), Erro
     })?)
 }
 
-/// Refuses other endings, before anything has run.
+/// Refuses endings other than `.npz`, before anything has run.
 ///
 /// # Errors
 /// [`Error::Input`].

@@ -11,7 +11,7 @@ use std::io::Write;
 
 use super::error::Error;
 
-/// A curve and the points that it should go through.
+/// A curve, and the reference points that it should pass through.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub(crate) label: String,
@@ -19,7 +19,7 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// An axis. What lies outside the range is cut off.
+/// An axis. Values outside the range are cut off.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) label: String,
@@ -39,19 +39,19 @@ impl Axis {
         Err(Error::input(format!("the axis {:?} goes from {start} to {end}", self.label)))
     }
 
-    /// A place within the range, or `None` for what a log axis does not have.
+    /// The value clamped to the range, or `None` if it is not finite or a log axis cannot show it.
     fn clip(&self, value: f64) -> Option<f64> {
         let known = value.is_finite() && !(self.log && value <= 0.0);
         known.then(|| value.clamp(self.range.start, self.range.end))
     }
 }
 
-/// Lines that can be told apart, dark to light (viridis), without the palest.
+/// Distinct line colours, dark to light (viridis), without the palest.
 fn colour(index: usize, of: usize) -> RGBColor {
     viridis(0.88 * index as f64 / (of.max(2) - 1) as f64)
 }
 
-/// The colour map viridis of matplotlib (CC0), by its ninths; 0 to 1.
+/// The colour map viridis of matplotlib (CC0), given at ten points; `at` is in 0 to 1.
 fn viridis(at: f64) -> RGBColor {
     map_colour(
         &[
@@ -70,7 +70,7 @@ fn viridis(at: f64) -> RGBColor {
     )
 }
 
-/// The colour map inferno of matplotlib (CC0), by its ninths; 0 to 1.
+/// The colour map inferno of matplotlib (CC0), given at ten points; `at` is in 0 to 1.
 fn inferno(at: f64) -> RGBColor {
     map_colour(
         &[
@@ -179,7 +179,7 @@ where
         let in_x = |&&(px, _): &&(f64, f64)| px >= x.range.start && px <= x.range.end;
         let curve: Vec<(f64, f64)> = one.line.iter().filter(in_x).copied().collect();
         let in_y = |at: usize| curve.get(at).is_some_and(|&(_, py)| y.range.contains(&py));
-        // A curve goes to the edge, and not along it.
+        // A curve is drawn up to the edge of the plot, not along it.
         let visible = |&at: &usize| in_y(at) || in_y(at + 1) || (at > 0 && in_y(at - 1));
         let line: Vec<(f64, f64)> = (0..curve.len())
             .filter(visible)
@@ -210,18 +210,18 @@ pub(crate) struct Map<'a> {
     pub(crate) x_label: &'a str,
     pub(crate) y_label: &'a str,
     pub(crate) value_label: &'a str,
-    /// Faces along x and y, one more than cells.
+    /// Positions of the faces along x and y, one more than cells.
     pub(crate) x: &'a [f64],
     pub(crate) y: &'a [f64],
-    /// Cell `j * nx + i`; what is not finite stays white.
+    /// Value of cell `j * nx + i`; non-finite values stay white.
     pub(crate) values: &'a [f64],
-    /// Colours by the logarithm; what is not positive has the least colour.
+    /// Whether colours follow the logarithm; values that are not positive have the lowest colour.
     pub(crate) log: bool,
     /// Lines over the map.
     pub(crate) outlines: &'a [Vec<(f64, f64)>],
 }
 
-/// Draws a map with its scale of colours.
+/// Draws a map with its colour scale.
 ///
 /// # Errors
 /// [`Error::Input`] for a map without finite values, or when the file cannot be written.
@@ -258,7 +258,7 @@ pub(crate) fn heat_map(path: &Path, map: &Map<'_>) -> Result<(), Error> {
             let (i, j) = (cell % nx, cell / nx);
             let colour = inferno(place(map.values[cell])?);
             let corners = [(map.x[i], map.y[j]), (map.x[i + 1], map.y[j + 1])];
-            // The outline closes seams between neighbours.
+            // The outline closes seams between neighbouring cells.
             Some([
                 Rectangle::new(corners, colour.filled()),
                 Rectangle::new(corners, colour.stroke_width(1)),

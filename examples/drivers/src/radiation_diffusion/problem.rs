@@ -1,4 +1,4 @@
-//! What is solved: rays or planes, groups, opacities; and the conductances of its faces.
+//! The problem: rays or planes, groups, opacities; and the conductances of its faces.
 //!
 //! ```text
 //! eps dU_g/dtau = div(D_g grad U_g) + kappa_g (w_g V - U_g)         D_g = 3 lambda(R_g) / kappa_g
@@ -18,15 +18,16 @@ use super::mesh::{Mesh, Topology};
 pub struct Groups {
     /// Opacity of each group, relative to the reference opacity.
     pub kappa: Vec<f64>,
-    /// Share of each group in the emission of matter and in the light that enters.
+    /// Share of each group in the emission of matter and in the incoming light.
     pub weight: Vec<f64>,
 }
 
 impl Groups {
-    /// Groups of these opacities and shares.
+    /// Makes groups with these opacities and shares.
     ///
     /// # Errors
-    /// [`Error::Input`] without groups, when the two differ in number or a value is not positive.
+    /// [`Error::Input`] without groups, when the two arrays differ in length or a value is not
+    /// positive.
     pub(crate) fn try_new(kappa: Vec<f64>, weight: Vec<f64>) -> Result<Self, Error> {
         if kappa.is_empty() {
             return Err(Error::input("there are 0 groups, expected at least 1"));
@@ -50,13 +51,13 @@ impl Groups {
         Self { kappa: vec![1.0], weight: vec![1.0] }
     }
 
-    /// `n` groups with opacities over two decades, geometric, and shares bell-shaped over them, scaled
-    /// so that the shares sum to 1 and the mean emission opacity `sum kappa w` is 1.
+    /// `n` groups with opacities in geometric progression over two decades, and bell-shaped shares,
+    /// scaled so that the shares sum to 1 and the mean emission opacity `sum kappa w` is 1.
     ///
     /// # Errors
     /// [`Error::Input`] without groups.
     pub fn spread(n: usize) -> Result<Self, Error> {
-        // Middles of n equal parts of [-1, 1].
+        // The midpoints of n equal parts of [-1, 1].
         let place = |g: usize| (2.0 * g as f64 + 1.0) / n as f64 - 1.0;
         let mut kappa: Vec<f64> = (0..n).map(|g| 10f64.powf(place(g))).collect();
         let mut weight: Vec<f64> = (0..n).map(|g| (-2.0 * place(g).powi(2)).exp()).collect();
@@ -67,13 +68,13 @@ impl Groups {
         Self::try_new(kappa, weight)
     }
 
-    /// Groups.
+    /// Number of groups.
     pub(crate) fn len(&self) -> usize {
         self.kappa.len()
     }
 }
 
-/// How fast radiation may flow where it is scarce.
+/// The flux limiter, which bounds the flux where the gradient is steep against the energy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Limiter {
     /// Diffusion, `lambda = 1/3`.
@@ -84,11 +85,11 @@ pub enum Limiter {
 }
 
 impl Limiter {
-    /// `3 lambda(R)`, 1 in diffusion, `3 / R` in streaming.
+    /// `3 lambda(R)`: 1 in the diffusion limit, `3 / R` in free streaming.
     pub fn factor(self, r: f64) -> f64 {
         match self {
             Self::None => 1.0,
-            // Divided by R, so that no square overflows.
+            // Numerator and denominator are divided by R, so that no square overflows.
             Self::LevermorePomraning if r > 1.0 => 3.0 * (2.0 / r + 1.0) / (6.0 / r + 3.0 + r),
             Self::LevermorePomraning => 3.0 * (2.0 + r) / (6.0 + 3.0 * r + r * r),
         }
@@ -98,24 +99,24 @@ impl Limiter {
 /// One ray or plane.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// Its cells.
+    /// The cells of the domain.
     pub mesh: Mesh,
     /// `eps`, four times the ratio of the heat capacities of radiation and matter.
     pub epsilon: f64,
-    /// What multiplies the opacity of every group, cell by cell.
+    /// Factor of the opacity of every group, cell by cell.
     pub opacity: Vec<f64>,
 }
 
-/// Domains of one shape, with the same groups: a batch.
+/// A batch: domains of one shape, with the same groups.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// What their meshes share.
+    /// The topology that all meshes share.
     pub topology: Topology,
-    /// The groups of each.
+    /// The groups of each domain.
     pub groups: Groups,
     /// The domains.
     pub domains: Vec<Domain>,
-    /// The limiter of each.
+    /// The limiter of each domain.
     pub limiter: Limiter,
 }
 
@@ -149,12 +150,12 @@ impl Problem {
         Ok(Self { topology: Topology::new(shape)?, groups, domains, limiter })
     }
 
-    /// Systems of a batch: domains times groups, a domain's groups side by side.
+    /// Number of systems of a batch: domains times groups, a domain's groups side by side.
     pub fn items(&self) -> usize {
         self.domains.len() * self.groups.len()
     }
 
-    /// Cells of a domain.
+    /// Number of cells of a domain.
     pub fn cells(&self) -> usize {
         self.topology.cells()
     }
@@ -164,12 +165,13 @@ impl Problem {
         (&self.domains[item / self.groups.len()], item % self.groups.len())
     }
 
-    /// Conductances of a system: of the faces between cells, and of the left boundary, limited by the
-    /// radiation `u` where there is a limiter.
+    /// Computes the conductances of a system: of the faces between cells, and of the left boundary,
+    /// limited by the radiation `u` if there is a limiter.
     ///
     /// A face of area `A` between centres at a distance `d`, `t` optical depths apart, has
-    /// `3 lambda A / t`: harmonic means of `1/kappa`, and a limiter of the face's own mean and gradient.
-    /// A limiter of the cells would close the faces of cells that are still empty.
+    /// conductance `3 lambda A / t`: this amounts to harmonic means of `1/kappa`, and a limiter
+    /// from the face's own mean and gradient. A limiter evaluated in the cells would close the
+    /// faces of cells that are still empty.
     pub fn conductances(&self, item: usize, u: &[f64], through: &mut [f64], left: &mut [f64]) {
         let (domain, group) = self.of_item(item);
         let kappa = |cell: usize| self.groups.kappa[group] * domain.opacity[cell];
@@ -190,7 +192,7 @@ impl Problem {
                     let along = (ub - ua) / (ha + hb);
                     let across = 1 - face.axis;
                     let across = (gradients[face.a][across] + gradients[face.b][across]) / 2.0;
-                    // No radiation: nothing flows, and diffusion is as good as any.
+                    // Without radiation nothing flows, so any limiter will do.
                     let mean = ((ua + ub) / 2.0).abs().max(f64::MIN_POSITIVE);
                     let mean_kappa = depth / (ha + hb);
                     let r = 3f64.sqrt() * along.hypot(across) / (mean_kappa * mean);
@@ -206,7 +208,7 @@ impl Problem {
         }
     }
 
-    /// Gradients in cells: along each axis the mean over the faces between cells that they have there.
+    /// Gradients in cells: along each axis the mean over the cell's interior faces.
     fn gradients(&self, mesh: &Mesh, u: &[f64]) -> Vec<[f64; 2]> {
         let mut sums = vec![[(0.0, 0u32); 2]; u.len()];
         for face in &self.topology.faces {

@@ -7,15 +7,15 @@ use serde::de::DeserializeOwned;
 
 use super::error::{Error, positive};
 
-/// An error of so much of the value is allowed,
+/// Allowed error relative to the value,
 const RELATIVE: f64 = 1e-2;
-/// or of so much.
+/// or absolute.
 const ABSOLUTE: f64 = 1e-4;
 
 /// The file of the grey wave.
 #[derive(Debug, Deserialize)]
 pub struct SuOlson {
-    /// One for each `eps` and time.
+    /// One case for each `eps` and time.
     pub cases: Vec<GreyCase>,
 }
 
@@ -37,7 +37,7 @@ pub struct Multigroup {
     pub(crate) epsilon: f64,
     pub(crate) kappa: Vec<f64>,
     pub(crate) w: Vec<f64>,
-    /// One for each time.
+    /// One case for each time.
     pub(crate) cases: Vec<GroupCase>,
 }
 
@@ -46,7 +46,7 @@ pub struct Multigroup {
 pub(crate) struct GroupCase {
     pub(crate) tau: f64,
     pub(crate) x: Vec<f64>,
-    /// Place by place, group by group.
+    /// Radiation, point by point, and group by group within a point.
     #[serde(rename = "U_g")]
     pub(crate) u: Vec<Vec<f64>>,
     #[serde(rename = "V")]
@@ -60,8 +60,8 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
         .map_err(|error| Error::input(format!("{}: {error}", path.display())))
 }
 
-/// Refuses cases without points, of arrays that differ in length, or with what is not a place, time or
-/// energy.
+/// Refuses cases without points, with arrays that differ in length, or with invalid positions,
+/// times or energies.
 fn check(
     path: &Path,
     case: usize,
@@ -93,7 +93,7 @@ impl SuOlson {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`Error::Input`] with file and place.
+    /// [`Error::Input`], which states the file and the position in it.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let file: Self = read(path)?;
         for (index, case) in file.cases.iter().enumerate() {
@@ -122,7 +122,7 @@ impl SuOlson {
         ascending(self.cases.iter().map(|case| case.tau))
     }
 
-    /// The case at which convergence is looked at: of the least `eps` of the file the time nearest to 1.
+    /// The case for the study of convergence: the least `eps` of the file at the time nearest to 1.
     pub fn typical(&self) -> Option<&GreyCase> {
         let least = self.cases.iter().map(|case| case.epsilon).min_by(f64::total_cmp)?;
         let of_least = || self.cases.iter().filter(|case| case.epsilon == least);
@@ -132,7 +132,7 @@ impl SuOlson {
 }
 
 impl Multigroup {
-    /// The case at which convergence is looked at: the time nearest to 1.
+    /// The case for the study of convergence: the time nearest to 1.
     pub(crate) fn typical(&self) -> Option<&GroupCase> {
         let tau = nearest_to_1(self.cases.iter().map(|case| case.tau))?;
         self.cases.iter().find(|case| case.tau == tau)
@@ -141,7 +141,7 @@ impl Multigroup {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`Error::Input`] with file and place.
+    /// [`Error::Input`], which states the file and the position in it.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let file: Self = read(path)?;
         positive(&format!("{}: epsilon", path.display()), file.epsilon)?;
@@ -172,7 +172,7 @@ impl Multigroup {
 }
 
 impl GroupCase {
-    /// One group, place by place.
+    /// The radiation of one group, point by point.
     pub(crate) fn group(&self, g: usize) -> Vec<f64> {
         self.u.iter().map(|u| u[g]).collect()
     }
@@ -185,31 +185,32 @@ fn ascending(times: impl Iterator<Item = f64>) -> Vec<f64> {
     times
 }
 
-/// Whether two times are one: a ray of opacity `chi` at `tau` is the reference at `chi tau`, rounded.
+/// Whether two times agree to rounding: a ray of opacity `chi` at `tau` is the reference at
+/// `chi tau`.
 pub(crate) fn same(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * b.abs()
 }
 
-/// A wave against its reference.
+/// The comparison of a wave with its reference.
 #[derive(Clone, Debug)]
 pub struct Agreement {
-    /// The time, of the reference.
+    /// The time in units of the reference.
     pub tau: f64,
-    /// Which quantity and ray.
+    /// The quantity and ray.
     pub label: String,
-    /// Places compared.
+    /// Number of compared points.
     pub points: usize,
     /// Largest error.
     pub error: f64,
-    /// Largest error over what is allowed, at most 1 to pass.
+    /// Largest ratio of the error to the allowed error; at most 1 to pass.
     pub ratio: f64,
 }
 
 impl Agreement {
-    /// Compares what a ray has at its `centres` with the reference at the places `x`.
+    /// Compares the values of a ray at its `centres` with the reference at the points `x`.
     ///
     /// # Errors
-    /// [`Error::Input`] when the mesh does not reach a place, or has less than 4 cells.
+    /// [`Error::Input`] when the mesh does not reach a point, or has less than 4 cells.
     pub fn new(
         tau: f64,
         label: String,
@@ -228,28 +229,28 @@ impl Agreement {
         Ok(Self { tau, label, points: x.len(), error, ratio })
     }
 
-    /// Whether every place is within what is allowed.
+    /// Whether every point is within the allowed error.
     pub fn passes(&self) -> bool {
         self.ratio <= 1.0
     }
 }
 
-/// The larger of two errors; NaN is beyond everything.
+/// The larger of two errors; NaN counts as infinite.
 fn worse(worst: f64, error: f64) -> f64 {
     if error.is_nan() { f64::INFINITY } else { worst.max(error) }
 }
 
-/// Of some times the one whose ratio to 1 is least, the earlier of two.
+/// The time nearest to 1 on a logarithmic scale, the earlier of two.
 fn nearest_to_1(times: impl Iterator<Item = f64>) -> Option<f64> {
     let distance = |tau: &f64| tau.ln().abs();
     ascending(times).into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
-/// The cubic through the four centres next to `x`, so that interpolation adds nothing to an error of
-/// order 2.
+/// Interpolates at `x` by the cubic through the four nearest centres, so that interpolation adds
+/// nothing to an error of order 2.
 ///
 /// # Errors
-/// [`Error::Input`] behind the last centre, and for less than four of them.
+/// [`Error::Input`] beyond the last centre, and for less than four centres.
 pub(crate) fn interpolate(centres: &[f64], values: &[f64], x: f64) -> Result<f64, Error> {
     let n = centres.len();
     if n < 4 {

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The printed report.
 
 use std::io::{self, Write};
 
@@ -10,20 +10,20 @@ use super::reference::Agreement;
 use super::run::Run;
 use super::units::Units;
 
-/// A bar on stderr, where that is a terminal.
+/// A progress bar on stderr, if that is a terminal.
 pub(crate) fn progress() -> ProgressBar {
     let bar = ProgressBar::new(0);
-    // The template is sound; without it the default style is shown.
+    // The template is valid; if it were not, the default style would be shown.
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} step {pos} of {len} [{elapsed}]") {
         bar.set_style(style);
     }
     bar
 }
 
-/// Units and backend.
+/// Prints units and backend.
 ///
 /// # Errors
-/// Those of the writer.
+/// An error of the writer.
 pub(crate) fn head(
     out: &mut dyn Write,
     units: &Units,
@@ -44,10 +44,10 @@ pub(crate) fn head(
     Ok(())
 }
 
-/// One case: size, solves, time, balance, agreement.
+/// Prints one case: size, solves, time, balance, agreement.
 ///
 /// # Errors
-/// Those of the writer.
+/// An error of the writer.
 pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     let (problem, march, tally) = (&run.problem, &run.march, &run.march.tally);
     writeln!(
@@ -139,10 +139,10 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     Ok(())
 }
 
-/// Errors at growing resolution, and the order at which they fall.
+/// Prints the errors at growing resolution, and the observed order.
 ///
 /// # Errors
-/// Those of the writer.
+/// An error of the writer.
 pub(crate) fn convergence(out: &mut dyn Write, table: &Table) -> io::Result<()> {
     writeln!(out, "\n{}", table.title)?;
     writeln!(out, "    {:>16}  {:>9}  order", table.what, "error")?;

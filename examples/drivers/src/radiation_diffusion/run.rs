@@ -17,16 +17,16 @@ const PLANE_TIMES: [f64; 5] = [0.1, 0.3, 1.0, 3.0, 10.0];
 #[derive(Clone, Debug)]
 pub struct Run {
     pub case: Case,
-    /// Its name in files.
+    /// The name of the case in files.
     pub name: &'static str,
     pub problem: Problem,
     pub times: Vec<f64>,
     pub march: March,
-    /// With the references; none for the plane.
+    /// Comparisons with the references; none for the plane.
     pub agreements: Vec<Agreement>,
 }
 
-/// The reference files that the cases asked for need.
+/// The reference files that the requested cases need.
 #[derive(Debug)]
 pub struct References {
     pub grey: Option<SuOlson>,
@@ -34,7 +34,7 @@ pub struct References {
 }
 
 impl References {
-    /// Reads them.
+    /// Reads the reference files.
     ///
     /// # Errors
     /// [`Error::Input`] for a file that is missing or malformed.
@@ -49,10 +49,10 @@ impl References {
     }
 }
 
-/// Where to solve, and why there.
+/// The backend, and the reason for it.
 ///
 /// # Errors
-/// [`Error::Input`] without a GPU that was asked for.
+/// [`Error::Input`] when a GPU was requested and there is none.
 pub fn backend(asked: Where) -> Result<(Backend, String), Error> {
     if asked == Where::Cpu {
         return Ok((Backend::Cpu, "asked for".to_owned()));
@@ -68,10 +68,10 @@ pub fn backend(asked: Where) -> Result<(Backend, String), Error> {
     }
 }
 
-/// Runs a case; `progress` hears of steps done and of all.
+/// Runs a case; `progress` is called with the steps done and the total.
 ///
 /// # Errors
-/// [`Error`] for bad input, or what was not solved.
+/// [`Error`] for bad input, or an unsolved system.
 pub fn run(
     case: Case,
     args: &Args,
@@ -126,7 +126,7 @@ impl Run {
         self.problem.domains[ray].opacity[0]
     }
 
-    /// Centres of a ray in its own optical depth.
+    /// The cell centres of a ray in its own optical depth.
     pub(crate) fn depths(&self, ray: usize) -> Vec<f64> {
         let opacity = self.opacity(ray);
         self.problem.domains[ray].mesh.centres(0).into_iter().map(|x| x * opacity).collect()

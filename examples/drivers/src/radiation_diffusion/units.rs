@@ -7,9 +7,9 @@ const RADIATION_CONSTANT: f64 = 7.565_733e-15;
 /// Speed of light, cm/s.
 const LIGHT: f64 = 2.997_924_58e10;
 
-/// What 1 is in cgs. With `kappa_0` the reference opacity and `T_s` the temperature of the light that
-/// enters: `x = sqrt(3) kappa_0 z`, `tau = eps c kappa_0 t`, `U = E / (a T_s^4)`, `V = (T / T_s)^4`; the
-/// heat capacity of matter is `4 a T^3 / eps`.
+/// The size of each unit in cgs. With `kappa_0` the reference opacity and `T_s` the temperature of
+/// the incoming light: `x = sqrt(3) kappa_0 z`, `tau = eps c kappa_0 t`, `U = E / (a T_s^4)`,
+/// `V = (T / T_s)^4`; the heat capacity of matter is `4 a T^3 / eps`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Units {
     /// cm per unit of x.
@@ -21,10 +21,10 @@ pub struct Units {
 }
 
 impl Units {
-    /// For an opacity in 1/cm, a temperature in K and `eps`.
+    /// Units for an opacity in 1/cm, a temperature in K and `eps`.
     ///
     /// # Errors
-    /// [`Error::Input`] for what is not positive, or out of range in cgs.
+    /// [`Error::Input`] for a number that is not positive, or out of range in cgs.
     pub fn new(opacity: f64, temperature: f64, epsilon: f64) -> Result<Self, Error> {
         positive("the reference opacity", opacity)?;
         positive("the temperature of the source", temperature)?;

@@ -239,7 +239,8 @@ mod tests {
     fn rows_have_32_entries_and_a_tail_that_grows_with_a_smaller_exponent() {
         let found = matrices(Experiment::Pareto, Size::Small);
 
-        // d is at least 1.
+        // The Pareto variate is at least 1, so the shortest row has one entry more than the minimum
+        // of 32.
         for matrix in &found {
             let shortest = (0..3_000).map(|row| matrix.view().pattern().row(row).len()).min();
             assert_eq!((matrix.nrows(), shortest), (3_000, Some(33)));

@@ -88,8 +88,8 @@ impl<T: Value> Multiply<T> for Axpy {
         let mut args = Args::new();
         args.scalar(self.count).scalar(self.stride).scalar(self.first);
         args.input(x).scalar(beta).output(y);
-        // SAFETY: the arguments are those of `axpy_strided`; both vectors reach to the last element,
-        // checked above, and y is borrowed exclusively.
+        // SAFETY: the arguments are those of `axpy_strided`; both vectors reach to the last
+        // element, checked above, and y is borrowed exclusively.
         unsafe { self.device.launch(&self.key, for_all(self.count), &mut args) }
     }
 }

@@ -1,6 +1,6 @@
-//! The suite `throughput`: the experiments of Bell and Garland 2009 (doi 10.1145/1654059.1654078), by
-//! the formats and kernels that they compare, in f64 and f32, beside cuSPARSE or, on the processor,
-//! other crates, in f64.
+//! The suite `throughput`: the experiments of Bell and Garland 2009 (doi 10.1145/1654059.1654078),
+//! by the formats and kernels that they compare, in f64 and f32, beside cuSPARSE or, on the
+//! processor, other crates, in f64.
 
 mod cases;
 mod ffi;

@@ -1,4 +1,5 @@
-//! The integration of many zones on a device: the rounds of [`crate::nuclear_burning::integrator`], without the host.
+//! The integration of many zones on a device: the rounds of [`crate::nuclear_burning::integrator`],
+//! without the host.
 //!
 //! Every kernel of a round is launched without waiting for the previous one. Every [`LOOK`] rounds
 //! the host reads the number of zones left, from a copy that was started as many rounds ago. Zones

@@ -5,15 +5,15 @@
 //! | --- | --- |
 //! | `kernels/` | the kernels |
 //! | `launches/` | their launches, and all unsafe code |
-//! | `heating.rs` | what a temperature that changes adds |
+//! | `heating.rs` | the additions for self-heating zones |
 //! | `tables.rs` | the equations as flat tables |
-//! | `state.rs` | what the zones have on the device |
-//! | `linear.rs` | the seam to the solvers, and those of the library |
-//! | `dense.rs` | the dense LU that is compared with |
-//! | `tally.rs` | how systems were solved |
+//! | `state.rs` | the state of the zones on the device |
+//! | `linear.rs` | the trait for solvers, and the library's solvers behind it |
+//! | `dense.rs` | the dense LU for comparison |
+//! | `tally.rs` | the tally of outcomes of systems |
 //! | `integrator.rs` | the rounds of steps |
 //! | `groups.rs` | zones in groups that burn side by side, each on a stream |
-//! | `timer.rs` | where the time goes |
+//! | `timer.rs` | the time of each part of a round |
 //!
 //! All of it is written over `Executor`, so that an emulation runs the same code on the CPU.
 //!

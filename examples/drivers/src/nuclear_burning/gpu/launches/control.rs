@@ -34,8 +34,8 @@ pub(in crate::nuclear_burning::gpu) fn begin<E: Executor>(
         .output(&mut places.course)
         .output(&mut results.counts)
         .output(&mut results.figures);
-    // SAFETY: the arguments are those of `begin`; places, slopes and results have room for all zones,
-    // each of which has an output time.
+    // SAFETY: the arguments are those of `begin`; places, slopes and results have room for all
+    // zones, each of which has an output time.
     unsafe { executor.launch(&key("begin"), config, &mut args) }
 }
 
@@ -88,9 +88,9 @@ pub(in crate::nuclear_burning::gpu) fn judge<E: Executor>(
         .output(&mut results.y)
         .output(&mut results.left)
         .output(&mut results.tried);
-    // SAFETY: the arguments are those of `judge`; places, stages and outcomes have room for `count` zones, the
-    // results for all, and for abundances at all of their times; the launch ahead writes of these only `last` and
-    // outcomes.
+    // SAFETY: the arguments are those of `judge`; places, stages and outcomes have room for `count`
+    // zones, the results for all, and for abundances at all of their times; the launch ahead writes
+    // of these only `last` and outcomes.
     unsafe { executor.launch(&key("judge"), config, &mut args) }
 }
 
@@ -133,7 +133,8 @@ pub(in crate::nuclear_burning::gpu) fn compact<E: Executor>(
         .output(to)
         .output(moving);
     let config = LaunchConfig::linear(1, 1024);
-    // SAFETY: the arguments are those of `vacancies`; there are `count` places, and of both lists as many.
+    // SAFETY: the arguments are those of `vacancies`; there are `count` places, and of both lists
+    // as many.
     unsafe { executor.launch(&key("vacancies"), config, &mut args) }?;
     // Rates of self-heating zones are computed anew in any case.
     let nrates = if tables.heats() { 0 } else { tables.nrates };
@@ -151,7 +152,7 @@ pub(in crate::nuclear_burning::gpu) fn compact<E: Executor>(
         .output(&mut places.lambda)
         .output(&mut places.pace)
         .output(&mut places.course);
-    // SAFETY: the arguments are those of `move`; no more than `most` zones are at places from `stay` on, and they move
-    // to places before it, each to another.
+    // SAFETY: the arguments are those of `move`; no more than `most` zones are at places from
+    // `stay` on, and they move to places before it, each to another.
     unsafe { executor.launch(&key("move"), for_all(most as u64 * per_zone), &mut args) }
 }

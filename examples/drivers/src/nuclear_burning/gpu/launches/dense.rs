@@ -17,8 +17,8 @@ pub(in crate::nuclear_burning::gpu) fn densify<E: Executor>(
     args.scalar(count as u32).scalar(n as u32).scalar(nnz as u32);
     args.input(entry_of).input(values).output(dense);
     let config = for_all(count as u64 * (n * n) as u64);
-    // SAFETY: the arguments are those of `densify`; `entry_of` has a number below nnz, or -1, for each of
-    // n * n entries; values and dense matrices have room for `count` places.
+    // SAFETY: the arguments are those of `densify`; `entry_of` has a number below nnz, or -1, for
+    // each of n * n entries; values and dense matrices have room for `count` places.
     unsafe { executor.launch(&key("densify"), config, &mut args) }
 }
 

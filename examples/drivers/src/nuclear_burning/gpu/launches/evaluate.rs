@@ -106,8 +106,8 @@ pub(in crate::nuclear_burning::gpu) fn rates<E: Executor>(
         .input(&fits.exponents)
         .output(&mut places.lambda)
         .output(bad);
-    // SAFETY: the arguments are those of `rates`; t9 and rho have a number a zone, the tables are those
-    // of one network, and a place has been made for each zone and rate.
+    // SAFETY: the arguments are those of `rates`; t9 and rho have a number a zone, the tables are
+    // those of one network, and a place has been made for each zone and rate.
     unsafe { executor.launch(&key("rates"), config, &mut args) }
 }
 
@@ -179,9 +179,10 @@ pub(in crate::nuclear_burning::gpu) fn stage<E: Executor>(
     // The preceding launch makes the rates of self-heating zones, so this one cannot overlap with
     // it.
     let config = LaunchConfig { overlaps: !tables.heats(), ..config };
-    // SAFETY: the arguments are those of `stage`; the tables are those of one network and number its
-    // reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is none of u;
-    // where it overlaps, the launch ahead writes none of y, lambda and `u` but its last, and ends no zone.
+    // SAFETY: the arguments are those of `stage`; the tables are those of one network and number
+    // its reactions and nuclides; places, vectors and outcomes have room for `count` zones; b is
+    // none of u; where it overlaps, the launch ahead writes none of y, lambda and `u` but its last,
+    // and ends no zone.
     unsafe { executor.launch(&key(STAGE[kernel]), config, &mut args) }
 }
 
@@ -225,7 +226,8 @@ pub(in crate::nuclear_burning::gpu) fn matrix<E: Executor>(
         .input(&places.course)
         .output(values);
     let config = LaunchConfig { overlaps: true, ..config };
-    // SAFETY: the arguments are those of `matrix`, which waits before it reads anything that a launch writes; the tables
-    // are those of one network and number its derivatives and entries; places and values have room for `count` zones.
+    // SAFETY: the arguments are those of `matrix`, which waits before it reads anything that a
+    // launch writes; the tables are those of one network and number its derivatives and entries;
+    // places and values have room for `count` zones.
     unsafe { executor.launch(&key(MATRIX[kernel]), config, &mut args) }
 }

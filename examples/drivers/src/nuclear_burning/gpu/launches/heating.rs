@@ -53,8 +53,9 @@ pub(in crate::nuclear_burning::gpu) fn heat_rates<E: Executor>(
         Some(slopes) => args.output(slopes),
         None => args.raw(0),
     };
-    // SAFETY: the arguments are those of `heat_rates`; the tables are those of one network, the gas has a density for
-    // each zone that a place names, and places, stages and slopes have room for `count` zones.
+    // SAFETY: the arguments are those of `heat_rates`; the tables are those of one network, the gas
+    // has a density for each zone that a place names, and places, stages and slopes have room for
+    // `count` zones.
     unsafe { executor.launch(&key(kernel), config, &mut args) }
 }
 
@@ -90,8 +91,8 @@ pub(in crate::nuclear_burning::gpu) fn heat<E: Executor>(
     pass_at(&mut args, at)?;
     args.output(b);
     let config = a_warp_each(count);
-    // SAFETY: the arguments are those of `heat`; the gas is that of the network, with a density for each zone; places,
-    // stages, `ydot` and `b`, which are different, have room for `count` zones.
+    // SAFETY: the arguments are those of `heat`; the gas is that of the network, with a density for
+    // each zone; places, stages, `ydot` and `b`, which are different, have room for `count` zones.
     unsafe { executor.launch(&key("heat"), config, &mut args) }
 }
 
@@ -116,7 +117,7 @@ pub(in crate::nuclear_burning::gpu) fn heat_matrix<E: Executor>(
         .input(&gas.last_column)
         .output(values);
     let config = LaunchConfig::linear(count as u32, THREADS);
-    // SAFETY: the arguments are those of `heat_matrix`; the gas is that of the network and numbers entries of its
-    // pattern; places, `ydot`, `slopes` and `values` have room for `count` zones.
+    // SAFETY: the arguments are those of `heat_matrix`; the gas is that of the network and numbers
+    // entries of its pattern; places, `ydot`, `slopes` and `values` have room for `count` zones.
     unsafe { executor.launch(&key("heat_matrix"), config, &mut args) }
 }

@@ -3,9 +3,9 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `evaluate.rs` | rates, right-hand sides, matrices |
-//! | `heating.rs` | what a temperature that changes adds to them |
+//! | `heating.rs` | the additions for a changing temperature |
 //! | `control.rs` | first steps, judgement, places |
-//! | `dense.rs` | what the dense LU needs |
+//! | `dense.rs` | launches for the dense LU |
 #![allow(unsafe_code)]
 
 mod control;
