@@ -1,7 +1,8 @@
 //! The public API of the published crates, an item a line, in `docs/api/`: what a change of the API changes is seen in
 //! review, and CI fails where the lists are not those of the code.
 //!
-//! `cargo run --release -p sparsebatch-testing --example public_api` compares, with `-- --write` it writes the lists.
+//! `cargo run --manifest-path scripts/public-api/Cargo.toml --target-dir target/public-api` compares, with `-- --write` it
+//! writes the lists.
 //! rustdoc's JSON needs `RUSTC_BOOTSTRAP=1`, which the program sets for the `cargo doc` that it starts.
 
 use std::path::Path;
@@ -68,6 +69,8 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("docs/api is not the public API:\n{}", different.join("\n"));
-    eprintln!("run: cargo run --release -p sparsebatch-testing --example public_api -- --write");
+    eprintln!(
+        "run: cargo run --manifest-path scripts/public-api/Cargo.toml --target-dir target/public-api -- --write"
+    );
     Ok(ExitCode::FAILURE)
 }
