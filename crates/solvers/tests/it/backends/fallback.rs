@@ -74,7 +74,8 @@ fn systems_that_are_too_large_for_one_kernel_are_solved_over_products() {
     assert!(report.all_converged());
     assert_eq!((report.backend.name(), report.format, report.cpu_reason()), ("gpu", "csr", None));
     let kernel = &report.kernel;
-    assert!(kernel.contains("cg(") && kernel.ends_with(" more"), "{kernel}");
+    assert!(kernel.starts_with("cg("), "{kernel}");
+    assert!(kernel.ends_with("composed cg over packed (1 systems)"), "{kernel}");
     let reason = report.runs[0].composed_reason.as_ref().unwrap();
     assert!(reason.starts_with("1 of 7 systems: ") && reason.contains("rows"), "{reason}");
     assert!(report.product_cost.is_none());
