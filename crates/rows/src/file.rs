@@ -14,6 +14,7 @@ use crate::RowsError;
 use crate::gap::{Gap, GapLine};
 use crate::names::current;
 use crate::row::{OLDEST_SCHEMA, Row, SCHEMA};
+use crate::summary::OURS;
 
 /// The rows of a file.
 #[derive(Clone, Debug)]
@@ -129,25 +130,16 @@ fn line(bytes: &[u8]) -> Result<Found, Fault> {
     let header: Header = serde_json::from_str(text).map_err(Fault::Json)?;
     check_schema(header.schema)?;
     if header.command.as_deref() == Some("bench") {
-        let mut found: Found = serde_json::from_str(text).map_err(Fault::Json)?;
-        // Each row has its own schema, too.
-        found.rows.iter_mut().try_for_each(bring_up_to_date)?;
-        return Ok(found);
+        let found: Found = serde_json::from_str(text).map_err(Fault::Json)?;
+        return found.into_current();
     }
     if header.gap.is_some() {
-        let mut line: GapLine = serde_json::from_str(text).map_err(Fault::Json)?;
-        if line.gap.library == LIBRARY {
-            line.gap.configuration = current(&line.gap.configuration);
-        }
-        return Ok(Found { rows: Vec::new(), gaps: vec![line.gap] });
+        let line: GapLine = serde_json::from_str(text).map_err(Fault::Json)?;
+        return Found { rows: Vec::new(), gaps: vec![line.gap] }.into_current();
     }
-    let mut row = serde_json::from_str(text).map_err(Fault::Json)?;
-    bring_up_to_date(&mut row)?;
-    Ok(Found { rows: vec![row], gaps: Vec::new() })
+    let row = serde_json::from_str(text).map_err(Fault::Json)?;
+    Found { rows: vec![row], gaps: Vec::new() }.into_current()
 }
-
-/// The library of our own rows.
-const LIBRARY: &str = "sparsebatch";
 
 fn check_schema(schema: u64) -> Result<(), Fault> {
     match (u64::from(OLDEST_SCHEMA)..=u64::from(SCHEMA)).contains(&schema) {
@@ -156,12 +148,18 @@ fn check_schema(schema: u64) -> Result<(), Fault> {
     }
 }
 
-/// Makes a row of an older schema one of today's.
-fn bring_up_to_date(row: &mut Row) -> Result<(), Fault> {
-    check_schema(u64::from(row.schema))?;
-    if row.schema < SCHEMA && row.library == LIBRARY {
-        row.configuration = current(&row.configuration);
+impl Found {
+    /// The same in today's schema: rows, which have a schema each, and gaps of this library with today's names.
+    fn into_current(mut self) -> Result<Self, Fault> {
+        for row in &mut self.rows {
+            check_schema(u64::from(row.schema))?;
+            row.schema = SCHEMA;
+        }
+        let rows = self.rows.iter_mut().map(|row| (&row.library, &mut row.configuration));
+        let gaps = self.gaps.iter_mut().map(|gap| (&gap.library, &mut gap.configuration));
+        for (_, configuration) in rows.chain(gaps).filter(|(library, _)| *library == OURS) {
+            *configuration = current(configuration);
+        }
+        Ok(self)
     }
-    row.schema = SCHEMA;
-    Ok(())
 }

@@ -9,13 +9,17 @@ use crate::ArgumentError;
 
 macro_rules! named {
     ($t:ident, $what:literal, $($variant:ident => $name:literal),+) => {
+        named!($t, $what, $(Self::$variant, Self::$variant => $name),+);
+    };
+    // Variants with data: their pattern, and the value that the name stands for.
+    ($t:ident, $what:literal, $($pattern:pat, $value:expr => $name:literal),+) => {
         impl $t {
             /// Every choice, with its name.
-            pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$variant)),+];
+            pub const NAMES: &[(&str, Self)] = &[$(($name, $value)),+];
 
             /// The name on the command line and in reports.
             pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),+ }
+                match self { $($pattern => $name),+ }
             }
         }
 
@@ -107,29 +111,7 @@ impl Preconditioner {
     /// IC(0) in the natural order and the working precision.
     pub const IC0: Self = Self::Ic0 { order: Order::Natural, precision: PrecondPrecision::Working };
 
-    /// Every preconditioner, with its name.
-    pub const NAMES: &[(&str, Self)] = &[
-        ("auto", Self::Auto),
-        ("none", Self::None),
-        ("jacobi", Self::Jacobi),
-        ("block-jacobi", Self::BLOCK_JACOBI),
-        ("ilu0", Self::ILU0),
-        ("ic0", Self::IC0),
-    ];
-
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::None => "none",
-            Self::Jacobi => "jacobi",
-            Self::BlockJacobi { .. } => "block-jacobi",
-            Self::Ilu0 { .. } => "ilu0",
-            Self::Ic0 { .. } => "ic0",
-        }
-    }
-
-    /// Whether it has factors, or inverses of blocks, which are made anew where values change.
+    /// Whether it has factors or inverses of blocks, which are recomputed when values change.
     pub fn has_factors(self) -> bool {
         matches!(self, Self::BlockJacobi { .. } | Self::Ilu0 { .. } | Self::Ic0 { .. })
     }
@@ -182,26 +164,10 @@ impl Preconditioner {
         self
     }
 }
-
-impl fmt::Display for Preconditioner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Preconditioner {
-    type Err = ArgumentError;
-
-    fn from_str(name: &str) -> Result<Self, ArgumentError> {
-        Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, v)| *v).ok_or_else(|| {
-            ArgumentError::OutOfRange {
-                name: "precond",
-                expected: "auto none jacobi block-jacobi ilu0 ic0 ",
-                found: name.to_owned(),
-            }
-        })
-    }
-}
+named!(Preconditioner, "precond", Self::Auto, Self::Auto => "auto", Self::None, Self::None => "none",
+    Self::Jacobi, Self::Jacobi => "jacobi",
+    Self::BlockJacobi { .. }, Self::BLOCK_JACOBI => "block-jacobi",
+    Self::Ilu0 { .. }, Self::ILU0 => "ilu0", Self::Ic0 { .. }, Self::IC0 => "ic0");
 
 /// The order in which ILU(0) and IC(0) eliminate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -29,7 +29,7 @@ enum Scope {
 }
 
 impl<T: Scalar> Share<T> {
-    /// Analyses the items of a chosen.
+    /// Analyses the items of a scheme.
     pub(crate) fn new(
         backend: &dyn SolveBackend<T>,
         batch: &Batch<T>,

@@ -107,20 +107,20 @@ pub(crate) fn plan<T: Real>(
         Method::Auto => choose_schemes(batch, options, device.info())[0].0,
         _ => options.scheme::<T>(),
     };
-    let options = options.for_scheme(scheme).engine(options.engine.clone());
     let is_whole = options.engine == Engine::Fused && largest(batch) <= most_rows(device.info());
     let has_products = scheme.krylov().is_some() && !scheme.preconditioner().has_factors();
     if has_products && tuning.is_none() && !is_whole {
         let kernel = ProductKernel::default();
+        let options = options.for_scheme(scheme);
         return Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, &options)?)));
     }
     let tuning = SolverTuning { fused: tuning.copied().unwrap_or_default(), ..Default::default() };
     let solver = match batch {
         Batch::Uniform(batch) => {
             let systems = (Pattern::view(&**batch.pattern()), batch.nitems());
-            solver_for(device, scheme, systems, &options, &tuning)?
+            solver_for(device, scheme, systems, options, &tuning)?
         }
-        Batch::Ragged(batch) => solver_for_ragged(device, scheme, batch, &options, &tuning)?,
+        Batch::Ragged(batch) => solver_for_ragged(device, scheme, batch, options, &tuning)?,
     };
     Ok(Box::new(Ours(solver)))
 }

@@ -1,5 +1,6 @@
 //! What a solver of the GPU chose, and what it takes: [`PlanReport`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use sparsebatch_solve_core::Scheme;
@@ -78,17 +79,8 @@ impl PlanReport {
 
     /// The kernels by what they do, with the systems of each where there are several, most systems first.
     pub fn kernels(&self) -> String {
-        let mut names: Vec<(String, usize)> = Vec::new();
-        for launch in &self.launches {
-            let name = launch.name(self.scheme);
-            match names.iter_mut().find(|known| known.0 == name) {
-                Some(known) => known.1 += launch.systems,
-                None => names.push((name, launch.systems)),
-            }
-        }
-        names.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-        let names: Vec<_> = names.iter().map(|(name, systems)| (name.as_str(), *systems)).collect();
-        kernels_in_words(&names)
+        let launches = self.launches.iter();
+        kernels_in_words(launches.map(|launch| (launch.name(self.scheme), launch.systems)))
     }
 
     /// Whether some systems iterate in another precision than that of values and vectors.
@@ -98,7 +90,7 @@ impl PlanReport {
 
     /// Bytes of device memory, vectors and values apart.
     pub fn bytes(&self) -> u64 {
-        self.pattern_bytes + self.workspace_bytes
+        self.pattern_bytes + self.workspace_bytes + self.kept_bytes
     }
 }
 
@@ -176,11 +168,15 @@ impl fmt::Display for LaunchReport {
     }
 }
 
-/// Kernels with the systems of each, most first, for reports.
-pub fn kernels_in_words(kernels: &[(&str, usize)]) -> String {
-    match kernels {
+/// Kernels with the systems of each, for reports: those of one name together, most systems first.
+pub fn kernels_in_words(launches: impl Iterator<Item = (String, usize)>) -> String {
+    let mut systems: BTreeMap<String, usize> = BTreeMap::new();
+    launches.for_each(|(kernel, n)| *systems.entry(kernel).or_default() += n);
+    let mut kernels: Vec<(String, usize)> = systems.into_iter().collect();
+    kernels.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
+    match kernels.as_slice() {
         [] => "none".to_owned(),
-        [(kernel, _)] => (*kernel).to_owned(),
+        [(kernel, _)] => kernel.clone(),
         kernels => {
             let named = kernels.iter().take(NAMED_KERNELS);
             let mut text: Vec<String> =

@@ -10,7 +10,7 @@ use super::shape::ValuePlace;
 pub struct FusedShape {
     /// Threads that share the entries of each row.
     pub threads_per_row: u32,
-    /// Rows whose parts of the vectors a thread has in registers, or so many together that share rows.
+    /// Rows whose vector elements a thread holds in registers; where several threads share a row, rows of these threads.
     pub rows_per_thread: u32,
     /// Where the values are during a solve.
     pub values: ValuePlace,

@@ -371,7 +371,6 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 self.nitems * self.nrhs,
                 Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
             ) + 8
-                + self.kept.as_ref().map_or(0, Kept::bytes)
                 + self.deferred.as_ref().map_or(0, Deferred::bytes),
             kept_bytes: self.kept.as_ref().map_or(0, Kept::bytes),
         }

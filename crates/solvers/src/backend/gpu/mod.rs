@@ -24,7 +24,6 @@ mod plan;
 mod size;
 mod staging;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -348,16 +347,10 @@ where
 
     /// The kernels of the parts, most systems first.
     fn kernels(&self) -> String {
-        let mut systems: BTreeMap<&str, usize> = BTreeMap::new();
-        if let Some(composed) = &self.composed {
-            systems.insert(composed.kernel(), composed.nitems());
-        }
-        for part in &self.parts {
-            *systems.entry(part.kernel()).or_default() += part.items.len();
-        }
-        let mut kernels: Vec<(&str, usize)> = systems.into_iter().collect();
-        kernels.sort_by_key(|&(_, systems)| std::cmp::Reverse(systems));
-        kernels_in_words(&kernels)
+        let composed = self.composed.iter().map(|items| (items.kernel(), items.nitems()));
+        let parts = self.parts.iter().map(|part| (part.kernel(), part.items.len()));
+        let kernels = composed.chain(parts);
+        kernels_in_words(kernels.map(|(kernel, systems)| (kernel.to_owned(), systems)))
     }
 }
 
