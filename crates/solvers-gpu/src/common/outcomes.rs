@@ -42,7 +42,8 @@ impl<E: Executor> Limits<E> {
         Ok(())
     }
 
-    /// Appends `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
+    /// Appends
+    /// `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
     pub(crate) fn pass(&self, args: &mut Args<'_>) {
         let criteria = &self.criteria;
         args.scalar(of_all(&criteria.rel_tol))
@@ -119,8 +120,8 @@ pub struct Outcomes<E: Executor> {
     rhs_norm: E::Buffer<f64>,
 }
 
-/// How each system of the last solve ended, on the device: item by item, within an item by right-hand
-/// sides. Written by the solve, in the order of launches.
+/// How each system of the last solve ended, on the device: item by item, within an item by
+/// right-hand sides. Written by the solve, in the order of launches.
 pub struct DeviceOutcomes<'a, E: Executor> {
     /// Indices into [`Status::ALL`].
     pub statuses: &'a E::Buffer<u8>,
