@@ -34,29 +34,32 @@ pub(crate) struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Suite {
-    /// Products of batches in which nothing is shared, beside cuSPARSE or, on the CPU, other crates
+    /// Products of batches whose systems share neither patterns nor values, compared with cuSPARSE
+    /// or, on the CPU, other crates
     FlexibleBatch(FlexibleArgs),
-    /// Products with one matrix, beside cuSPARSE or, on the CPU, other crates
+    /// Products with one matrix, compared with cuSPARSE or, on the CPU, other crates
     Single(SingleArgs),
-    /// Formats and access patterns of Bell and Garland 2009, in f64 and f32
+    /// Products by the formats and access patterns of Bell and Garland 2009, in f64 and f32
     Throughput(ThroughputArgs),
-    /// Shapes of SELL-P, padding beside speed
+    /// Products in SELL-P of several shapes: padding and speed of each
     SellP(SellPArgs),
-    /// A thread or a warp per row, plain and refined, beside cuSPARSE; on the CPU products by rows
+    /// Kernels with a thread or a warp per row, plain and refined, compared with cuSPARSE; on the
+    /// CPU products by rows of CSR
     RowKernels(RowKernelArgs),
-    /// Whole solves of batches, beside the dense LU of cuBLAS and recorded figures
+    /// Whole solves of batches, compared with the dense LU of cuBLAS and with recorded figures
     Solvers(SolverArgs),
-    /// Products with one matrix by every kernel of the CPU on 1 to all threads, beside other crates
+    /// Products with one matrix by every CPU kernel on 1 to all threads, compared with other crates
     Cpu(CpuArgs),
-    /// Products and solves on the GPU against the CPU, with copies from the host and without
+    /// Products and solves on the GPU and on the CPU, with and without copies from the host
     GpuVsCpu(GpuVsCpuArgs),
-    /// What cost grows with: systems of a batch, rows, entries
+    /// Growth of the cost with the systems of a batch, the rows of a system and the entries of a
+    /// matrix
     Scaling(ScalingArgs),
-    /// Joules of products and solves, by NVML and RAPL
+    /// Energy of products and solves in joules, measured by NVML and RAPL
     Energy(EnergyArgs),
-    /// Markdown tables of rows that were written before
+    /// Print Markdown tables of rows that earlier runs have written
     Table {
-        /// Files of JSON lines
+        /// Files of JSON lines written by earlier runs
         #[arg(required = true, value_name = "FILE.jsonl")]
         files: Vec<PathBuf>,
     },
@@ -65,19 +68,20 @@ enum Suite {
 /// Options of every suite.
 #[derive(Args)]
 struct Common {
-    /// How much is measured
+    /// Extent of the suite: small is a short run of a few cases, paper has the cases of the papers,
+    /// full has more
     #[arg(long, value_enum, default_value_t = Size::Paper)]
     size: Size,
-    /// Case to measure; may be given several times [default: all]
+    /// Name of a case to measure; may be given several times [default: all cases]
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// Leave the peers out: cuSPARSE, cuBLAS, other crates
+    /// Do not measure the peers: cuSPARSE, cuBLAS, other crates
     #[arg(long)]
     no_peer: bool,
-    /// What is measured [default: the GPU if there is one, else the CPU]
+    /// Device to measure [default: the GPU if there is one, else the CPU]
     #[arg(long, value_enum)]
     backend: Option<Measured>,
-    /// File of JSON lines to write
+    /// Write the measured rows to this file of JSON lines
     #[arg(long, value_name = "FILE.jsonl")]
     output: Option<PathBuf>,
 }
@@ -86,17 +90,17 @@ struct Common {
 struct FlexibleArgs {
     #[command(flatten)]
     common: Common,
-    /// Published experiment in place of the suite's own cases
+    /// Measure this published experiment instead of the suite's own cases
     #[arg(long, value_name = "fig3|fig4|fig5|fig6|fig7", value_parser = experiment)]
     experiment: Option<Experiment>,
-    /// Kernels of ours, with commas between, or `all` [default: packed; all in experiments and at
-    /// full size]
+    /// Kernels of this library, separated by commas, or `all` [default: packed; all in experiments
+    /// and at full size]
     #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
     kernels: Vec<String>,
-    /// Systems of a batch [default: 10000; less at small size]
+    /// Systems per batch [default: 10000; fewer at small size]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     items: Option<u32>,
-    /// Folder with the small matrices [default: generated ones stand in]
+    /// Folder with the small matrices [default: generated matrices replace them]
     #[arg(long, value_name = "FOLDER")]
     matrices: Option<PathBuf>,
 }
@@ -105,13 +109,13 @@ struct FlexibleArgs {
 struct SingleArgs {
     #[command(flatten)]
     common: Common,
-    /// Kernels of ours, with commas between [default: all]
+    /// Kernels of this library, separated by commas [default: all]
     #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
     kernels: Vec<String>,
-    /// Folder of matrices to measure too; may be given several times
+    /// Folder of further matrices to measure; may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
+    /// Do not measure the generated matrices
     #[arg(long)]
     no_generated: bool,
 }
@@ -139,7 +143,7 @@ impl Common {
         match self.backend {
             Some(found) if found != only => Err(BenchError::Option {
                 option: "--backend",
-                expected: format!("{}, what this suite measures", only.name()),
+                expected: format!("{}, the only one that this suite measures", only.name()),
                 found: found.name().to_owned(),
             }),
             _ => Ok(self),

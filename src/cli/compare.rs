@@ -17,14 +17,15 @@ const LISTED: usize = 20;
 /// Options of `compare`.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
-    /// Rows to compare with
+    /// Baseline rows, written by bench
     #[arg(value_name = "A.jsonl")]
     a: PathBuf,
-    /// Rows that are judged
+    /// Rows to compare with the baseline
     #[arg(value_name = "B.jsonl")]
     b: PathBuf,
-    /// Change of a median that counts, in per cent of the shorter time, where the rounds show it: by the
-    /// Wilcoxon rank-sum test (p <= 0.01), or by a median beyond all rounds of the other
+    /// Smallest change of a median that counts, in per cent of the shorter time. The rounds must
+    /// confirm it: by the Wilcoxon rank-sum test (p <= 0.01), or by a median beyond all rounds of
+    /// the other file
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 100.0 * DEFAULT_THRESHOLD)]
     threshold: f64,
 }
@@ -34,7 +35,7 @@ fn percent(text: &str) -> Result<f64, String> {
     let value = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     match value {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err("expected a number of per cent, 0 or more".to_owned()),
+        _ => Err("expected a value in per cent, 0 or more".to_owned()),
     }
 }
 
@@ -81,17 +82,18 @@ fn text(global: Global, threshold: f64, comparison: &Comparison) -> String {
     );
     if !comparison.same_machine {
         text += &format!(
-            "the machines differ: {} in a, {} in b; times tell of both program and machine\n",
+            "the machines differ: {} in a, {} in b; the times depend on both program and machine\n",
             a.machines.join("; "),
             b.machines.join("; ")
         );
     }
     let older = a.older + b.older;
     if older > 0 {
-        text += &format!("of several runs the newest counts: {older} older rows left out\n");
+        text += &format!("only the newest of repeated rows counts: {older} older rows left out\n");
     }
     text += &format!(
-        "{matched} in both: {} faster, {} slower, {unchanged} within {threshold} % or chance\n",
+        "{matched} rows in both: {} faster, {} slower, {unchanged} within {threshold} % or not \
+         significant\n",
         faster.len(),
         slower.len()
     );
@@ -119,7 +121,7 @@ fn changed(global: Global, title: &str, changes: &[Change]) -> String {
     if changes.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&[title, "a ms", "b ms", "speed of b", "systems left"]);
+    let mut table = Table::new(&[title, "a ms", "b ms", "speed of b", "more unsolved"]);
     let shown = shown(global, changes.len());
     for change in &changes[..shown] {
         table.row(vec![

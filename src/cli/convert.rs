@@ -22,13 +22,14 @@ const OUT: &str = "the output";
 /// Options of `convert`.
 #[derive(Args)]
 pub(crate) struct ConvertArgs {
-    /// File or folder to read, known by its content; - is standard input
+    /// File or folder to read; the content decides the format; - is standard input
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// File to write, by its ending: .mtx, .mtx.gz, .npz (one matrix) or .batch (square systems)
+    /// Output file; its ending decides the format: .mtx, .mtx.gz, .npz (one matrix) or .batch
+    /// (square systems)
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Only these systems: START..END, START..END:STEP or one number, from 0
+    /// Convert only these systems: START..END, START..END:STEP or one number, from 0
     #[arg(long, value_name = "RANGE")]
     items: Option<Items>,
     #[command(flatten)]
@@ -97,7 +98,7 @@ pub(crate) fn write(
         if let Some(item) = (0..batch.nitems()).find(|item| !square(item)) {
             let pattern = batch.pattern(item);
             return Err(CliError::input(format!(
-                "{}: system {item} is {} x {}, expected square ones in a .batch file",
+                "{}: system {item} is {} x {}, expected square systems in a .batch file",
                 path.display(),
                 pattern.nrows(),
                 pattern.ncols()

@@ -85,7 +85,7 @@ impl Report {
             ("threads", format!("{} (--threads or RAYON_NUM_THREADS change it)", self.threads)),
             (
                 "memory",
-                self.memory_available.map_or("not told by this system".to_owned(), |m| {
+                self.memory_available.map_or("not reported by this system".to_owned(), |m| {
                     format!("{} available", bytes(m))
                 }),
             ),
@@ -112,7 +112,7 @@ pub(super) fn cpu_model() -> String {
         let line = text.lines().find(|line| line.starts_with("model name"))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
-    model().unwrap_or_else(|| "not told by this system".to_owned())
+    model().unwrap_or_else(|| "not reported by this system".to_owned())
 }
 
 /// The instruction sets of this processor that kernels can use.

@@ -22,7 +22,7 @@ const LISTED: usize = 20;
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// Draw the entries of the one pattern as SVG
+    /// Draw the pattern as SVG; all systems must have the same pattern
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
@@ -223,7 +223,7 @@ impl Report {
         lines.push((
             "product chosen",
             format!(
-                "{} by {}, since {}; {}",
+                "{} by {}, since {}; plan of {}",
                 self.choice.format,
                 self.choice.kernel,
                 self.choice.why,
@@ -285,8 +285,8 @@ fn table(names: &[String], stats: &[MatrixStats]) -> Table {
         "entries",
         "per row",
         "longest",
-        "below",
-        "above",
+        "band below",
+        "band above",
         "diagonals",
         "symmetric",
     ]);

@@ -278,9 +278,9 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
         ("device", device(context, report)),
     ];
     if let Some(reason) = report.runs.first().and_then(|run| run.composed_reason.as_ref()) {
-        lines.push(("over products", reason.clone()));
+        lines.push(("not fused", reason.clone()));
     }
-    lines.extend(report.runs.iter().skip(1).map(|run| ("then", later(run))));
+    lines.extend(report.runs.iter().skip(1).map(|run| ("retried by", later(run))));
     lines.extend([
         ("converged", format!("{} of {systems}", report.converged())),
         ("iterations", format!("min {min}, mean {mean:.1}, max {max}")),
@@ -296,18 +296,19 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
     let of_many = |s: &&SystemReport| s.singular && s.outcome.status == Status::Converged;
     let of_many = report.systems.iter().filter(of_many).count();
     if of_many > 0 {
-        let one = "of the converged have a singular matrix: their solution is one of many";
+        let one = "converged systems have a singular matrix: their solution is one of many";
         lines.push(("not unique", format!("{of_many} {one}")));
     }
     if report.accepted_by_floor() > 0 {
         lines.push((
             "by rounding floor",
-            format!("{} of the converged", report.accepted_by_floor()),
+            format!("{} of the converged systems", report.accepted_by_floor()),
         ));
     }
     if let Some(cost) = &report.product_cost {
         lines.push(("cost of products", format!(
-            "{} products, {:.0} % of the solve; plan {:.2} ms, below 1 % of the products after {} of them",
+            "{} products, {:.0} % of the solve; plan {:.2} ms, below 1 % of the product time after \
+             {} products",
             cost.products, 100.0 * cost.share_of_solve, ms(cost.plan_time), cost.break_even_products
         )));
     }
@@ -386,7 +387,7 @@ fn residuals(report: &BatchReport) -> String {
         converged
     } else {
         let all = one(report.max_relative_residual_all());
-        format!("{converged} over the converged, {all} over all finite ones")
+        format!("{converged} among the converged, {all} among all finite ones")
     }
 }
 

@@ -27,14 +27,15 @@ pub(crate) struct SolveArgs {
     input: InputArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Method to try first; `auto` decides system by system: by fill (lu), then symmetry (cg), else bicgstab; on
-    /// a GPU by estimated time
+    /// Method to try first; `auto` chooses for each system: lu where fill is small, else cg where
+    /// the matrix is symmetric with a positive diagonal, else bicgstab; on a GPU lu where its
+    /// estimated time is shorter
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
-    /// Preconditioner; `auto` is Jacobi with 1 in the place of zero diagonal entries
+    /// Preconditioner; `auto` is Jacobi with zero diagonal entries replaced by 1
     #[arg(long, value_name = "PRECONDITIONER", value_parser = named(Preconditioner::NAMES), default_value = "auto")]
     precond: Preconditioner,
-    /// Order in which ilu0 and ic0 eliminate
+    /// Elimination order of ilu0 and ic0
     #[arg(long, value_parser = named(Order::NAMES), default_value = "natural")]
     order: Order,
     /// Rows per block of block-jacobi, 1 to 128 [default: found from the pattern]
@@ -44,8 +45,8 @@ pub(crate) struct SolveArgs {
     /// --precision f32
     #[arg(long, value_name = "PRECISION", value_parser = named(PrecondPrecision::NAMES), default_value = "working")]
     precond_precision: PrecondPrecision,
-    /// Precision in which cg and bicgstab with jacobi or none iterate on a GPU: auto is f32 where that is quicker;
-    /// solutions and residuals stay in --precision
+    /// Precision of the iterations of cg and bicgstab with jacobi or none on a GPU: auto is f32
+    /// where that is faster; solutions and residuals stay in --precision
     #[arg(long, value_name = "PRECISION", value_parser = named(InnerPrecision::NAMES), default_value = "auto")]
     inner_precision: InnerPrecision,
     /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]
@@ -60,35 +61,36 @@ pub(crate) struct SolveArgs {
     /// Most iterations per system
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_iters: u32,
-    /// Right-hand sides: file, ones, random:SEED, a FILE or - for standard input [default: the
-    /// inputs' own and those beside them, else ones]
+    /// Right-hand sides: file, ones, random:SEED, a FILE or - for standard input [default: those in
+    /// the inputs and in files beside them, else ones]
     #[arg(long, value_name = "SOURCE")]
     rhs: Option<VectorSource>,
     /// Initial guesses: a Matrix Market vector, an .npy or an .npz written by --output [default: 0];
-    /// lu takes NaN and infinities for 0
+    /// lu replaces NaN and infinities by 0
     #[arg(long, value_name = "FILE")]
     x0: Option<PathBuf>,
     #[command(flatten)]
     copies: CopyArgs,
-    /// Format of the products; other than auto: products of a plan instead of fused solves
+    /// Matrix format of the products; any but auto iterates with the products of a plan instead of
+    /// a fused kernel
     #[arg(long, value_parser = named(FORMATS), default_value = "auto")]
     format: FormatChoice,
-    /// Kernel; other than auto and fused: products of a plan with that kernel
+    /// Kernel; any but auto and fused iterates with the products of a plan that uses this kernel
     #[arg(long, value_parser = named(SOLVE_KERNELS), default_value = "auto")]
     kernel: SolveKernel,
-    /// Do not retry systems that did not converge (by restart, stronger preconditioner, sparse LU, cg and bicgstab
-    /// where LU found no pivot, pivoting LU)
+    /// Do not retry systems that did not converge. The retries are: restart, stronger
+    /// preconditioner, sparse LU, cg and bicgstab where LU found no pivot, LU with pivoting
     #[arg(long)]
     no_fallback: bool,
     /// Retry systems that did not converge: the default
     #[arg(long, hide = true, conflicts_with = "no_fallback")]
     fallback: bool,
-    /// Most products that the factorisation of a system may take where it is retried; its factors may have 16
-    /// million entries for 4 billion, and in proportion
+    /// Largest number of multiply-adds in the factorisation of a retried system; its factors may
+    /// have 16 million entries with the default of 4 billion, and in proportion with a larger value
     #[arg(long, value_name = "PRODUCTS", value_parser = clap::value_parser!(u64).range(1..), default_value_t = Budget::default().products)]
     fallback_budget: u64,
-    /// Most memory of the GPU to take, such as 8GiB; a larger batch goes through it in chunks
-    /// [default: what is free]
+    /// Largest amount of GPU memory to use, such as 8GiB; a larger batch is solved in chunks
+    /// [default: all free GPU memory]
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     gpu_memory: Option<u64>,
     /// Write the solutions: .npz (offsets, x, status), or .mtx for one system
@@ -97,7 +99,7 @@ pub(crate) struct SolveArgs {
     /// Write the residuals of all iterations as CSV
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Write a page about the solve: one HTML file, no network
+    /// Write an HTML report of the solve: one file, usable offline
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }
@@ -255,7 +257,7 @@ impl SolveArgs {
             (SolveKernel::Auto | SolveKernel::Fused, FormatChoice::Auto) => Engine::Fused,
             (SolveKernel::Fused, format) => {
                 return Err(CliError::input(format!(
-                    "--kernel fused takes CSR in its own layout, expected --format auto, found {}",
+                    "--kernel fused stores CSR in its own layout, expected --format auto, found {}",
                     name_of(FORMATS, &format)
                 )));
             }

@@ -188,7 +188,7 @@ fn a_download_takes_no_longer_than_it_may() {
     let slow = fetch(&folder, &server, "tols90,jgl011", &["--timeout", "2"]);
 
     slow.assert_bad_input(&[
-        "tols90.tar.gz: expected it within 2 s (--timeout), found ",
+        "tols90.tar.gz: expected the archive within 2 s (--timeout), found ",
         "run again",
     ]);
     assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());

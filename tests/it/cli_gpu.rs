@@ -75,7 +75,7 @@ impl FakeDriver {
 fn an_old_driver_is_named_with_what_is_needed() {
     let Some(driver) = FakeDriver::new(12_040, 0, 1) else { return };
 
-    driver.assert_reason(&["supports CUDA 12.4, needed is 12.8", "update the driver"]);
+    driver.assert_reason(&["supports CUDA 12.4, but 12.8 is needed", "update the driver"]);
 }
 
 #[test]

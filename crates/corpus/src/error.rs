@@ -22,8 +22,8 @@ pub enum CorpusError {
     },
     /// No option or variable names the folder of the corpus.
     #[error(
-        "no folder for the corpus: expected --into FOLDER, or SPARSEBATCH_CORPUS, XDG_DATA_HOME or \
-         HOME to be set"
+        "no folder is given for the corpus: expected --into FOLDER, or SPARSEBATCH_CORPUS, \
+         XDG_DATA_HOME or HOME to be set"
     )]
     NoFolder,
     /// Another process is fetching into the folder.
@@ -41,7 +41,7 @@ pub enum CorpusError {
         reason: String,
     },
     /// The server cannot be reached, or does not answer.
-    #[error("{url} cannot be reached ({reason}); --from FOLDER takes matrices that are there")]
+    #[error("{url} cannot be reached ({reason}); --from FOLDER takes matrices from a folder")]
     Unreachable {
         /// The address.
         url: String,
@@ -58,7 +58,7 @@ pub enum CorpusError {
     },
     /// The connection ended again and again before the archive was complete. The partial file is
     /// kept.
-    #[error("{url}: the connection ended after {found} of {expected} bytes; run again to go on")]
+    #[error("{url}: the connection ended after {found} of {expected} bytes; run again to resume")]
     Cut {
         /// The address.
         url: String,
@@ -69,7 +69,8 @@ pub enum CorpusError {
     },
     /// The archive did not arrive in time. The partial file is kept.
     #[error(
-        "{url}: expected it within {seconds} s (--timeout), found {found} bytes; run again to go on"
+        "{url}: expected the archive within {seconds} s (--timeout), found {found} bytes; run again \
+         to resume"
     )]
     Slow {
         /// The address.
@@ -113,8 +114,8 @@ pub enum CorpusError {
     },
     /// A file that differs from the locked one.
     #[error(
-        "{file}: expected SHA-256 {expected} as in {}, found {found}; without its entry there it \
-         would be accepted",
+        "{file}: expected SHA-256 {expected} as in {}, found {found}; it is accepted \
+         once its entry in the lock file is removed",
         lock.display()
     )]
     Changed {
@@ -136,7 +137,7 @@ pub enum CorpusError {
         reason: String,
     },
     /// A folder that contains none of the requested matrices.
-    #[error("{}: expected files like {example}, found none of the matrices asked for", folder.display())]
+    #[error("{}: expected files like {example}, found none of the requested matrices", folder.display())]
     Nothing {
         /// The folder.
         folder: PathBuf,

@@ -39,9 +39,7 @@ pub enum CpuError {
         limit: usize,
     },
     /// A list of items or systems is not strictly ascending.
-    #[error(
-        "only[{position}] is {found}, expected more than the number before: ascending, each once"
-    )]
+    #[error("only[{position}] is {found}, expected strictly ascending numbers")]
     NotAscending {
         /// The place in the list.
         position: usize,
@@ -56,7 +54,7 @@ pub enum CpuError {
         item: usize,
     },
     /// A solve was requested for an item that the plan leaves out.
-    #[error("item {item} is not among those that the plan was made for")]
+    #[error("item {item} is not among the items that the plan was made for")]
     NotPlanned {
         /// The first such item.
         item: usize,
@@ -66,8 +64,8 @@ pub enum CpuError {
     /// builds its own pool and calls from within it (`rayon::ThreadPool::install`), or is started
     /// anew.
     #[error(
-        "the threads of process {parent} are not in process {child}, which was forked from it: \
-         expected a call from within a thread pool of its own, or a new process"
+        "process {child} was forked from process {parent} and lacks its threads: expected a call \
+         from within a thread pool of its own, or a new process"
     )]
     Forked {
         /// The process in which the threads were first used.

@@ -38,7 +38,7 @@ pub enum GpuError {
         count: usize,
     },
     /// The driver lacks functions that this crate calls, or cannot load the compiler's output.
-    #[error("the NVIDIA driver supports CUDA {found}, needed is {needed}: update the driver")]
+    #[error("the NVIDIA driver supports CUDA {found}, but {needed} is needed: update the driver")]
     DriverTooOld {
         /// The newest CUDA version that the driver supports.
         found: CudaVersion,
@@ -92,7 +92,7 @@ pub enum GpuError {
     },
     /// A fault on the device destroyed the context. Every later call of this process fails too.
     #[error(
-        "the GPU context was lost, seen by {call} (code {code}: {message}): \
+        "the GPU context was lost, detected by {call} (code {code}: {message}): \
          end the process and start again"
     )]
     ContextLost {
@@ -206,7 +206,7 @@ mod tests {
 
         assert!(texts[0].contains("install the driver"));
         assert!(texts[1].contains("CUDA_VISIBLE_DEVICES"));
-        assert!(texts[2].contains("CUDA 12.4, needed is 12.8: update"));
+        assert!(texts[2].contains("CUDA 12.4, but 12.8 is needed: update"));
         assert!(texts[3].contains("SPARSEBATCH_NVRTC"));
         assert!(texts[5].contains("1099511627776 bytes needed, 1073741824 bytes free"));
         assert!(texts[7].contains("code 700"));

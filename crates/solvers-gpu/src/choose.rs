@@ -17,13 +17,15 @@ pub struct SolverTuning {
     pub factored: FactoredTuning,
 }
 
-/// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides each, whose arrays are
-/// item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or with Jacobi, [`FactoredSolver`] with other
-/// preconditioners, [`GpuLu`] for the sparse LU, or [`FactoredSolver`] where its factors do not fit on chip. Criteria,
-/// right-hand sides and precisions are those of `options`; its method and preconditioner are not looked at.
+/// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
+/// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
+/// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
+/// [`FactoredSolver`] where its factors do not fit on chip. Criteria, right-hand sides and
+/// precisions are those of `options`; its method and preconditioner are ignored.
 ///
 /// # Errors
-/// [`GpuSolveError::Unsupported`] for [`Scheme::PivotingLu`] and what the solver refuses, otherwise those of the solver.
+/// [`GpuSolveError::Unsupported`] for [`Scheme::PivotingLu`] and what the solver refuses, otherwise
+/// those of the solver.
 pub fn solver_for<E, T>(
     executor: &E,
     scheme: Scheme,
@@ -61,8 +63,8 @@ where
 /// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`].
 ///
 /// # Errors
-/// [`GpuSolveError::Unsupported`] for schemes with factors, whose solvers take one pattern each, otherwise those of
-/// [`FusedSolver::ragged`].
+/// [`GpuSolveError::Unsupported`] for schemes with factors, whose solvers take one pattern each,
+/// otherwise those of [`FusedSolver::ragged`].
 pub fn solver_for_ragged<E, T>(
     executor: &E,
     scheme: Scheme,
@@ -80,7 +82,7 @@ where
             if !preconditioner.has_factors() => {}
         _ => {
             return Err(GpuSolveError::Unsupported {
-                what: "factors of systems of several patterns",
+                what: "factorisation of systems with several patterns",
                 instead: "make a solver for each pattern",
             });
         }

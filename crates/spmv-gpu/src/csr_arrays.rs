@@ -99,8 +99,8 @@ fn error_of(fault: u64, sizes: &[CsrSize]) -> GpuError {
     let (item, row) = ((fault >> 33) as usize, fault >> 1 & u64::from(u32::MAX));
     let CsrSize { ncols, nnz, .. } = sizes[item];
     let place = match sizes.len() {
-        1 => format!("others at row {row}"),
-        _ => format!("others at row {row} of item {item}"),
+        1 => format!("wrong at row {row}"),
+        _ => format!("wrong at row {row} of item {item}"),
     };
     let (name, expected) = match fault & 1 {
         0 => ("row_ptr", format!("row starts from 0 to {nnz} that never decrease")),
@@ -149,9 +149,9 @@ mod tests {
         let pointers = error_of(row << 1, &[SIZE]).to_string();
         let columns = error_of(1 << 33 | 5 << 1 | 1, &[SIZE, SIZE]).to_string();
 
-        assert!(pointers.starts_with("row_ptr is others at row 2147483646, expected row starts"));
+        assert!(pointers.starts_with("row_ptr is wrong at row 2147483646, expected row starts"));
         assert!(
-            columns.starts_with("col_idx is others at row 5 of item 1, expected columns below 3")
+            columns.starts_with("col_idx is wrong at row 5 of item 1, expected columns below 3")
         );
     }
 }

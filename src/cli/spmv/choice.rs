@@ -84,7 +84,7 @@ pub(super) fn target<D>(
         (Err(reason), Ok(choices), _) => Ok(Target::Cpu(choices, reason)),
         (Err(reason), Err(_), Ok(_)) => {
             let what = wanted.described();
-            Err(format!("{what} runs on a GPU only, and the CPU was taken: {reason}"))
+            Err(format!("{what} runs on a GPU only, but the CPU is used: {reason}"))
         }
         (Err(_), Err(refused), Err(_)) => Err(format!("on the CPU {refused}")),
     }
@@ -361,7 +361,7 @@ mod tests {
         assert!(decide("rows", auto, 1, there(), true).is_err());
         assert_eq!(
             decide("csr-smart", auto, 1, absent(), false).unwrap_err(),
-            "--kernel csr-smart runs on a GPU only, and the CPU was taken: no GPU: x"
+            "--kernel csr-smart runs on a GPU only, but the CPU is used: no GPU: x"
         );
         assert!(decide("rows,packed", auto, 1, there(), false).is_err());
     }

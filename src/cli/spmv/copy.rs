@@ -9,6 +9,6 @@ use super::run::Copy;
 pub(super) fn copy_bandwidth() -> Result<Copy, CliError> {
     let found = measure_bandwidth();
     let found =
-        found.ok_or_else(|| CliError::Internal("no memory to measure a copy in".to_owned()))?;
+        found.ok_or_else(|| CliError::Internal("no memory for measuring a copy".to_owned()))?;
     Ok(Copy { gb_s: found.copy_gb_per_s, bytes: found.bytes })
 }

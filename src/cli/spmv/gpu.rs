@@ -294,8 +294,9 @@ fn packed_text(explain: &PackedExplain) -> String {
     let PackedExplain { launches, blocks, nnz, slots, pieces, pieces_cut, device_bytes, .. } =
         explain;
     format!(
-        "packed: {launches} launches, {blocks} blocks, {pieces} pieces, rows of {pieces_cut} of them cut; {nnz} \
-         entries in {slots} slots; {device_bytes} bytes held; made in {:.3} ms",
+        "packed: {launches} launches, {blocks} blocks, {pieces} pieces, {pieces_cut} of them with \
+         split or empty rows; {nnz} entries in {slots} slots; plan of {device_bytes} bytes, made \
+         in {:.3} ms",
         explain.setup.as_secs_f64() * 1e3
     )
 }

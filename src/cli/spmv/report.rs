@@ -204,7 +204,7 @@ impl Report {
             (
                 "copy",
                 format!(
-                    "{:.1} GB/s, read and written, arrays of {}",
+                    "{:.1} GB/s, bytes read plus bytes written, arrays of {}",
                     self.copy_gb_s,
                     bytes(self.copy_bytes)
                 ),
@@ -229,12 +229,12 @@ impl Report {
             "max ms",
             "GFLOP/s",
             "GB/s",
-            "of copy",
+            "share of copy",
             "bytes",
             "padding",
             "plan ms",
-            "products",
-            "pays after",
+            "plan products",
+            "pays off after",
             "checked",
         ]);
         for row in &self.kernels {

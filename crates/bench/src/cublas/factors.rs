@@ -26,7 +26,7 @@ impl DenseFactors {
     pub fn new(device: &Device, n: usize, nitems: usize, sets: usize) -> Result<Self, GpuError> {
         let library = Library::load(device).map_err(|found| GpuError::InvalidArgument {
             name: "cuBLAS",
-            expected: "the library, for the dense LU that is compared with".to_owned(),
+            expected: "the library, for the dense LU as a comparison".to_owned(),
             found,
         })?;
         let work = Work::new(device, Rc::clone(&library.handle), n, nitems, sets)?;

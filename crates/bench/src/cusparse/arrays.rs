@@ -49,7 +49,7 @@ pub(super) struct Slices {
 fn too_large(what: &'static str, found: usize) -> GpuError {
     GpuError::InvalidArgument {
         name: what,
-        expected: format!("at most {}, what 32-bit indices count", i32::MAX),
+        expected: format!("at most {}, the limit of 32-bit indices", i32::MAX),
         found: found.to_string(),
     }
 }

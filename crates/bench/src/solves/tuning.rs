@@ -22,7 +22,7 @@ impl FromStr for Tuning {
     fn from_str(text: &str) -> Result<Self, BenchError> {
         let wrong = || BenchError::Option {
             option: "--tuning",
-            expected: "shapes like 32x4, 16x8:registers, shared, 32x4:v1:r8, with commas between"
+            expected: "shapes like 32x4, 16x8:registers, shared, 32x4:v1:r8, separated by commas"
                 .to_owned(),
             found: text.to_owned(),
         };

@@ -87,7 +87,7 @@ fn sources(options: &Cpu) -> Result<Vec<Source>, BenchError> {
     if sources.is_empty() {
         return Err(BenchError::Option {
             option: "--matrices",
-            expected: "a folder with .mtx files where generated ones are left out".to_owned(),
+            expected: "a folder with .mtx files if --no-generated is given".to_owned(),
             found: "none".to_owned(),
         });
     }

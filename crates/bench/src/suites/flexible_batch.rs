@@ -142,7 +142,7 @@ pub fn flexible_batch(
     if let (Some(folder), true) = (&options.matrices, cases.is_empty()) {
         return Err(BenchError::Option {
             option: "--matrices",
-            expected: "a folder with .mtx files that the cases are made of".to_owned(),
+            expected: "a folder with .mtx files to build the cases from".to_owned(),
             found: folder.display().to_string(),
         });
     }

@@ -171,7 +171,7 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
     if points.is_empty() {
         return Err(BenchError::Option {
             option: "--case",
-            expected: "families of the size and experiment asked for".to_owned(),
+            expected: "families of the requested size and experiment".to_owned(),
             found: options.cases.join(","),
         });
     }

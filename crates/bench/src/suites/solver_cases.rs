@@ -147,7 +147,7 @@ impl Case {
                     _ => {
                         return Err(BenchError::Option {
                             option: "--sets",
-                            expected: "files of uniform batches with a system at least".to_owned(),
+                            expected: "uniform batches with at least one system".to_owned(),
                             found: path.display().to_string(),
                         });
                     }

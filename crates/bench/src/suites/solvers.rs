@@ -97,7 +97,7 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
     if all.is_empty() {
         return Err(BenchError::Option {
             option: "--sets",
-            expected: "a folder of batches where generated ones are left out".to_owned(),
+            expected: "a folder of batches if --no-generated is given".to_owned(),
             found: "absent".to_owned(),
         });
     }

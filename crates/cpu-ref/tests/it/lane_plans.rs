@@ -82,7 +82,7 @@ fn a_plan_of_one_item_does_not_solve_another_that_has_another_pattern() {
 
             assert!(matches!(all, CpuError::NotPlanned { item: 1 }), "{method:?}: {all}");
             assert!(matches!(second, CpuError::NotPlanned { item: 1 }), "{method:?}: {second}");
-            assert_eq!(all.to_string(), "item 1 is not among those that the plan was made for");
+            assert_eq!(all.to_string(), "item 1 is not among the items that the plan was made for");
             assert_eq!((first.len(), first[0].status), (1, Status::Converged), "{method:?}");
             assert!(x[3..].iter().all(|&x| x == 7.0));
         }
@@ -142,8 +142,8 @@ fn lists_of_items_and_systems_ascend_and_name_what_there_is() {
         BatchValues::ItemMajor(a.values().repeat(4)),
     );
     let texts: [(&[usize], &str); 5] = [
-        (&[1, 0], "only[1] is 0, expected more than the number before: ascending, each once"),
-        (&[0, 0], "only[1] is 0, expected more than the number before: ascending, each once"),
+        (&[1, 0], "only[1] is 0, expected strictly ascending numbers"),
+        (&[0, 0], "only[1] is 0, expected strictly ascending numbers"),
         (&[9], "only[0] is 9, expected a number below 4"),
         (&[0, 4], "only[1] is 4, expected a number below 4"),
         (&[usize::MAX], "only[0] is 18446744073709551615, expected a number below 4"),

@@ -136,7 +136,7 @@ impl Rows {
             index.push(begin as u32);
             if begin + width * CHUNK > u32::MAX as usize {
                 return Err(GpuSolveError::Unsupported {
-                    what: "rows of so different lengths",
+                    what: "a matrix whose row lengths differ so much",
                     instead: "solve on the CPU",
                 });
             }

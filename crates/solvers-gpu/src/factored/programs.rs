@@ -155,7 +155,7 @@ impl Factors {
             }
             (_, Preconditioner::None | Preconditioner::Auto | Preconditioner::Jacobi) => {
                 return Err(GpuSolveError::Unsupported {
-                    what: "a solve with factors without a preconditioner that has some",
+                    what: "a factored solve with a preconditioner without factors",
                     instead: "take block-jacobi, ilu0 or ic0",
                 });
             }

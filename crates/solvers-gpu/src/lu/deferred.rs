@@ -44,8 +44,8 @@ impl<E: Executor> Deferred<E> {
         let verifies = VECTORS.map(|vectors| verification::<T>(sizes, vectors));
         if ![&substitutes].into_iter().chain(&verifies).all(|launch| launch.fits(executor.info())) {
             return Err(GpuSolveError::Unsupported {
-                what: "substitution in a system of which eight vectors exceed the shared memory of a \
-                       block",
+                what: "deferred substitution where eight vectors of a system exceed the shared memory \
+                       of a block",
                 instead: "take solve_again",
             });
         }

@@ -314,9 +314,9 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         if shape != self.shape {
             return Err(GpuError::InvalidArgument {
                 name: "batch",
-                expected: "systems of the sizes that the plan was made for, sharing as they did"
+                expected: "the system sizes and the sharing of arrays that the plan was made for"
                     .to_owned(),
-                found: "others".to_owned(),
+                found: "one with other sizes or sharing".to_owned(),
             });
         }
         let patterns = self.patterns.as_ref();

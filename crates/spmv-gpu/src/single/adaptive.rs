@@ -165,11 +165,11 @@ impl AdaptiveRows {
     pub(super) fn check(&self, pattern: CsrPatternRef<'_>) -> Result<(), GpuError> {
         let refuse = |found: String| GpuError::InvalidArgument {
             name: "adaptive rows",
-            expected: "those of the matrix".to_owned(),
+            expected: "rows computed from this matrix".to_owned(),
             found,
         };
         if self.nrows != pattern.nrows() {
-            return Err(refuse(format!("those of {} rows", self.nrows)));
+            return Err(refuse(format!("those of a matrix with {} rows", self.nrows)));
         }
         let row_ptr = pattern.row_ptr();
         for (number, block) in self.blocks.iter().enumerate() {

@@ -62,11 +62,11 @@ impl BalancedRows {
     pub(super) fn check(&self, pattern: CsrPatternRef<'_>) -> Result<(), GpuError> {
         let refuse = |found: String| GpuError::InvalidArgument {
             name: "balanced rows",
-            expected: "those of the matrix".to_owned(),
+            expected: "rows computed from this matrix".to_owned(),
             found,
         };
         if self.nnz != pattern.nnz() {
-            return Err(refuse(format!("those of {} entries", self.nnz)));
+            return Err(refuse(format!("those of a matrix with {} entries", self.nnz)));
         }
         for (part, &row) in self.start_rows.iter().enumerate() {
             let first = first_entry(part, self.nparts(), self.nnz);

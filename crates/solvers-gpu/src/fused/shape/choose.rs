@@ -127,8 +127,8 @@ fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
     let asked = GpuTuning { few: None, mixed: None, max_blocks: None, resident: None, ..*tuning };
     if asked == GpuTuning::default() {
         return GpuSolveError::Unsupported {
-            what: "systems that have no room in shared memory, or one row among short ones of very many \
-                   entries",
+            what: "a system that does not fit into shared memory, or has one row of very many \
+                   entries among short ones",
             instead: "take the composed solver",
         };
     }

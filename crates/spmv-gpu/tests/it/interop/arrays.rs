@@ -192,9 +192,8 @@ fn check_refusals<E: Executor + Clone>(executor: &E) {
         let options = SingleOptions::with_kernel(SingleKernel::CsrVector);
         single_plan(executor, size, arrays, &options).map(|_| ()).unwrap_err().to_string()
     };
-    let pointers =
-        "row_ptr is others at row 1, expected row starts from 0 to 3 that never decrease";
-    let columns = "col_idx is others at row 1, expected columns below 3 that ascend in each row";
+    let pointers = "row_ptr is wrong at row 1, expected row starts from 0 to 3 that never decrease";
+    let columns = "col_idx is wrong at row 1, expected columns below 3 that ascend in each row";
 
     assert_eq!(refused((2, 3), &[0, 2, 4], &[0, 1, 2]), pointers);
     assert_eq!(refused((2, 3), &[0, 2, 2], &[0, 1, 2]), pointers);
@@ -207,12 +206,12 @@ fn check_refusals<E: Executor + Clone>(executor: &E) {
     assert_eq!(refused((2, 3), &[0, 1, 3], &[0, 1, 3]), columns);
     assert_eq!(refused((2, 3), &[0, 1, 3], &[0, -1, 2]), columns);
     assert_eq!(refused((2, 3), &[0, 3], &[0, 1, 2]), "row_ptr has 2 entries, expected 3");
-    assert!(refused((0, 3), &[1], &[]).starts_with("row_ptr is others at row 0"));
+    assert!(refused((0, 3), &[1], &[]).starts_with("row_ptr is wrong at row 0"));
     // Of several errors the first is reported, wherever they are.
     let mut row_ptr: Vec<i32> = (0..=1000).collect();
     let mut col_idx = vec![0; 1000];
     (row_ptr[700], col_idx[400], col_idx[900]) = (5, 1, 7);
-    assert!(refused((1000, 1), &row_ptr, &col_idx).starts_with("col_idx is others at row 400,"));
+    assert!(refused((1000, 1), &row_ptr, &col_idx).starts_with("col_idx is wrong at row 400,"));
 
     let batch = |sizes: BatchSizes<'_>, row_ptr: &[i32], col_idx: &[i32], values: &[f32]| {
         let arrays = upload(executor, row_ptr, col_idx, values);
@@ -222,7 +221,7 @@ fn check_refusals<E: Executor + Clone>(executor: &E) {
     let two = BatchSizes::Ragged(&[item, item]);
     assert_eq!(
         batch(two, &[0, 1, 0, 1], &[1, 2], &[1.0; 2]),
-        "col_idx is others at row 0 of item 1, expected columns below 2 that ascend in each row"
+        "col_idx is wrong at row 0 of item 1, expected columns below 2 that ascend in each row"
     );
     assert_eq!(batch(two, &[0, 1, 0, 1], &[1], &[1.0]), "col_idx has 1 entries, expected 2");
     assert_eq!(batch(two, &[0, 1, 0, 1], &[1, 0], &[1.0]), "values has 1 entries, expected 2");
