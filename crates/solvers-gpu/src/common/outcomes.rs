@@ -42,17 +42,19 @@ impl<E: Executor> Limits<E> {
         Ok(())
     }
 
-    /// Appends `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
+    /// Appends the kernels' struct `SystemLimits` (solver.cuh).
     pub(crate) fn pass(&self, args: &mut Args<'_>) {
         let criteria = &self.criteria;
-        args.scalar(of_all(&criteria.rel_tol))
-            .raw(address(&self.rel_tols))
-            .scalar(of_all(&criteria.abs_tol))
-            .raw(address(&self.abs_tols))
-            .scalar(of_all(&criteria.max_iters))
-            .raw(address(&self.max_iters))
-            .scalar(criteria.max_restarts)
-            .scalar(criteria.floor.unwrap_or(-1.0));
+        let counts = [of_all(&criteria.max_iters), criteria.max_restarts];
+        args.structure([
+            of_all(&criteria.rel_tol).to_bits(),
+            address(&self.rel_tols),
+            of_all(&criteria.abs_tol).to_bits(),
+            address(&self.abs_tols),
+            address(&self.max_iters),
+            criteria.floor.unwrap_or(-1.0).to_bits(),
+            u64::from(counts[0]) | u64::from(counts[1]) << 32,
+        ]);
     }
 
     /// Whether the rounding floor may accept systems.
@@ -168,13 +170,15 @@ impl<E: Executor> Outcomes<E> {
         self.status.len()
     }
 
-    /// Appends `statuses, iterations, restarts, residual_norms, rhs_norms`.
-    pub fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
-        args.output(&mut self.status)
-            .output(&mut self.iterations)
-            .output(&mut self.restarts)
-            .output(&mut self.residual_norm)
-            .output(&mut self.rhs_norm);
+    /// Appends the kernels' struct `SystemOutcomes` (solver.cuh).
+    pub(crate) fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
+        args.structure([
+            self.status.raw(),
+            self.iterations.raw(),
+            self.restarts.raw(),
+            self.residual_norm.raw(),
+            self.rhs_norm.raw(),
+        ]);
     }
 
     /// The norms of residuals, as far as they are written. Waits for the solve.
