@@ -10,7 +10,7 @@ typedef unsigned long long u64;
 constexpr u32 WARP_THREADS = 32;
 constexpr u32 ALL_LANES = 0xffffffffu;
 
-// One of two types.
+// `Type` is A if FIRST, else B.
 template <bool FIRST, typename A, typename B>
 struct Select {
     using Type = A;
@@ -21,14 +21,14 @@ struct Select<false, A, B> {
     using Type = B;
 };
 
-// A value that no thread writes while the kernel runs, through the read-only cache.
+// Loads a value that no thread writes while the kernel runs, through the read-only cache.
 template <typename T>
 __device__ __forceinline__ T load(const T* address) {
     return __ldg(address);
 }
 
-// The pointer itself, which the compiler takes for another one: what is read some constant places behind it is
-// addressed by that alone, and not by sums that places behind other pointers have too.
+// Returns the pointer, opaque to the compiler: accesses at constant offsets from it use it as the
+// base address, and not sums shared with accesses through other pointers.
 template <typename T>
 __device__ __forceinline__ T* apart(T* pointer) {
 #if !defined(SPARSEBATCH_EMU)
@@ -47,20 +47,20 @@ __device__ __forceinline__ T maximum(T a, T b) {
     return a < b ? b : a;
 }
 
-// A launch that may begin before the one ahead of it on the stream has ended (sm_90 and newer). Such
-// a kernel waits before it touches what launches may write that have not ended: vectors, sums of its own
-// in memory. What a product reads before belongs to a plan, whose other kernels never write it right ahead of a
-// product. At least one thread of each such launch must wait.
-// x is read without the read-only cache then: such loads could move ahead of the wait.
-// An emulation runs one launch after the other.
+// On sm_90 and newer a launch may begin before the preceding launch on the stream has ended. Its
+// kernel waits before it touches memory that unfinished launches may write: vectors, and its own
+// sums in memory. What a product reads before the wait belongs to a plan, and no kernel of the plan
+// writes it right ahead of a product. At least one thread of each such launch must wait. x is then
+// read without the read-only cache, whose loads could move ahead of the wait. An emulation runs one
+// launch after the other.
 #if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Waits until all launches ahead have ended and what they wrote can be read.
+// Waits until all preceding launches have ended and what they wrote can be read.
 __device__ __forceinline__ void wait_for_launches_ahead() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Lets the next launch begin as soon as all blocks of this one have called or ended.
+// Lets the next launch begin as soon as all blocks of this one have called this or ended.
 __device__ __forceinline__ void let_next_launch_begin() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
@@ -72,7 +72,7 @@ __device__ __forceinline__ void let_next_launch_begin() {}
 
 #endif
 
-// The sum over each group of WIDTH lanes, right in the first lane of the group. The order of the
+// The sum over each group of WIDTH lanes, valid in the first lane of the group. The order of the
 // additions depends on WIDTH alone. All 32 lanes of the warp must take part.
 template <u32 WIDTH = WARP_THREADS, typename V>
 __device__ __forceinline__ V warp_sum(V value) {
@@ -119,11 +119,11 @@ __device__ __forceinline__ V scaled_row(V alpha, V sum, V beta, const V* y) {
     return beta == V(0) ? alpha * sum : alpha * sum + beta * *y;
 }
 
-// The sum of the products of the entries k, k + stride, ... before end. Columns and values of
-// UNROLL entries are asked for at once when it is made; sum() asks for the places in x and the next
-// UNROLL columns, then for the places in x of those with their values, so that further entries cost
-// one access to memory more for each UNROLL of them. PADDED: an entry whose column is negative is not
-// multiplied, and its value not read beyond the first UNROLL.
+// The sum of the products of x with the entries k, k + stride, ... before end. The constructor
+// requests columns and values of UNROLL entries. sum() requests their elements of x and the next
+// UNROLL columns, then the elements of x for these with their values, so that each further UNROLL
+// entries cost one more memory access in sequence. PADDED: an entry with a negative column is not
+// multiplied, and beyond the first UNROLL entries its value is not read.
 template <typename V, u32 UNROLL, bool PADDED = false>
 struct StridedSum {
     u32 k, end, stride;
@@ -161,7 +161,7 @@ struct StridedSum {
                 const u32 next = k + (UNROLL + u) * stride;
                 columns[u] = next < end ? load(col_idx + next) : -1;
             }
-            // Places past the end, and padding, add 0 times 0.
+            // Entries past the end, and padding, add 0 times 0.
 #pragma unroll
             for (u32 u = 0; u < UNROLL; ++u) {
                 sums[u % 2] += factors[u] * operands[u];
@@ -205,15 +205,16 @@ __device__ __forceinline__ void update(V alpha, V sum, V beta, V* y) {
     *y = scaled_row(alpha, sum, beta, y);
 }
 
-// One problem of a batch: where its arrays begin and how large it is. Eight words of 64 bits:
+// One problem of a batch: offsets of its arrays, and its sizes. Eight words of 64 bits:
 //   0 first row pointer (CSR) or slice pointer (SELL-P)
 //   1 first index          2 first value
-//   3 first column, of all columns of the batch: x begins there, times the right-hand sides
-//   4 first row, of all rows: y likewise
+//   3 first column among all columns of the batch; times the right-hand sides, the offset of x
+//   4 first row among all rows; likewise the offset of y
 //   5 rows | columns << 32
-//   6 stored entries | width << 32 (lanes a row in CSR-smart, slots a row in ELL)
+//   6 stored entries | width << 32 (lanes per row in CSR-smart, slots per row in ELL)
 //   7 bit 0: x is read into shared memory; above it: first start row (CSR-I)
-// Problems that share a pattern, or values, have equal words 0 and 1, or 2.
+// Problems with the same pattern have equal words 0 and 1, those with the same values an equal word
+// 2.
 struct Problem {
     u64 pointers, indices, values, x, y, starts;
     u32 nrows, ncols, stored, width;
@@ -242,8 +243,8 @@ __device__ __forceinline__ Problem read_problem(const u64* problems, u64 number)
     return a;
 }
 
-// An operand in shared memory, and one in global memory: two types, so that each has loads of its
-// own kind.
+// An operand in shared memory, and one in global memory: two types, so that each uses its own kind
+// of load.
 template <typename V>
 struct SharedX {
     const V* x;
@@ -256,10 +257,10 @@ struct GlobalX {
     __device__ __forceinline__ V operator()(u32 column) const { return load(x + column); }
 };
 
-// Calls product(problem, x, alpha, y) for every problem of the batch and each right-hand side, by
-// whole blocks, a block a problem at a time; blocks stride over the problems. alpha includes the
-// problem's own factor where `scale` is not null. x is SharedX where the problem's flag says so:
-// the block has copied it to `staged` then; else GlobalX. Starts with a barrier where x is staged.
+// Calls product(problem, x, alpha, y) for every problem of the batch and each right-hand side. A
+// block handles one problem at a time; blocks stride over the problems. alpha includes the
+// problem's own factor if `scale` is not null. x is SharedX, copied to `staged` by the block, if
+// the problem's flag is set, else GlobalX. Where x is staged, a barrier comes first.
 template <typename V, typename Product>
 __device__ __forceinline__ void for_each_product(u64 nproblems, const u64* problems,
                                                  const V* scale, u32 nrhs, V alpha, const V* x,
@@ -271,7 +272,7 @@ __device__ __forceinline__ void for_each_product(u64 nproblems, const u64* probl
         V* y_now = y + a.y * nrhs;
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
             if (a.x_in_shared) {
-                __syncthreads(); // the product before has read its operand
+                __syncthreads(); // the preceding product has read its operand
                 for (u32 column = threadIdx.x; column < a.ncols; column += blockDim.x) {
                     staged[column] = load(x_now + column);
                 }
@@ -336,8 +337,8 @@ __device__ __forceinline__ void cp_async_value(float* shared, const float* globa
     cp_async_4(shared, global);
 }
 
-// Bulk copies into shared memory, and the barriers that tell of their arrival (sm_90 and newer).
-// An emulation brings its own.
+// Bulk copies into shared memory, and the barriers that signal their arrival (sm_90 and newer). An
+// emulation brings its own.
 #if !defined(SPARSEBATCH_EMU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
@@ -351,7 +352,7 @@ __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 count) {
                  : "memory");
 }
 
-// Makes initialised barriers known to copies.
+// Makes initialised barriers visible to bulk copies.
 __device__ __forceinline__ void mbarrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -376,13 +377,14 @@ __device__ __forceinline__ void mbarrier_wait_parity(u64* barrier, u32 parity) {
         : "memory");
 }
 
-// Orders this thread's accesses to shared memory before bulk copies that are started after it has met
-// their thread. Without it a load may still be under way when a copy overwrites what it reads.
+// Orders this thread's accesses to shared memory before bulk copies that are started after a
+// barrier between it and the copying thread. Without it a load may still be under way when a copy
+// overwrites what it reads.
 __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Copies bytes, a multiple of 16, between addresses that are multiples of 16.
+// Copies `bytes`, a multiple of 16, between addresses that are multiples of 16.
 __device__ __forceinline__ void bulk_copy(void* shared, const void* global, u32 bytes,
                                           u64* barrier) {
     asm volatile(
@@ -393,8 +395,8 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, u32 
 
 #endif
 
-// Clusters: blocks that run at the same time and reach each other's shared memory (sm_90 and newer).
-// An emulation brings its own. Elsewhere a block is a cluster of its own.
+// Clusters: blocks that run at the same time and can access each other's shared memory (sm_90 and
+// newer). An emulation brings its own. Elsewhere each block is a cluster.
 #if !defined(SPARSEBATCH_EMU)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
@@ -405,9 +407,10 @@ __device__ __forceinline__ u32 cluster_rank() {
     return rank;
 }
 
-// A barrier of all threads of all blocks of the cluster. What they wrote before it, to shared and to
-// global memory, all of them read after it. A block must not end, and none begins to use another's
-// shared memory, without one between: the other may have ended or not have begun.
+// A barrier of all threads of all blocks of the cluster. All of them can read after it what any of
+// them wrote before it, to shared or global memory. A barrier must precede the first access to
+// another block's shared memory, since that block may not have begun, and must follow the last
+// access before the accessed block ends.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile(
         "barrier.cluster.arrive.release.aligned;\n"
@@ -415,7 +418,7 @@ __device__ __forceinline__ void cluster_sync() {
             : "memory");
 }
 
-// The same place in the shared memory of block `rank` of the cluster.
+// The same address in the shared memory of block `rank` of the cluster.
 template <typename T>
 __device__ __forceinline__ T* in_block_of_cluster(T* own_shared, u32 rank) {
     u64 address;

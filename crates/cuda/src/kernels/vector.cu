@@ -1,8 +1,7 @@
 // Vector operations, and the kernels that measure memory bandwidth.
 
-// axpby: y = alpha*x + beta*y over n values. Threads stride over the vector; any launch shape.
-// Per value: reads x and, unless beta is 0, y; writes y. beta == 0 does not read y.
-// x may be y. No atomics: bitwise repeatable.
+// axpby: y = alpha*x + beta*y over n values. Threads stride over the vector; any launch shape. Per
+// value: reads x and, unless beta is 0, y; writes y. x may be y. No atomics: bitwise repeatable.
 template <typename V>
 __global__ void axpby(u64 n, V alpha, const V* x, V beta, V* y) {
     for (u64 i = grid_thread(); i < n; i += grid_threads()) {
@@ -18,7 +17,7 @@ __global__ void axpby(u64 n, V alpha, const V* x, V beta, V* y) {
 // launch shape. Per value: reads x, writes y. x and y do not overlap.
 template <typename V>
 __global__ void copy(u64 n, const V* __restrict__ x, V* __restrict__ y) {
-    // Four loads of a thread are under way at once.
+    // A thread has four loads under way at once.
     constexpr u32 STREAMS = 4;
     const u64 stride = grid_threads();
     u64 i = grid_thread();
@@ -38,13 +37,14 @@ __global__ void copy(u64 n, const V* __restrict__ x, V* __restrict__ y) {
     }
 }
 
-// read_sum: partial[b] = the sum of what block b reads of x, n values in all. Threads stride over
-// the vector. Per value: reads x. Needs blocks of at most 1024 threads, a multiple of 32, and one
-// entry of partial per block. No atomics: bitwise repeatable for one launch shape.
+// read_sum: partial[b] = the sum of the values of x that block b reads; x has n values.
+// Threads stride over the vector. Per value: reads x. Needs blocks of at most 1024 threads, a
+// multiple of 32, and one entry of partial per block. No atomics: bitwise repeatable for one launch
+// shape.
 template <typename V>
 __global__ void read_sum(u64 n, const V* __restrict__ x, V* __restrict__ partial) {
     __shared__ V sums[WARP_THREADS];
-    // Eight sums, so that eight loads of a thread are under way at once.
+    // Eight sums, so that a thread has eight loads under way at once.
     constexpr u32 STREAMS = 8;
     V sum[STREAMS] = {};
     const u64 stride = grid_threads();

@@ -1,17 +1,23 @@
-// Confirms what a plan's kernels call CONVERGED: their residuals passed as they were computed, but maybe not together with
-// a bound of the rounding errors of that. A system whose bound, from |A||x|, does not tell is evaluated in twofold
-// precision (evaluate.cuh), and is CONVERGED or STAGNATED then; its x stays as it is.
+// Confirms which systems of a plan are CONVERGED. Their residuals passed as computed, but may not
+// pass together with a bound of their rounding errors. Where the bound from |A||x| does not decide,
+// the residual is evaluated in twofold precision (evaluate.cuh). The system is then CONVERGED or
+// STAGNATED; x is unchanged.
 //
-// A block has CONFIRM_THREADS systems at a time, one after the other: ROW_LANES threads have a row, rows are so far apart
-// that all threads have some. Sums have an order that the number of rows decides. Traffic: A, b and x of each system that
-// converged, once or twice, and 17 B of its outcome.
+// A block takes CONFIRM_THREADS systems at a time and evaluates those that converged one after the
+// other. ROW_LANES threads share a row; the rows of a warp are spread over the system, so that all
+// threads have some. The order of sums depends on the number of rows only. Traffic: A, b and x of
+// each system that converged, once or twice, and 17 B of its outcome.
 //
-// Arguments: a pattern has nrows + 1 words of `row_ptr`, from 0 on, and columns in `col_idx`, both in the order of CSR.
-// `items` is null where all items have the one pattern of `nrows` rows, and the values of item i begin at i *
-// value_stride, its rows at i * nrhs * nrows; else item i has four words there: nrows | its first word of row_ptr << 32,
-// its first column, its first value in units of value_stride, its first row. Entries of an item are value_step apart, rows
-// row_step, right-hand sides nrows * row_step. Arrays of tolerances are null or hold one a system, those of outcomes one
-// a system. Blocks of CONFIRM_THREADS; any grid.
+// Launch: blocks of CONFIRM_THREADS; any grid. Arguments:
+// - row_ptr, col_idx: patterns in the order of CSR; each has nrows + 1 words of `row_ptr`, from 0
+//   on.
+// - items: null if all items share one pattern of `nrows` rows; the values of item i then begin at
+//   i * value_stride, its rows at i * nrhs * nrows. Else four words per item: nrows | offset in
+//   row_ptr << 32, offset in col_idx, offset of the first value in units of value_stride, offset of
+//   the first row.
+// - Strides: value_step between the entries of an item, row_step between rows, nrows * row_step
+//   between right-hand sides.
+// - Arrays of tolerances are null or hold one per system; arrays of outcomes hold one per system.
 
 #include "evaluate.cuh"
 
@@ -39,7 +45,8 @@ struct ConfirmedSystem {
     u64 value_step, row_step;
     const V *b, *x;
 
-    // Calls of_row(row, whether there is one) for each that this thread has a part of, for all lanes of a warp at once.
+    // Calls of_row(row, exists) for each row that this thread shares in, with all lanes of a warp
+    // at once.
     template <typename OfRow>
     __device__ __forceinline__ void rows(OfRow of_row) const {
         constexpr u32 OF_WARP = WARP_THREADS / ROW_LANES;
@@ -51,18 +58,18 @@ struct ConfirmedSystem {
         }
     }
 
-    // The right-hand side of a row, for the one thread that counts it.
+    // The right-hand side of a row in the one thread that counts it; 0 in the others.
     __device__ __forceinline__ double own_b(u32 row, bool exists) const {
         return exists && threadIdx.x % ROW_LANES == 0 ? double(b[u64(row) * row_step]) : 0.0;
     }
 
-    // 0 where x is finite in a row, else NaN: an infinite x may be seen by no entry, where a column is empty.
+    // 0 if x is finite in this row, else NaN: if a column is empty, no entry sees an infinite x.
     __device__ __forceinline__ double unless_finite(u32 row) const {
         const V own = x[u64(row) * row_step];
         return double(own - own);
     }
 
-    // Calls visit(value, its operand) for this thread's part of a row.
+    // Calls visit(value, operand) for this thread's entries of a row.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 row, bool exists, Visit visit) const {
         if (!exists) {
@@ -95,7 +102,7 @@ struct ConfirmedSystem {
     // The sums over the threads of the block, the same in all.
     __device__ __forceinline__ static void add_up(double (&sums)[MOST_SUMS], ConfirmShared& shared) {
         const u32 warp = threadIdx.x / WARP_THREADS;
-        __syncthreads(); // the sums before were read
+        __syncthreads(); // the previous sums have been read
 #pragma unroll
         for (u32 i = 0; i < MOST_SUMS; ++i) {
             const double of_warp = sum_of_lanes(sums[i]);
@@ -167,7 +174,7 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
             const V* __restrict__ b, const V* __restrict__ x,
             SystemLimits limits, SystemOutcomes outcomes) {
     __shared__ ConfirmShared shared;
-    // Blocks have systems side by side.
+    // Each block takes contiguous systems.
     const u32 each = (nsystems + gridDim.x - 1) / gridDim.x;
     const u64 begin = u64(blockIdx.x) * each, end = minimum(begin + each, u64(nsystems));
     for (u64 first = begin; first < end; first += CONFIRM_THREADS) {
@@ -211,7 +218,7 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
                 status = found.template judge_twofold<V>(by_floor);
                 residual = found.reported_norm();
             }
-            __syncthreads(); // all have read the residual
+            __syncthreads(); // all threads have read the residual
             if (threadIdx.x == 0) {
                 outcomes.statuses[system] = u8(status);
                 outcomes.restarts[system] = (outcomes.restarts[system] & ~1u) | by_floor;

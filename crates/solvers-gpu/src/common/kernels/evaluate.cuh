@@ -1,20 +1,22 @@
-// Residuals with twice the working precision, and what they say: where the rounding errors of the plain evaluation
-// may decide whether a system converged. The rules are those of the CPU's solvers (cpu-ref, verdict.rs).
+// Residuals in twice the working precision, and the verdict on them, for systems where rounding
+// errors of the plain evaluation may decide convergence. The rules are those of the CPU's solvers
+// (cpu-ref, verdict.rs).
 #pragma once
 
 #include "solver.cuh"
 
 constexpr u32 MOST_SUMS = 4;
 
-// The largest residual, relative to ||b||, that a rounding floor accepts: in singular systems |A||x| grows
-// without bound.
+// The largest residual, relative to ||b||, that a rounding floor accepts: in singular systems
+// |A||x| grows without bound.
 constexpr double LARGEST_FLOOR = 1e-3;
 
-// A residual whose error may be larger than this, relative to its norm, does not fail clearly.
+// A residual fails clearly only if its error bound, relative to its norm, is at most this.
 constexpr double ROUGH = 1e-3;
 
-// A norm in one pass without spurious overflow or underflow: squares of small, usual and large values,
-// each scaled into range (Blue 1978, doi 10.1145/355769.355771; Anderson 2017, doi 10.1145/3061665).
+// A norm in one pass without spurious overflow or underflow: squares of small, usual and large
+// values, each scaled into range (Blue 1978, doi 10.1145/355769.355771; Anderson 2017,
+// doi 10.1145/3061665).
 struct Norm {
     static constexpr double SMALL = 0x1p-511, LARGE = 0x1p486;
     static constexpr double UP = 0x1p537, DOWN = 0x1p-538;
@@ -48,12 +50,13 @@ struct Norm {
     }
 };
 
-// A row of b - A x in twofold precision: products are split into a rounded product and its error by a fused
-// multiply-add, sums likewise, and the errors are added up beside the sum (Ogita, Rump, Oishi, Accurate sum and dot
-// product, 2005, doi 10.1137/030601818, algorithms 3.1 to 5.3; for the underflow of products Boldo and Muller, Some
-// functions computable with a fused-mac, 2005). No operation may be contracted with another.
+// A row of b - A x in twofold precision: a fused multiply-add splits products into a rounded
+// product and its error, sums are split likewise, and the errors are added up beside the sum
+// (Ogita, Rump, Oishi, Accurate sum and dot product, 2005, doi 10.1137/030601818, algorithms 3.1 to
+// 5.3; for the underflow of products Boldo and Muller, Some functions computable with a fused-mac,
+// 2005). No operation may be contracted with another.
 struct TwofoldRow {
-    // Below this a product's error may not be a number of f64.
+    // Below this the error of a product may not be representable in f64.
     static constexpr double SAFE_PRODUCT = 1e-290;
 
     double sum, rest = 0, size = 0;
@@ -61,7 +64,7 @@ struct TwofoldRow {
 
     __device__ __forceinline__ explicit TwofoldRow(double b) : sum(b) {}
 
-    // sum += term; its rounding error.
+    // sum += term; returns the rounding error.
     __device__ __forceinline__ static double add_to(double& sum, double term) {
         const double before = sum;
         sum = __dadd_rn(before, term);
@@ -70,7 +73,7 @@ struct TwofoldRow {
         return __dadd_rn(__dadd_rn(before, -of_sum), __dadd_rn(term, -of_term));
     }
 
-    // Subtracts a product.
+    // Subtracts the product of a matrix value and x.
     __device__ __forceinline__ void subtract(double value, double x) {
         const double product = __dmul_rn(-value, x);
         const double of_product = __fma_rn(-value, x, -product);
@@ -81,7 +84,7 @@ struct TwofoldRow {
         ++entries;
     }
 
-    // What other threads have of the row, this one's and theirs being side by side among LANES of a warp.
+    // Adds what the other threads of the row hold; LANES neighbouring lanes of a warp share a row.
     template <u32 LANES>
     __device__ __forceinline__ void join() {
 #pragma unroll
@@ -94,7 +97,7 @@ struct TwofoldRow {
         }
     }
 
-    // The row, and a bound of its error.
+    // The residual of the row, and a bound of its error.
     __device__ __forceinline__ double finish(double& error) const {
         double value = sum;
         const double last = add_to(value, rest);
@@ -104,24 +107,24 @@ struct TwofoldRow {
     }
 };
 
-// What was found of a system that a kernel has accepted.
+// What was found for a system that a kernel has accepted.
 struct Evaluated {
     u32 nrows, longest_row;
     double plain;     // || |b| + |A||x| ||
     double norm;      // of the residual in twofold precision
-    double error;     // of `norm`, but for what the norm itself is wrong by
-    double threshold, floor, rhs_norm; // floor: below 0 where there is none
+    double error;     // bound for `norm`, apart from errors of computing the norm
+    double threshold, floor, rhs_norm; // floor: negative if there is none
 
     __device__ __forceinline__ double of_norm(double value) const {
         return (0.125 * nrows + 16.0) * Precision<double>::EPSILON * value;
     }
 
-    // That of the residual in twofold precision, NaN where it is not finite.
+    // Norm of the residual in twofold precision; NaN if it is not finite.
     __device__ __forceinline__ double reported_norm() const {
         return is_finite(norm) ? norm : norm - norm;
     }
 
-    // What the floor accepts; negative where there is none.
+    // The largest residual that the floor accepts; negative if there is no floor.
     template <typename V>
     __device__ __forceinline__ double most_by_floor() const {
         return floor >= 0 && is_finite(plain)
@@ -129,7 +132,8 @@ struct Evaluated {
                    : -1;
     }
 
-    // CONVERGED, or STAGNATED, by the plain residual and a bound of its errors; RUNNING where that does not tell.
+    // CONVERGED or STAGNATED, by the plain residual and a bound of its errors; RUNNING if these do
+    // not decide.
     template <typename V>
     __device__ __forceinline__ u32 judge_plain(double residual) const {
         const double operations = longest_row + 3.0;
@@ -143,7 +147,7 @@ struct Evaluated {
         return residual - of_plain > accepted && of_plain <= ROUGH * residual ? STAGNATED : RUNNING;
     }
 
-    // The same by the residual in twofold precision, which always tells.
+    // The same by the residual in twofold precision, which always decides.
     template <typename V>
     __device__ __forceinline__ u32 judge_twofold(bool& by_floor) const {
         const double found = norm + (error + of_norm(error) + of_norm(norm));

@@ -1,17 +1,18 @@
-// Matrices of implicit steps, formed where the Jacobians lie.
+// Matrices of implicit steps, formed on the device from the Jacobians there.
 
 constexpr u32 SHIFT_ITEMS = 8;  // items of a block, a warp each
 constexpr u32 SHIFT_THREADS = WARP_THREADS * SHIFT_ITEMS;
 
-// shift: out = 1/dt - jacobian on the diagonal and -jacobian elsewhere, for every item of a batch of
-// one pattern: the values of I/dt - J.
-// - Blocks of SHIFT_THREADS threads. Blocks stride over the items in x, a warp an item; over the
-//   entries of an item in y. Any grid.
-// - is_diagonal holds 1 for the entries on the diagonal, else 0, nnz of them. Item i has the values
-//   from jacobian + i * stride on, where 0 stands for one Jacobian of all, dt[i], and the results
-//   from out + i * nnz on.
-// - Traffic: per entry a flag, mostly from the cache; reads jacobian, writes out. out overlaps no
-//   other argument. Every result is one rounding of 1/dt rounded: bitwise repeatable.
+// shift: out = 1/dt - jacobian on the diagonal and -jacobian elsewhere, for every item of a batch
+// of one pattern: the values of I/dt - J.
+// - Launch: blocks of SHIFT_THREADS threads, any grid. In x, blocks stride over the items, one warp
+//   per item; in y, over the entries of an item.
+// - is_diagonal: nnz flags, 1 for entries on the diagonal, else 0.
+// - jacobian: the values of item i begin at i * stride; stride 0 means one Jacobian for all items.
+// - dt: dt[i] is the step of item i.
+// - out: the results of item i begin at i * nnz. out overlaps no other argument.
+// - Traffic per entry: reads a flag, mostly from the cache, and jacobian; writes out. Every result
+//   is one rounding of 1/dt rounded: bitwise repeatable.
 template <typename V>
 __global__ void __launch_bounds__(SHIFT_THREADS, 6)
     shift(u64 nitems, u32 nnz, const u8* __restrict__ is_diagonal, u64 stride,

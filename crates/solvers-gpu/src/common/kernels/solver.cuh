@@ -1,8 +1,8 @@
-// What kernels of whole solves share: statuses, norms that neither overflow nor underflow, and groups
-// of threads that have a system each.
+// Shared by kernels of whole solves: statuses, arithmetic that neither overflows nor underflows,
+// and groups of threads that solve one system each.
 #pragma once
 
-// The status of a system as `Status` numbers it, or what a group of threads is doing.
+// The status of a system, numbered as in `Status`, or the state of a group of threads.
 constexpr u32 CONVERGED = 0;
 constexpr u32 MAX_ITERATIONS = 1;
 constexpr u32 BREAKDOWN_RHO = 2;
@@ -15,7 +15,7 @@ constexpr u32 STAGNATED = 10;
 constexpr u32 ZERO_PIVOT = 11;
 constexpr u32 PASSED = 252;  // the recurrence passed the test
 constexpr u32 VACANT = 253;  // ready for the next system
-constexpr u32 IDLE = 254;    // the queue is empty; it, and what is above, goes on as it is
+constexpr u32 IDLE = 254;    // the queue is empty; from IDLE on, no group is examined
 constexpr u32 RUNNING = 255;
 
 template <typename V>
@@ -39,8 +39,8 @@ struct Precision<float> {
     static constexpr int LARGEST_EXPONENT = 120;
 };
 
-// Why CG stops where r'z is not positive: the preconditioner, and so the matrix, is not positive definite, or
-// nothing is left.
+// Why CG stops if r'z is not positive: the preconditioner, and so the matrix, is not positive
+// definite, or r'z has vanished.
 template <typename V>
 __device__ __forceinline__ u32 not_positive(V rho) {
     return rho < V(0) ? INDEFINITE : BREAKDOWN_RHO;
@@ -108,14 +108,14 @@ __device__ __forceinline__ double power_of_two(int exponent) {
     return __longlong_as_double((long long)(exponent + 1023) << 52);
 }
 
-// The exponent of a positive number, within what power_of_two can undo.
+// The exponent of a positive number, limited to what power_of_two can undo.
 __device__ __forceinline__ int exponent_of(double value) {
     const int exponent = int(__double_as_longlong(value) >> 52 & 0x7ff) - 1023;
     return maximum(-1000, minimum(1000, exponent));
 }
 
-// About 1 / value, to 2 units in the last place, and `is_sure` false where that may not be so: without
-// the branches of a division, so that it goes on beside other work.
+// About 1 / value, to 2 units in the last place, without the branches of a division, so that it
+// overlaps with other work. `is_sure` is false where that may not be so.
 __device__ __forceinline__ double reciprocal(double value, bool& is_sure) {
     is_sure = magnitude(value) > 1e-290 && magnitude(value) < 1e290;
 #if defined(SPARSEBATCH_EMU)
@@ -134,7 +134,7 @@ __device__ __forceinline__ float reciprocal(float value, bool& is_sure) {
     return 1.0f / value;
 }
 
-// a / b with the reciprocal of b where that is sure.
+// a / b, with the reciprocal of b if that is sure.
 template <typename V>
 __device__ __forceinline__ V quotient(V a, V b, V inverse_of_b, bool is_sure) {
     return is_sure ? a * inverse_of_b : a / b;
@@ -147,7 +147,7 @@ __device__ __forceinline__ V quotient(V a, V b) {
     return quotient(a, b, inverse, is_sure);
 }
 
-// A sum over the group of a thread, apart from those of the iterations.
+// A sum over the group of a thread outside the iterations: barriers guard the scratch memory.
 template <typename Threads, typename T>
 __device__ __forceinline__ T sum_apart(T value, double* scratch) {
     Threads::sync();
@@ -157,13 +157,14 @@ __device__ __forceinline__ T sum_apart(T value, double* scratch) {
     return values[0];
 }
 
-// Threads that run in step, and sums over a group of them. PARTS neighbouring threads have the same
-// terms, which count once; at most 8.
+// Threads that run in step, and sums over groups of them. PARTS neighbouring threads, at most 8,
+// hold the same term, which counts once.
 template <u32 GROUP, u32 PARTS = 1>
 struct Team {
     static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
     static constexpr u32 WARPS = IS_BLOCK ? GROUP / WARP_THREADS : 1;
-    // In shared memory where a group is a block: up to two values of each warp, and up to three.
+    // Scratch in shared memory if a group is a block: per warp up to two values for TURN 0, and up
+    // to three for TURN 1.
     static constexpr u32 SCRATCH = IS_BLOCK ? 5 * WARPS : 1;
 
     __device__ __forceinline__ static void sync() {
@@ -174,7 +175,7 @@ struct Team {
         }
     }
 
-    // Whether it holds in any group of the team. It is the same in all threads of a group.
+    // Whether `of_group`, the same in all threads of a group, holds in any group of the team.
     __device__ __forceinline__ static bool any(bool of_group) {
         if constexpr (GROUP < WARP_THREADS) {
             return __any_sync(ALL_LANES, of_group) != 0;
@@ -183,7 +184,7 @@ struct Team {
         }
     }
 
-    // Whether it holds in any thread of this group.
+    // Whether `of_thread` holds in any thread of this group.
     __device__ __forceinline__ static bool any_thread(bool of_thread, double* = nullptr) {
         if constexpr (IS_BLOCK) {
             return __syncthreads_or(of_thread) != 0;
@@ -195,8 +196,8 @@ struct Team {
         }
     }
 
-    // COUNT sums, the same in all threads of the group. In a block TURN is another one than in the
-    // sum before.
+    // COUNT sums, the same in all threads of the group. If a group is a block, TURN must differ
+    // from that of the previous sum.
     template <u32 TURN, u32 COUNT, typename T>
     __device__ __forceinline__ static void sum(T (&value)[COUNT], double* scratch) {
         static_assert(COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
@@ -227,8 +228,8 @@ struct Team {
         }
     }
 
-    // As sum(), for two or three sums, with fewer shuffles: half of the lanes go on with one sum, half
-    // with another.
+    // As sum(), for two or three sums, with fewer shuffles: half of the lanes continue with one
+    // sum, half with another.
     template <u32 TURN, u32 COUNT, typename T>
     __device__ __forceinline__ static void sum_side_by_side(T (&value)[COUNT], double* scratch) {
         static_assert(COUNT >= 2 && COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
@@ -306,8 +307,8 @@ struct Team {
         return of_first(number, scratch);
     }
 
-    // The number that the first thread of each group has; the scratch memory takes it to a block. All
-    // threads have come this far when it returns.
+    // The `number` of the first thread of each group, through scratch memory if a group is a block.
+    // All threads have arrived here when it returns.
     __device__ __forceinline__ static u32 of_first(u32 number, double* scratch) {
         if constexpr (IS_BLOCK) {
             u32* const shared = reinterpret_cast<u32*>(scratch);
@@ -326,15 +327,16 @@ struct Team {
     }
 };
 
-// The threads of a cluster of CLUSTER blocks, GROUP in all, as a team that has one system. A warp tells every
-// block its part of a sum; after one barrier each warp adds the parts of all, in an order that is always the
-// same.
+// The GROUP threads of a cluster of CLUSTER blocks, as a team that solves one system. Each warp
+// sends its part of a sum to every block; after one barrier each warp adds all parts, always in the
+// same order.
 template <u32 GROUP, u32 CLUSTER>
 struct ClusterTeam {
     using Lanes = Team<WARP_THREADS>;
     static constexpr u32 BLOCK = GROUP / CLUSTER;
     static constexpr u32 WARPS = GROUP / WARP_THREADS;
-    // In shared memory of each block: up to two values of each warp of all blocks, and up to three.
+    // Scratch in shared memory of each block, for the warps of all blocks: per warp up to two
+    // values for TURN 0, and up to three for TURN 1.
     static constexpr u32 SCRATCH = 5 * WARPS;
     static_assert(BLOCK >= WARP_THREADS && CLUSTER <= WARP_THREADS, "whole warps, a lane a block");
 
@@ -346,7 +348,7 @@ struct ClusterTeam {
         return sum_apart<ClusterTeam>(of_thread ? 1.0f : 0.0f, scratch) != 0.0f;
     }
 
-    // Writes what each warp has to all blocks, and waits until all have.
+    // Writes the values of each warp to all blocks, and waits until all have done so.
     template <u32 COUNT, typename T>
     __device__ __forceinline__ static void tell(const T (&value)[COUNT], T* parts) {
         const u32 warp = (cluster_rank() * BLOCK + threadIdx.x) / WARP_THREADS;
@@ -361,7 +363,7 @@ struct ClusterTeam {
         cluster_sync();
     }
 
-    // Replaces the sums of each warp by what a lane is to add of those of all.
+    // Replaces the sums of each warp by a lane's share of the sums over all warps.
     template <u32 TURN, u32 COUNT, typename T>
     __device__ __forceinline__ static void exchange(T (&value)[COUNT], double* scratch) {
         static_assert(COUNT <= 2 + TURN && TURN <= 1, "what the scratch memory holds");
@@ -378,7 +380,8 @@ struct ClusterTeam {
         }
     }
 
-    // COUNT sums, the same in all threads of the cluster. TURN is another one than in the sum before.
+    // COUNT sums, the same in all threads of the cluster. TURN must differ from that of the
+    // previous sum.
     template <u32 TURN, u32 COUNT, typename T>
     __device__ __forceinline__ static void sum(T (&value)[COUNT], double* scratch) {
         Lanes::template sum<TURN>(value, scratch);
@@ -404,7 +407,8 @@ struct ClusterTeam {
         return value;
     }
 
-    // The number that the first thread of the cluster has. All threads have come this far when it returns.
+    // The `number` of the first thread of the cluster. All threads have arrived here when it
+    // returns.
     __device__ __forceinline__ static u32 of_first(u32 number, double* scratch) {
         u32* const own = reinterpret_cast<u32*>(scratch);
         sync();

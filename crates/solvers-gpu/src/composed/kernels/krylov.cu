@@ -1,14 +1,15 @@
-// CG and BiCGStab between products of a plan, and the judgement of systems: on entry, and after they
-// stopped. Methods and tests are those of cg.cu and bicgstab.cu.
+// CG and BiCGStab between products of a plan, and the judgement of systems on entry and after they
+// have stopped. Methods and tests are those of cg.cu and bicgstab.cu.
 //
-// An iteration of CG is a product, w = A p, and the phases 0 to 2; of BiCGStab, with p^ = M p and
-// s^ = M s in `hat` (in p and r where there is no preconditioner), two products, v = A p^ and w = A s^,
-// with the phases 0 and 1 and then 2 to 4. Systems that stop wait for their judgement: `Verdict` 1, a
-// product, w = A x, and 2 and 3, from which they start again where their true residual asks for that.
-// Solves begin with `Verdict` 0.
+// - An iteration of CG: the product w = A p, then phases 0 to 2.
+// - An iteration of BiCGStab, with p^ = M p and s^ = M s in `hat` (in p and r if there is no
+//   preconditioner): the product v = A p^, phases 0 and 1, the product w = A s^, phases 2 to 4.
+// - Systems that have stopped wait for their judgement: phase 1 of `Verdict`, the product w = A x,
+//   then phases 2 and 3. They restart from there if their true residual requires it.
+// - Solves begin with phase 0 of `Verdict`.
 //
-// Traffic of an iteration of CG in vectors: w, p, x, r and m read, x, r and p written; what a phase
-// reads again is mostly in the caches. No atomics but counts: bitwise repeatable.
+// Traffic of an iteration of CG in vectors: w, p, x, r and m read, x, r and p written; vectors that
+// a phase reads again are mostly in the caches. No atomics except counters: bitwise repeatable.
 
 #include "krylov.cuh"
 
@@ -77,7 +78,7 @@ struct Cg {
         }
     }
 
-    // Starts from r: the direction of row i, and what rho adds up from.
+    // Starts from r: sets the search direction in row i, and returns the row's contribution to rho.
     __device__ __forceinline__ static V start(const KrylovTask<V>& task, u64 i, V r) {
         const V z = times_m<JACOBI>(task, i, r);
         task.p[i] = z;
@@ -88,7 +89,7 @@ struct Cg {
         return V(0) < s.rho ? RUNNING : unless_lost(s.rho, not_positive(s.rho));
     }
 
-    // Whether a system that broke down may start again.
+    // Whether a system that broke down may restart.
     static constexpr bool RETRIES = false;
 };
 
@@ -199,8 +200,9 @@ __device__ __forceinline__ bool is_due(const State<V>& s) {
     return s.stop != RUNNING && s.stop != IDLE;
 }
 
-// Phase 0 enters a system: its right-hand side, and what it stops at; 1 brings x into the state in
-// which it is returned, 2 judges it by the true residual, given w = A x, 3 starts the method.
+// Phase 0 enters a system: norm of its right-hand side, threshold and limit. Phase 1 brings x into
+// the scaling in which it is returned, phase 2 judges it by the true residual, given w = A x, phase
+// 3 starts the method.
 template <typename Method>
 struct Verdict {
     using V = typename Method::V;
@@ -224,7 +226,8 @@ struct Verdict {
         }
     }
 
-    // From x = 0 the residual is b; A x still decides where it alone does, since A may hold NaN.
+    // For x = 0 the residual is b. If the system may end on it, A x decides all the same, since A
+    // may hold NaN.
     __device__ __forceinline__ static bool is_b(const State<V>& s) {
         return (s.flags & (FRESH | FROM_GUESS)) == FRESH && !(s.rhs_norm <= s.threshold) &&
                is_finite(s.rhs_norm);
@@ -239,7 +242,8 @@ struct Verdict {
         } else if constexpr (PHASE == 1) {
             task.x[i] = (s.flags & FRESH) != 0 ? V(0) : task.x[i] * V(power_of_two(s.scale));
         } else if constexpr (PHASE == 2) {
-            // The sum of the products first: products that cancel must not absorb b.
+            // The products have been summed before b is added: products that cancel must not absorb
+            // b.
             const V r = is_b(s) ? task.b[i] : task.b[i] - task.w[i];
             task.r[i] = r;
             Norm::add(double(r), sums);
@@ -280,7 +284,7 @@ struct Verdict {
         s.stop = VACANT;
     }
 
-    // What fused.cuh says in examine().
+    // The rules are those of examine() in fused.cuh.
     __device__ __forceinline__ void judge(State<V>& s, u32 system, double residual,
                                           bool leads) const {
         const bool fresh = (s.flags & FRESH) != 0;
@@ -329,9 +333,9 @@ struct Verdict {
     }
 };
 
-// || |A||x| + |b| ||, the size of the numbers that cancel in a residual, for rounding floors; of systems
-// that are to be judged by it. A is in CSR, systems and values as in batches: `entries` holds where the
-// values of each item begin, and, unless all have one pattern, its columns.
+// || |A||x| + |b| ||, the size of the terms that cancel in a residual, for rounding floors, of
+// systems that are about to be judged. A is in CSR, systems and values as in batches: `entries`
+// holds where the values of each item begin and, unless all items share one pattern, its columns.
 template <typename Value>
 struct Sizes {
     using V = Value;

@@ -1,35 +1,49 @@
-// What composed solves share: the state of each system, and the phases of a step over vectors of all
-// systems one after the other, between products of a plan.
+// Shared by composed solves: the state of each system, and the phases of a step. They work on
+// vectors of all systems one after the other, between products of a plan.
 //
-// A phase is a pass over the rows of a system with up to four sums, and what follows from these. Phases
-// of systems of up to so many rows as the plan says run one after the other in one launch (krylov), 8
-// or 32 lanes or a block a system. Larger systems are cut into parts of some rows, a block each: a
-// launch a phase (krylov_part), in which the block that comes last adds the sums of all parts, in their
-// order. The order of every sum is a function of the rows of the system and of the part length.
+// A phase is a pass over the rows of a system with up to four sums, and the conclusions from these.
+// - Systems with at most as many rows as the plan says: all phases one after the other in one
+//   launch (krylov), with 8 lanes, 32 lanes or a block per system.
+// - Larger systems are cut into parts of `part_rows` rows, a block each: one launch per phase
+//   (krylov_part), in which the last block to finish adds the sums of all parts, in their order.
+// - The order of every sum is a function of the rows of the system and of the part length.
 //
-// Phases are a type with the values V, the sums Sum, `count`, the number of a phase's sums; `takes`,
-// whether a system in that state goes through the phase; `row`, and `conclude`, which all threads of
-// a system call with the same sums, one of them as the one that writes what others read.
+// Phases are a type with
+// - V, Sum: the types of values and of sums;
+// - count: the number of a phase's sums;
+// - takes: whether a system in the given state goes through the phase;
+// - row: the work on one row;
+// - conclude: called by all threads of a system with the same sums; the thread with `leads` writes
+//   what others read.
 //
-// Arguments. Block i has one word in `blocks`: first place in `order` | systems << 32 | lanes of each
-// << 48 (krylov); or two: system | part << 32, first place in `partials` | parts << 32 (krylov_part).
-// System s has the rows firsts[s] to firsts[s + 1] of all vectors, and 16 words of `states`. `partials`
-// has 4 numbers for each place, `tickets` a zero, and has it again at the end. Arrays of limits are null
-// or hold one a system, as do those of outcomes; `flawed` is null or holds 1 for systems whose
-// preconditioner does not exist. `remaining` counts systems that have not ended. `history` is null or
-// has a number for each system: the norm of an iteration's residual with its sign bit set.
-// part_rows is the rows of a part, all but the last of a system. Vectors that a method does not have are null: v, shadow, hat, m. None overlaps another.
-// Blocks of 256 threads.
+// Arguments:
+// - `blocks`: for krylov one word per block: first place in `order` | systems << 32 | lanes per
+//   system << 48; for krylov_part two words: system | part << 32, first place in `partials` | parts
+//   << 32.
+// - `firsts`: system s has the rows firsts[s] to firsts[s + 1] of all vectors. `states`: 16 words
+//   per system.
+// - `partials`: 4 numbers for each place. `tickets`: a zero for each place, before and after the
+//   launch.
+// - Arrays of limits are null or hold one element per system; arrays of outcomes hold one per
+//   system.
+// - `flawed`: null, or holds 1 for systems whose preconditioner does not exist.
+// - `remaining`: the number of systems that have not ended.
+// - `history`: null, or a number for each system: the norm of an iteration's residual with its sign
+//   bit set.
+// - `part_rows`: rows of a part, except the last of a system.
+// - Vectors that a method does not have are null: v, shadow, hat, m. No vector overlaps another.
+// - Blocks of 256 threads.
 #pragma once
 
 #include "evaluate.cuh"
 
 constexpr u32 KRYLOV_THREADS = 256;
-constexpr u32 KRYLOV_BLOCKS = 3; // that a multiprocessor shall hold: fewer registers spill
+constexpr u32 KRYLOV_BLOCKS = 3; // resident per multiprocessor: fewer registers spill
 constexpr u32 KRYLOV_WARPS = KRYLOV_THREADS / WARP_THREADS;
 constexpr u32 STATE_WORDS = 16;
 
-// Beside the statuses of solver.cuh: it is to start from the residual just computed.
+// In addition to the statuses of solver.cuh: the system is to start from the residual just
+// computed.
 constexpr u32 STARTING = 251;
 
 // Bits of `flags`.
@@ -38,12 +52,12 @@ constexpr u32 FRESH = 2;      // no iterations yet
 constexpr u32 HALF = 4;       // BiCGStab passed the test after half a step
 constexpr u32 BAD_OMEGA = 8;
 
-// A system between launches. What iterates holds 2^-scale of x and r.
+// State of a system between launches. During iterations x and r are scaled by 2^-scale.
 template <typename V>
 struct State {
     double threshold, rhs_norm;
-    double size; // || |A||x| + |b| ||, where there is a floor
-    V square;    // of the threshold, scaled
+    double size; // || |A||x| + |b| ||, if there is a rounding floor
+    V square;    // of the scaled threshold
     V rho, alpha, beta, omega, shadow_square;
     V along; // p'Ap, or r^'v
     V turn;  // t't + t's
@@ -75,8 +89,8 @@ struct KrylovTask {
     }
 };
 
-// The parameters of a kernel, and the task that they make. No vector is read through the read-only
-// cache: a launch may begin before the one ahead has written it.
+// The parameters of a kernel, and the task made of them. No vector is read through the read-only
+// cache: a launch may begin before the preceding launch has written it.
 #define KRYLOV_PARAMETERS(V)                                                                       \
     const u64 *blocks, const u32 *order, const u64 *firsts, u64 *states, u32 *tickets,             \
         double *partials, V *x, const V *b, V *r, V *p, V *w, V *v, V *shadow, V *hat, const V *m, \
@@ -88,8 +102,8 @@ struct KrylovTask {
             history, limits, outcomes, remaining, flawed                                           \
     }
 
-// COUNT sums over a group of lanes or the block, the same in all its threads. All threads of the block
-// take part.
+// COUNT sums over a group of lanes or the block, the same in all its threads. All threads of the
+// block take part.
 template <u32 GROUP, u32 COUNT, typename T>
 __device__ __forceinline__ void group_sums(T (&sums)[MOST_SUMS], double* scratch) {
 #pragma unroll
@@ -101,7 +115,7 @@ __device__ __forceinline__ void group_sums(T (&sums)[MOST_SUMS], double* scratch
     }
     if constexpr (GROUP > WARP_THREADS) {
         T* const parts = reinterpret_cast<T*>(scratch);
-        __syncthreads(); // the sums before were read
+        __syncthreads(); // the preceding sums have been read
         if (threadIdx.x % WARP_THREADS == 0) {
 #pragma unroll
             for (u32 i = 0; i < COUNT; ++i) {
@@ -136,8 +150,8 @@ __device__ __forceinline__ void record(const KrylovTask<V>& task, u32 system, co
     }
 }
 
-// The phases FIRST to LAST of the systems of a block, one after the other. A lane has the same rows in
-// all of them.
+// Runs the phases FIRST to LAST of the systems of a block, one after the other. A lane has the same
+// rows in all of them.
 template <typename Phases, u32 GROUP, u32 FIRST, u32 LAST>
 __device__ __forceinline__ void phases_of(const Phases& phases, bool is_awake, u32 system, u64 first,
                                           u64 end, State<typename Phases::V>& s, double* scratch) {
@@ -174,7 +188,7 @@ __device__ __forceinline__ void systems_of_block(const Phases& phases, u64 word,
     let_next_launch_begin();
     State<V> s = *task.state(system);
     const bool is_awake = is_one && Phases::template takes<FIRST>(s);
-    // The same in all lanes of a warp, or of the block.
+    // The condition is the same in all lanes of a warp, or of the block.
     if (GROUP < WARP_THREADS ? !__any_sync(ALL_LANES, is_awake) : !is_awake) {
         return;
     }
@@ -217,7 +231,8 @@ __device__ __forceinline__ void part_of_system(const Phases& phases, u32 part_ro
     wait_for_launches_ahead();
     let_next_launch_begin();
     State<V> s = *task.state(system);
-    // The same in all blocks of the system: none writes the state before all have counted.
+    // The same in all blocks of the system: the state is written only after all blocks have
+    // counted.
     if (!Phases::template takes<PHASE>(s)) {
         return;
     }

@@ -1,14 +1,14 @@
-//! Phases of CG and BiCGStab between the products of a plan.
+//! The kernels of CG and BiCGStab between the products of a plan.
 
 use sparsebatch_cuda::Module;
 
 use crate::common::kernels::{EVALUATE, SOLVER};
 
-/// The phases, over all systems.
+/// The phases of a solve, over all systems.
 pub(crate) static KRYLOV: Module = Module::new(
     "krylov",
     include_str!("krylov.cu"),
     &[SOLVER, EVALUATE, ("krylov.cuh", include_str!("krylov.cuh"))],
 );
-/// Inverses of the diagonals.
+/// Inverts diagonals.
 pub(crate) static DIAGONAL: Module = Module::new("diagonal", include_str!("diagonal.cu"), &[]);

@@ -1,27 +1,31 @@
-// Elimination on a fixed pattern by the warps of a group: sums of products that a host has put into
-// levels and given to warps and lanes.
+// Elimination on a fixed pattern by the warps of a group: sums of products, which the host has
+// arranged in levels and assigned to warps and lanes.
 #pragma once
 
-// No place: the lane has no task, or the task no factor.
+// Marks an absent place: the lane has no task, or the task no factor.
 constexpr u32 NO_PLACE = 0xffff;
 
-// The values of COUNT systems at a place.
+// The values of COUNT systems at one place.
 template <typename V, u32 COUNT>
 struct alignas(sizeof(V) * COUNT) Values {
     V of[COUNT];
 };
 
-// Works through the stream of a warp. It consists of slices: for each lane a task (place | factor <<
-// 16) and a word that says how to go on, then for each of `width` steps a pair for each lane.
+// Runs the stream of a warp, a sequence of slices. A slice has for each lane a task
+// (place | factor << 16) and a control word, then for each of `width` steps one pair per lane.
+// Control word:
 //
-//   bits  0..15 width                        bits 22..25 the width of the slice after it, at most 15
-//   bits 16..18 log2 of the lanes on a task  bits 26..30 barriers of the group after it
-//   bits 19..21 the largest of the warp's    bit  31     the last slice
+//   bits  0..15 width
+//   bits 16..18 log2 of the number of lanes on the lane's task
+//   bits 19..21 the largest such log2 in the warp
+//   bits 22..25 width of the next slice, at most 15
+//   bits 26..30 number of barriers of the group after the slice
+//   bit  31     set in the last slice
 //
-// Calls add(sums, pair) for each pair, those of a lane in their order; adds the sums of the lanes on
-// a task, as many as a power of two; calls finish(task, sums) in the first of them. What others read
-// they read after the next barrier. Words are asked for eight steps ahead, and those of a slice while
-// the one before it is worked on: their latency is hidden behind sums and barriers.
+// Calls add(sums, pair) for each pair of a lane, in order; adds up the sums of the lanes on a task,
+// whose number is a power of two; calls finish(task, sums) in the first of these lanes. Other
+// threads read results after the next barrier only. Words are loaded eight steps ahead, and the
+// first words of a slice during the slice before: sums and barriers hide their latency.
 template <typename Sum, u32 GROUP, u32 COUNT, typename Add, typename Finish>
 __device__ __forceinline__ void run_stream(const u32* stream, Add add, Finish finish) {
     constexpr u32 STEPS = 4, AHEAD = 2 * STEPS;
@@ -78,7 +82,7 @@ __device__ __forceinline__ void run_stream(const u32* stream, Add add, Finish fi
         if ((task & 0xffffu) != NO_PLACE) {
             finish(task, sums);
         }
-        // Warps that wait several times meet others at one and the same barrier of the code.
+        // Warps that wait several times meet the others at one and the same barrier instruction.
 #pragma unroll 1
         for (u32 count = word >> 26 & 31; count > 0; --count) {
             Team<GROUP>::sync();
@@ -94,9 +98,9 @@ __device__ __forceinline__ void run_stream(const u32* stream, Add add, Finish fi
     }
 }
 
-// Factors and solves with the values of COUNT systems, whose places `stream` names: a task takes its
-// sum from the value at its place, and multiplies it with the value at its factor, or inverts it
-// where that is its own place. `bad` tells of pivots that are zero or NaN.
+// Factorises and solves with the values of COUNT systems, whose places `stream` names: a task
+// subtracts its sum from the value at its place, then multiplies that by the value at its factor,
+// or inverts it if factor and place are the same. Sets `bad` for pivots that are zero or NaN.
 template <typename V, u32 GROUP, u32 COUNT>
 __device__ __forceinline__ void eliminate(const u32* stream, Values<V, COUNT>* places,
                                           bool (&bad)[COUNT]) {

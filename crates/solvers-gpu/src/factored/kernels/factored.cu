@@ -1,25 +1,30 @@
-// Whole solves by CG or BiCGStab with a factorised preconditioner M, or by complete factors, a group of
-// threads a system, all in one launch. The methods are those of cg.cu, bicgstab.cu and lu.cu:
+// Whole solves by CG or BiCGStab with a factorised preconditioner M, or by complete factors (LU),
+// one group of threads per system, all in one launch. The methods are those of cg.cu, bicgstab.cu
+// and lu.cu:
 //
 //   CG        r = b - A x, z = M r, p = z, rho = r'z
-//             alpha = rho / p'Ap, x += alpha p, r -= alpha Ap, beta = r'z / rho, rho = r'z, p = z + beta p
+//             alpha = rho / p'Ap, x += alpha p, r -= alpha Ap
+//             beta = r'z / rho, rho = r'z, p = z + beta p
 //   BiCGStab  r = b - A x, r^ = r, p = r, rho = r^'r
 //             p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: x += alpha p^
 //             s^ = M s, t = A s^, omega = t's / t't, x += omega s^, r = s - omega t
 //             beta = (r^'r / rho) (alpha / omega), rho = r^'r, p = r + beta (p - omega v)
-//   LU        r = b - A x, x += M r; again while r does not pass: refinement (Wilkinson 1963; Higham, Accuracy
-//             and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12)
+//   LU        r = b - A x, x += M r; repeated until r passes: refinement (Wilkinson 1963; Higham,
+//             Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12)
 //
-// M is ILU(0) (Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, algorithm 10.4), IC(0)
-// (Meijerink and van der Vorst 1977, doi 10.1090/S0025-5718-1977-0438681-4) or block-Jacobi with inverses
-// (Anzt et al. 2019, doi 10.1016/j.parco.2017.12.006), batched in one kernel as in Kashi et al. 2022;
-// triangular solves by levels (Anderson and Saad 1989, doi 10.1142/S0129053389000056). On a pattern with all
-// fill, the factors of ILU are those of LU without pivoting. Factor is the
-// precision of M: made in V, rounded once, applied to vectors of V (Anzt et al. 2019, doi
-// 10.1002/cpe.4460, for block-Jacobi). Arguments, places
-// and order are those of factored_task.cuh. Traffic of a system beside what is not in shared memory: its
-// values, b twice, x once (twice with a guess), 25 B of outcome; programs and columns are read by all
-// groups, through the caches.
+// M is ILU(0) (Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, algorithm 10.4),
+// IC(0) (Meijerink and van der Vorst 1977, doi 10.1090/S0025-5718-1977-0438681-4) or block-Jacobi
+// with inverses (Anzt et al. 2019, doi 10.1016/j.parco.2017.12.006), batched in one kernel as in
+// Kashi et al. 2022; triangular solves by levels (Anderson and Saad 1989,
+// doi 10.1142/S0129053389000056). On a pattern with all fill, the factors of ILU are those of LU
+// without pivoting.
+//
+// `Factor` is the precision of M: it is computed in V, rounded once, and applied to vectors of V
+// (Anzt et al. 2019, doi 10.1002/cpe.4460, for block-Jacobi).
+//
+// Arguments, places and order of sums: see factored_task.cuh. Traffic of a system, besides what is
+// not in shared memory: its values, b twice, x once (twice with a guess), 25 B of outcome. All
+// groups read programs and columns through the caches.
 
 #include "factored.cuh"
 
@@ -35,7 +40,7 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
 
     V rho = 0, beta = 0;
 
-    // Why there are no factors: a negative diagonal entry says more than a pivot.
+    // Why there are no factors: a negative diagonal entry says more than a failed pivot.
     __device__ __forceinline__ u32 no_factors() {
         bool negative = false;
         this->own_rows([&](u32 row) {
@@ -46,7 +51,7 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
         return Threads::any_thread(negative, scratch) ? INDEFINITE : Base::NO_FACTORS;
     }
 
-    // z = M r, and its product with r.
+    // z = M r; returns r'z.
     __device__ __forceinline__ V precondition() {
         V* const r = this->vector(1);
         this->apply(r, this->vector(3));
@@ -64,13 +69,13 @@ struct FactoredCg : FactoredGroup<FactoredCg<Shape>, Shape, false> {
         return V(0) < rho ? RUNNING : this->unless_lost(rho, not_positive(rho));
     }
 
-    // One iteration; RUNNING, or why it stops.
+    // One iteration; returns RUNNING, or why the system stops.
     __device__ __forceinline__ u32 iterate() {
         V* const x = this->vector(0);
         V* const r = this->vector(1);
         V* const p = this->vector(2);
         V* const q = this->vector(3);
-        // z becomes the operand: own rows alone are read until then.
+        // z becomes the operand p: until the barrier only own rows are read.
         this->own_rows([&](u32 row) {
             p[row] = beta * p[row] + z[row];
             z[row] = p[row];
@@ -140,7 +145,7 @@ struct FactoredBiCgStab : FactoredGroup<FactoredBiCgStab<Shape>, Shape, true> {
         return RUNNING;
     }
 
-    // One iteration; RUNNING, or why it stops. z is p^, then s^.
+    // One iteration; returns RUNNING, or why the system stops. z is p^, then s^.
     __device__ __forceinline__ u32 iterate() {
         V* const x = this->vector(0);
         V* const r = this->vector(1);
@@ -227,7 +232,7 @@ struct FactoredLu : FactoredGroup<FactoredLu<Shape>, Shape, false> {
 
     __device__ __forceinline__ u32 begin() { return RUNNING; }
 
-    // One solve with r, which is found anew after it.
+    // One solve with r; the caller then recomputes r.
     __device__ __forceinline__ u32 iterate() {
         V* const x = this->vector(0);
         V* const r = this->vector(1);
@@ -238,12 +243,13 @@ struct FactoredLu : FactoredGroup<FactoredLu<Shape>, Shape, false> {
     }
 };
 
-// The methods, as a kernel's METHOD says.
+// Values of a kernel's METHOD.
 constexpr u32 METHOD_CG = 0;
 constexpr u32 METHOD_BICGSTAB = 1;
 constexpr u32 METHOD_LU = 2;
 
-// The method of a kernel and its vectors: x, r, z; for CG p and A p beside them, for BiCGStab also r^ and t.
+// The group of a METHOD, and its vectors: x, r, z; for CG also p and A p; for BiCGStab also p, v,
+// r^ and t.
 template <typename V, typename Factor, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE>
 struct FactoredMethod {
     static_assert(METHOD == METHOD_CG, "a method");
@@ -263,7 +269,8 @@ struct FactoredMethod<V, Factor, GROUP, METHOD_LU, BLOCKS, PLACE> {
     using Group = FactoredLu<Shape>;
 };
 
-// Threads of a block, at most, and blocks that a multiprocessor holds at the registers that they may use.
+// Most threads per block, and blocks that a multiprocessor holds at the registers that they may
+// use.
 template <u32 GROUP, bool INVERTS>
 struct FactoredBounds {
     static constexpr u32 THREADS = GROUP > 128 ? GROUP : 128;

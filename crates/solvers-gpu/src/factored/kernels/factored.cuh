@@ -1,10 +1,11 @@
-// What CG, BiCGStab and refinement with factors share: true residuals, and how a system begins and ends.
+// Shared by CG, BiCGStab and refinement with factors: true residuals, and how a system begins and
+// ends.
 #pragma once
 
 #include "factored_system.cuh"
 
-// `Method` is the class that inherits: it has begin() and iterate(), which say whether the system goes
-// on or why it stops. RETRIES: a breakdown is got over by starting again.
+// `Method` is the derived class: its begin() and iterate() return RUNNING or why the system stops.
+// RETRIES: a breakdown leads to a restart.
 template <typename Method, typename Shape, bool RETRIES>
 struct FactoredGroup : Factored<Shape> {
     using System = Factored<Shape>;
@@ -27,7 +28,7 @@ struct FactoredGroup : Factored<Shape> {
     u32 system = 0;
     u32 iteration = 0, limit = 0, restarts = 0;
     int scale = 0; // the recurrence works on b * 2^-scale
-    V square = 0;  // of the threshold
+    V square = 0;  // squared threshold, scaled
     double threshold = 0, rhs_norm = 0, residual = 0;
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
@@ -38,8 +39,8 @@ struct FactoredGroup : Factored<Shape> {
 
     __device__ __forceinline__ V* own_x() const { return task.x + u64(system) * task.nrows; }
 
-    // sqrt(sum value(row)^2) over the rows without spurious overflow or underflow: NaN when a value
-    // is NaN, infinite when one is.
+    // sqrt(sum value(row)^2) over the rows without spurious overflow or underflow: NaN if a value
+    // is NaN, infinite if one is.
     template <typename Value>
     __device__ __forceinline__ double norm(Value value) const {
         double sum = 0;
@@ -66,7 +67,7 @@ struct FactoredGroup : Factored<Shape> {
         return __dsqrt_rn(sum_apart<Threads>(scaled, scratch)) * power_of_two(exponent);
     }
 
-    // What the system starts from: z and the true residual of it in r.
+    // Sets up a system: its criteria, the initial iterate in z, and the true residual of z in r.
     __device__ __forceinline__ void enter(V* r) {
         const V* const b = own_b();
         rhs_norm = norm([&](u32 row) { return double(load(b + row)); });
@@ -88,8 +89,8 @@ struct FactoredGroup : Factored<Shape> {
         });
         moved = Threads::any_thread(moved);
         System::wait_for_values();
-        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
-        // hold NaN.
+        // From x = 0 the residual is b. A x is still computed where the system would end at once,
+        // since A may hold NaN.
         if (!moved && !(rhs_norm <= threshold) && is_finite(rhs_norm)) {
             own_rows([&](u32 row) { r[row] = load(b + row); });
             residual = rhs_norm;
@@ -98,10 +99,10 @@ struct FactoredGroup : Factored<Shape> {
         }
     }
 
-    // r = b - A z and its norm, NaN where it is not finite.
+    // r = b - A z; its norm goes to `residual`, NaN where it is not finite.
     __device__ __forceinline__ void find_residual(V* r) {
         const V* const b = own_b();
-        // The sum of the products first: products that cancel must not absorb b.
+        // Products are summed first: large ones that cancel must not absorb b.
         own_rows([&](u32 row) { r[row] = load(b + row) - times_z(row); });
         const double found = norm([&](u32 row) { return double(r[row]); });
         residual = is_finite(found) ? found : found - found;
@@ -118,7 +119,7 @@ struct FactoredGroup : Factored<Shape> {
         });
     }
 
-    // What becomes of a system by its true residual: RUNNING, or its status.
+    // Decides by the true residual: RUNNING, or the status of the system.
     __device__ __forceinline__ u32 judge(bool fresh, u32 stop, bool& by_floor) {
         by_floor = false;
         bool accepted = residual <= threshold;
@@ -148,14 +149,14 @@ struct FactoredGroup : Factored<Shape> {
         return stop != PASSED ? stop : iteration < limit ? STAGNATED : MAX_ITERATIONS;
     }
 
-    // Why a system without factors stops.
+    // The status of a system without factors.
     __device__ __forceinline__ u32 no_factors() { return Method::NO_FACTORS; }
 
     __device__ __forceinline__ static u32 unless_lost(V value, u32 status) {
         return is_finite(value) ? status : NON_FINITE;
     }
 
-    // The whole solve of a system.
+    // The whole solve of one system.
     __device__ __forceinline__ void solve() {
         V* const x = this->vector(0);
         V* const r = this->vector(1);
@@ -172,7 +173,7 @@ struct FactoredGroup : Factored<Shape> {
             }
             const V down = V(power_of_two(-scale)), up = V(power_of_two(scale));
             own_rows([&](u32 row) {
-                // Adding 0 leaves no -0.
+                // Adding 0 turns -0 into 0.
                 x[row] = fresh ? z[row] * down + V(0) : x[row];
                 r[row] *= down;
             });
@@ -189,7 +190,7 @@ struct FactoredGroup : Factored<Shape> {
             while (stop == RUNNING) {
                 stop = self().iterate();
             }
-            // The iterate as it is returned, for all to read.
+            // The iterate as returned, for all threads to read.
             Threads::sync();
             own_rows([&](u32 row) { z[row] = x[row] * up; });
             Threads::sync();
@@ -203,7 +204,7 @@ struct FactoredGroup : Factored<Shape> {
 
     __device__ __forceinline__ void run() {
         for (;;) {
-            // Nobody reads the values of the system before any more.
+            // The previous system's values are no longer read after this barrier.
             Threads::sync();
             system = Threads::take(true, task.queue, scratch);
             if (system >= task.nsystems) {
@@ -219,7 +220,7 @@ struct FactoredGroup : Factored<Shape> {
         }
     }
 
-    // The last block to find the queue empty leaves it as it was.
+    // The last block to leave resets the queue to zeros.
     __device__ __forceinline__ static void leave(u32* queue) {
         __syncthreads();
         if (threadIdx.x == 0) {

@@ -1,5 +1,5 @@
-// A system's memory during a solve, products with its matrix, and its preconditioner: factorisation and
-// application.
+// The memory of a system during a solve, products with its matrix, and its preconditioner:
+// factorisation and application.
 #pragma once
 
 #include "factored_task.cuh"
@@ -31,9 +31,9 @@ struct Factored : Shape {
     V* vectors;
     V* own_values;
     Factor* factors;
-    V* made;     // where factors are made
+    V* made;     // where factors are computed
     u32* scales; // MIXED: exponents of rows and columns
-    V* z; // the operand of products, and what the preconditioner is applied to
+    V* z; // the operand of products, and the result of the preconditioner
     u32 item = 0;
 
     __device__ __forceinline__ Factored(const FactoredTask<V, Factor, Index>& all, V* shared,
@@ -69,7 +69,7 @@ struct Factored : Shape {
         return vectors + (IS_WIDE ? u64(number) * task.nrows : number * task.nrows);
     }
 
-    // Calls visit(row) for own rows.
+    // Calls visit(row) for each row of this thread.
     template <typename Visit>
     __device__ __forceinline__ void own_rows(Visit visit) const {
 #pragma unroll 1
@@ -82,7 +82,7 @@ struct Factored : Shape {
         return task.values + u64(item) * task.value_stride;
     }
 
-    // Calls visit(value, column) for the entries of a row, in their order.
+    // Calls visit(value, column) for each entry of a row, in order.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 row, Visit visit) const {
         const u32* const chunk = task.index + task.nrows + 1 + row / WARP_THREADS;
@@ -99,15 +99,15 @@ struct Factored : Shape {
         }
     }
 
-    // The product of a row with z, which all threads have written before a barrier.
+    // The product of a row with z. A barrier must follow the writes of z before this is called.
     __device__ __forceinline__ V times_z(u32 row) const {
         V sum = 0;
         entries(row, [&](V value, u32 column) { sum += value * z[column]; });
         return sum;
     }
 
-    // Works through a list: add(sum, left, right) for the pairs of a task, then finish(place, factor,
-    // sum). As many lanes as the segment says share a sum.
+    // Runs a list: add(sum, left, right) for each pair of a task, then finish(place, factor, sum).
+    // The segment says how many lanes share a sum.
     template <typename Add, typename Finish>
     __device__ __forceinline__ void run_list(u32 number, Add add, Finish finish) const {
         const u32* const list = task.words + load(task.starts + number);
@@ -116,7 +116,7 @@ struct Factored : Shape {
         const u64* const pairs = reinterpret_cast<const u64*>(task.words + load(list + 2));
         const u64* const segments = reinterpret_cast<const u64*>(list + 4);
         const auto shift_of = [](u64 segment) { return u32(segment >> 32) & 7; };
-        // The first own task of a segment is asked for ahead of the barrier before it.
+        // A lane's first task of a segment is loaded before the barrier that precedes the segment.
         u32 first = 0;
         u64 segment = nsegments > 0 ? load(segments) : 0;
         u64 names = 0, range = 0;
@@ -179,7 +179,8 @@ struct Factored : Shape {
         }
     }
 
-    // The first row of the block that a row is in, and the rows of the block.
+    // The first row of the block of `row` (low half), and the number of rows of that block (high
+    // half).
     __device__ __forceinline__ u64 block_of(u32 row) const {
         return load(reinterpret_cast<const u64*>(task.words) + u64(row) * 2);
     }
@@ -192,8 +193,8 @@ struct Factored : Shape {
         return (task.flags & FACTORED_ROOT) != 0;
     }
 
-    // Calls visit(column, exponent) for the entries of a row that decide on its scaling: of its block,
-    // on the diagonal where that is Cholesky's.
+    // Calls visit(column, exponent) for the nonzero finite entries of a row that decide its
+    // scaling: those of its block with BLOCKS, the diagonal for Cholesky, else all.
     template <typename Visit>
     __device__ __forceinline__ void exponents(u32 row, Visit visit) const {
         u32 first = is_cholesky() ? row : 0, count = is_cholesky() ? 1 : task.nrows;
@@ -209,11 +210,12 @@ struct Factored : Shape {
         });
     }
 
-    // The exponents that bring the largest entry of each column to about 1, and then that of each row: of
-    // what is factorised. Cholesky: half of that of the diagonal, for both. Powers of two change no digit
-    // of the factors, and keep those that differ from others by the units of unknowns or of the
-    // system alone within the range of their precision. Columns first: the units of equations
-    // weigh in residuals, those of unknowns weigh nowhere.
+    // Computes the scaling exponents of the matrix that is factorised. Those of columns bring the
+    // largest entry of each column to about 1; then those of rows do so for each row. For Cholesky
+    // both are half the exponent of the diagonal. Powers of two change no digit of the factors, and
+    // keep factors that differ only by the units of unknowns or of the system within the range of
+    // their precision. Columns first: the units of equations weigh in residuals, those of unknowns
+    // weigh nowhere.
     __device__ __forceinline__ void equilibrate() const {
         constexpr int NONE = -10000;
         int* const largest = reinterpret_cast<int*>(made);
@@ -241,15 +243,16 @@ struct Factored : Shape {
         Threads::sync();
     }
 
-    // An entry of the matrix that is factorised.
+    // The value that factor k is made of: an entry of A, scaled if MIXED, or 0.
     __device__ __forceinline__ V source_value(u32 k) const {
         const u32 source = load(task.sources + k);
         if (source == NO_SOURCE) {
             return 0;
         }
         if constexpr (MIXED) {
-            // From device memory: factors are made where values are. The row first: its power is at least
-            // 1, and keeps what is small in its column alone.
+            // From device memory, since factors are computed over the values in shared memory. The
+            // row's power comes first: it is at least 1 (but for Cholesky), and protects entries
+            // that are small only within their column.
             const u32 row = load(task.sources + (u64(task.nfactors) + k));
             const u32 column = load(task.sources + (2 * u64(task.nfactors) + k));
             return load(item_values() + source) * V(power_of_two(-row_exponent(row))) *
@@ -259,8 +262,8 @@ struct Factored : Shape {
         }
     }
 
-    // Makes the factors of A; whether there are none, for want of a pivot or, MIXED, of the range that
-    // they take.
+    // Computes the factors of A. Returns whether there are none: for lack of a pivot or, where
+    // MIXED, because they exceed the range of their precision.
     __device__ __forceinline__ bool factorise() {
         V* const f = made;
         if constexpr (MIXED) {
@@ -297,9 +300,9 @@ struct Factored : Shape {
         return Threads::any_thread(bad);
     }
 
-    // Rounds factors from where they were made to where they are kept; whether one of them has no number
-    // there. The two overlap: in shared memory they are rounded from the last one on, and none is
-    // rounded to where another one still is.
+    // Rounds the factors from `made` to `factors`; returns whether one of them is not finite there.
+    // The two overlap in shared memory: the last factors are rounded first, so that none overwrites
+    // one that is still to be rounded.
     __device__ __forceinline__ bool round_factors() {
         const u32 count = task.nfactors + 1;
         const u32 turns = (count + GROUP - 1) / GROUP;
@@ -322,7 +325,7 @@ struct Factored : Shape {
             }
         }
         if constexpr (SHARES_VALUES) {
-            // What factors were made over.
+            // The factors were computed over the values: fetches these again.
             if (made + count > own_values) {
                 fetch();
                 wait_for_values();
@@ -331,7 +334,7 @@ struct Factored : Shape {
         return beyond;
     }
 
-    // Inverts the diagonal blocks, a warp a block: Gauss-Jordan with row pivoting, in place.
+    // Inverts the diagonal blocks, one warp per block: Gauss-Jordan with row pivoting, in place.
     __device__ __forceinline__ bool invert_blocks() {
         bool bad = false;
         const u32* const firsts = task.words + load(task.starts);
@@ -343,7 +346,8 @@ struct Factored : Shape {
         return bad;
     }
 
-    // z = M v, for all to read. `spare` is a vector of no use elsewhere, which may be left as it is.
+    // z = M v, visible to all threads. `spare` is a vector in no other use, which may stay
+    // unchanged.
     __device__ __forceinline__ void apply(const V* v, V* spare) {
         if constexpr (BLOCKS) {
             if constexpr (MIXED) {
@@ -388,7 +392,7 @@ struct Factored : Shape {
         }
     }
 
-    // Sends for the values of the item.
+    // Starts copies of the item's values to shared memory, if they belong there.
     __device__ __forceinline__ void fetch() {
         if constexpr (SHARES_VALUES) {
             const V* const values = item_values();
@@ -416,12 +420,12 @@ struct Factored : Shape {
         }
     }
 
-    // Brings kept factors into place; whether there are none.
+    // Brings kept factors into place; returns whether the item has none.
     __device__ __forceinline__ bool take_kept() {
         const u32 number = (task.flags & FACTORED_ONE_KEPT) != 0 ? 0 : item;
         Factor* const kept = kept_of(number);
         if constexpr (SHARES_FACTORS) {
-            // Exponents are behind factors in both places.
+            // The exponents follow the factors in both places.
             const u32 count = u32(Shape::kept_values(task.nrows, task.nfactors));
             for (u32 k = lane; k < count; k += GROUP) {
                 factors[k] = load(kept + k);
@@ -433,7 +437,7 @@ struct Factored : Shape {
         return load(task.refused + number) != 0;
     }
 
-    // Makes the factors of the item and keeps them.
+    // Computes the factors of the item and keeps them.
     __device__ __forceinline__ void keep() {
         Factor* const kept = kept_of(item);
         if constexpr (!SHARES_FACTORS) {

@@ -1,51 +1,66 @@
-// The arguments and shapes of kernels that solve whole systems with a factorised preconditioner.
+// Arguments and shapes of the kernels that solve whole systems with a factorised preconditioner.
 //
 // Common to all instances:
-// - GROUP threads have a system at a time and take the next one from a queue. Where GROUP is 32 a block
-//   has several groups, which know nothing of each other; else a block is a group.
-// - Thread `lane` of a group owns the rows lane, lane + GROUP, ...: of vectors it reads those rows alone,
-//   but for the operand `z` of products, where everything lands that others read.
-// - PLACE says what is in shared memory; the rest is in a workspace that each group has for itself, but
-//   for values, which are read where they lie.
-// - Factorisation and application are programs of sums, `place -= sum of left * right`, in levels that end
-//   with a barrier: streams of factor.cuh with positions of 16 bits, or, where everything is in global
-//   memory, lists with positions of 32 bits. Block-Jacobi has dense inverses instead (BLOCKS).
-// - Sums have an order that depends on GROUP and the pattern alone: bitwise repeatable, whatever the
-//   neighbours and the order of threads.
-// - A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that the
-//   recurrence let pass too early starts again.
+// - GROUP threads solve one system at a time and take the next one from a queue. Where GROUP is 32
+//   a block has several independent groups; else a block is a group.
+// - Thread `lane` of a group owns the rows lane, lane + GROUP, ...: it reads those rows only of all
+//   vectors but `z`, the operand of products, which holds whatever other threads read (BLOCKS: and
+//   but the vector that the preconditioner is applied to).
+// - PLACE says what is in shared memory; the rest is in a workspace of each group, except for
+//   values, which are read in place.
+// - Factorisation and application are programs of sums, `place -= sum of left * right`, in levels
+//   that end with a barrier: streams (factor.cuh) with 16-bit places or, where everything is in
+//   global memory, lists with 32-bit places. Block-Jacobi has dense inverses instead (BLOCKS).
+// - The order of sums depends only on GROUP and the pattern: results are bitwise repeatable,
+//   whatever the neighbours and the order of threads.
+// - A system ends by the rules of the CPU's solvers, on the true residual; if the recurrence let it
+//   pass too early, it restarts.
 //
-// Arguments: nsystems + groups of the launch < 2^32, nrhs >= 1. `words` holds the programs. Streams: that
-// of warp w of a group begins at the u32 number starts[w] for the factorisation, at starts[WARPS + w] for
-// the application. Lists: the two begin at starts[0] and starts[1], each with the number of segments, the
-// place of its tasks, that of its pairs, and 0; then for each segment the end of its tasks, which begin where
-// those before it end, and the binary logarithm of the lanes that share a sum, at most 5, with bit 31 set where
-// a level ends; a task is place, factor, its first pair and the number of pairs, a pair two places.
-// BLOCKS: for each row the first row of its block, the rows of the block, the place of its
-// inverse, column by column, and 0; then from starts[0] on the first rows of the starts[1] blocks.
-// Factors are `nfactors` values and a 0; factor k is made of entry sources[k] of A, or of 0. Where they
-// have less precision than V (MIXED) they are those of A scaled by powers of two, whose exponents stand
-// behind them, a word a row: of its row below, of its column above; factor k is in row
-// sources[nfactors + k] of A and column sources[2 * nfactors + k].
-// `index` holds the nrows + 1 row pointers of A, then where the columns of each 32 rows begin: column k of
-// row i is at index[nrows + 1 + i/32] + k*32 + i%32 of `columns`, or NO_COLUMN where the row has fewer.
-// System s has the nnz values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
-// and of x from s*nrows on. Item i has nfactors + 1 values of `kept` (MIXED: and nrows words behind
-// them), and one of `refused`, where the flags ask for them. Arrays of limits and tolerances are null or hold one a system. `queue` holds two
-// zeros, and does so again at the end. Memory of a group, shared or in `workspace`: see FactoredShape.
+// Sizes: nsystems + groups of the launch < 2^32, nrhs >= 1. Memory of a group, shared or in
+// `workspace`: see FactoredShape.
+//
+// The programs, in `words` at offsets in units of u32:
+// - Streams: warp w of a group has its factorisation at starts[w], its application at
+//   starts[WARPS + w].
+// - Lists: the factorisation is at starts[0], the application at starts[1]. Head: number of
+//   segments, offset of the tasks, offset of the pairs, 0. Segment: end of its tasks, which begin
+//   where those of the segment before end; log2 of the lanes that share a sum, at most 5, with bit
+//   31 set where a level ends. Task: place, factor, first pair, number of pairs. Pair: two places.
+// - BLOCKS: for each row the first row of its block, the number of rows of the block, the place of
+//   the inverse (column by column), and 0. Then, from starts[0] on, the first rows of the starts[1]
+//   blocks.
+//
+// The factors:
+// - sources: factors are `nfactors` values and a 0; factor k is made of entry sources[k] of A, or
+//   of 0.
+// - MIXED, factors of less precision than V: A is scaled by powers of two, whose exponents follow
+//   the factors, one word per row: low half for the row, high half for the column. Factor k is in
+//   row sources[nfactors + k] of A and column sources[2 * nfactors + k].
+// - kept, refused: item i has nfactors + 1 values of `kept` (MIXED: and nrows words behind them)
+//   and one of `refused`, where the flags ask for them.
+//
+// The systems:
+// - index: the nrows + 1 row pointers of A, then where the columns of each 32 rows begin.
+// - columns: column k of row i is columns[index[nrows + 1 + i/32] + k*32 + i%32], or NO_COLUMN
+//   where the row has fewer.
+// - values, b, x: system s has the nnz values from s/nrhs*value_stride on, in the order of CSR, and
+//   `nrows` values of b and of x from s*nrows on.
+// - Arrays of limits and tolerances are null or hold one per system.
+// - queue: two zeros, before and after the launch.
 #pragma once
 
 #include "solver.cuh"
 #include "factor.cuh"
 
-// What is in shared memory beside nothing at all: vectors, factors, values.
+// What is in shared memory: vectors, factors and values; all but values; vectors; nothing.
 constexpr u32 ALL_SHARED = 0;
 constexpr u32 VALUES_GLOBAL = 1;
 constexpr u32 FACTORS_GLOBAL = 2;
 constexpr u32 ALL_GLOBAL = 3;
 
-// Bits of `flags`: x holds guesses; a pivot is positive and its root divides (Cholesky); factors are
-// those of `kept`; factors are made and kept, and nothing is solved; what is kept is of one item, for all.
+// Bits of `flags`: x holds initial guesses; pivots must be positive, and their roots divide
+// (Cholesky); factors are taken from `kept`; factors are computed and kept, and nothing is solved;
+// the kept factors are of one item, for all.
 constexpr u32 FACTORED_GUESS = 1;
 constexpr u32 FACTORED_ROOT = 2;
 constexpr u32 FACTORED_KEPT = 4;
@@ -54,7 +69,7 @@ constexpr u32 FACTORED_ONE_KEPT = 16;
 
 constexpr u32 SINGULAR_PRECONDITIONER = 8;
 
-// No entry of A.
+// Marks a factor that is made of no entry of A.
 constexpr u32 NO_SOURCE = 0xffffffffu;
 
 template <typename V, typename Factor, typename Index>
@@ -78,7 +93,7 @@ struct FactoredTask {
     SystemOutcomes outcomes;
 };
 
-// What the template parameters of a kernel say.
+// Constants that follow from the template parameters of a kernel.
 template <typename Value, typename Factor_, u32 GROUP_, bool BLOCKS_, u32 PLACE_, u32 VECTORS_>
 struct FactoredShape {
     using V = Value;
@@ -89,29 +104,30 @@ struct FactoredShape {
     static constexpr bool IS_WIDE = PLACE == ALL_GLOBAL;
     using Index = typename Select<IS_WIDE, u32, u16>::Type;
     static constexpr u32 NO_COLUMN = IS_WIDE ? 0xffffffffu : 0xffffu;
-    // Of nrows values each, the last one with a 0 behind it.
+    // Vectors of nrows values each; a 0 follows the last one.
     static constexpr u32 VECTORS = VECTORS_;
     static constexpr bool SHARES_VECTORS = PLACE != ALL_GLOBAL;
     static constexpr bool SHARES_FACTORS = PLACE < FACTORS_GLOBAL;
     static constexpr bool SHARES_VALUES = PLACE == ALL_SHARED;
-    // Whether factors are made in V and stored in half of its length.
+    // Whether factors are computed in V and stored in a type of half its length.
     static constexpr bool MIXED = sizeof(Factor) < sizeof(V);
-    // Vectors that are in use while factors are made: x and r.
+    // Vectors in use while factors are computed: x and r.
     static constexpr u32 VECTORS_AT_ONCE = 2;
 
-    // Where factors begin in shared memory, which holds vectors, values, factors, in V. MIXED factors are
-    // made over what is there from the third vector on, and must not begin before the middle of that.
+    // Offset in V of the factors in shared memory, which holds vectors, values, factors. MIXED
+    // factors are computed over what lies there from the third vector on; rounded, they must not
+    // begin before the middle of those.
     __device__ __forceinline__ static u32 factors_at(u32 nrows, u32 nfactors, u32 nnz) {
         const u32 before = VECTORS * nrows + 1 + (SHARES_VALUES ? nnz : 0);
         return MIXED ? maximum(before, VECTORS_AT_ONCE * nrows + nfactors / 2 + 1) : before;
     }
 
-    // Factors, the 0 and the exponents behind them, in Factor.
+    // Length of the factors, the 0 and the exponents behind them, in units of Factor.
     __device__ __forceinline__ static u64 kept_values(u32 nrows, u32 nfactors) {
         return u64(nfactors) + 1 + (MIXED ? nrows : 0);
     }
 
-    // Values of a group in shared memory, and in the workspace, where MIXED factors have room for V.
+    // Values per group in shared memory, and in the workspace, where MIXED factors have room for V.
     __device__ __forceinline__ static u64 shared_values(u32 nrows, u32 nfactors, u32 nnz) {
         if constexpr (!SHARES_FACTORS) {
             return SHARES_VECTORS ? VECTORS * nrows + 1 : 0;

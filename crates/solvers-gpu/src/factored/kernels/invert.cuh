@@ -1,16 +1,16 @@
-// The inverse of a small dense matrix by a warp: Gauss-Jordan elimination with row pivoting, in place
-// (Anzt, Dongarra, Flegar, Quintana-Orti 2019, doi 10.1016/j.parco.2017.12.006).
+// The inverse of a small dense matrix by a warp: Gauss-Jordan elimination with row pivoting, in
+// place (Anzt, Dongarra, Flegar, Quintana-Orti 2019, doi 10.1016/j.parco.2017.12.006).
 #pragma once
 
-// Inverts a matrix that stands column by column; whether it is singular. Its values count for
-// nothing then. The work of a warp.
+// Inverts a matrix stored column by column, by one warp. Returns whether the matrix is singular, in
+// which case its values are meaningless.
 template <typename V>
 __device__ __forceinline__ bool invert(V* a, u32 size) {
-    constexpr u32 MOST = 4; // 128 rows
+    constexpr u32 MOST = 4; // for up to 128 rows
     const u32 own = threadIdx.x % WARP_THREADS;
     u32 pivots[MOST] = {};
     for (u32 k = 0; k < size; ++k) {
-        // The largest of the column from the diagonal on, the first one of equals.
+        // The largest entry of the column from the diagonal down; the first of equal ones.
         V most = a[k * size + k];
         most = most < V(0) ? -most : most;
         u32 pivot = k;
@@ -59,7 +59,7 @@ __device__ __forceinline__ bool invert(V* a, u32 size) {
             pivots[i] = k == i * WARP_THREADS + own ? pivot : pivots[i];
         }
     }
-    // Rows that were exchanged are columns of the inverse.
+    // Row exchanges of the matrix are column exchanges of the inverse.
     for (u32 k = size; k-- > 0;) {
         u32 pivot = 0;
 #pragma unroll

@@ -4,7 +4,7 @@ use sparsebatch_cuda::Module;
 
 use crate::common::kernels::SOLVER;
 
-/// All of them.
+/// All instances of the factored kernels.
 pub(crate) static FACTORED: Module = Module::new(
     "factored",
     include_str!("factored.cu"),

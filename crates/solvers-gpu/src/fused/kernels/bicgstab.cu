@@ -1,20 +1,21 @@
-// Whole solves by BiCGStab, a group of threads a system, all in one launch: van der Vorst 1992
-// (doi 10.1137/0913035), right-preconditioned, so that the residual of the recurrence is that of the
-// system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt, Batched sparse
-// iterative solvers on GPU for the collision operator for fusion plasma simulations, IPDPS 2022.
+// Whole solves by BiCGStab, one group of threads per system, all in one launch: van der Vorst 1992
+// (doi 10.1137/0913035), right-preconditioned, so that the residual of the recurrence is that of
+// the system; batched in one kernel as in Kashi, Nayak, Kulkarni, Scheinberg, Lin, Anzt, Batched
+// sparse iterative solvers on GPU for the collision operator for fusion plasma simulations, IPDPS
+// 2022.
 //
 //   r = b - A x, r^ = r, p = r, rho = r^'r
 //   p^ = M p, v = A p^, alpha = rho / r^'v, s = r - alpha v; half step: if s passes, x += alpha p^
 //   s^ = M s, t = A s^, omega = t's / t't, x += alpha p^ + omega s^, r = s - omega t
 //   beta = (r^'r / rho) (alpha / omega), rho = r^'r, p = r + beta (p - omega v)
 //
-// M is the identity or the inverse of the diagonal (JACOBI). Arguments are those of fused_task.cuh,
-// places and traffic those of fused.cuh. VECTORS in shared memory: 1, for p^ and s^ in turn, or 3, for
-// s^, p^ and r^, where registers are short; p is not kept then, since
+// M is the identity or the inverse of the diagonal (JACOBI). Arguments: see fused_task.cuh. Storage
+// and traffic: see fused.cuh. VECTORS in shared memory: 1, for p^ and s^ in turn; or 3, for s^, p^
+// and r^, where registers are short. With 3, p is not kept, since
 //   p^ = M (r - beta omega v) + beta p^.
-// The test of the half step comes with the sums of the full one, where the CPU makes it before the
-// second product: that product costs less than another sum. An iteration has five barriers where a
-// group is a block, and else none but of the warp.
+// The half step is tested with the sums of the full step; the CPU tests it before the second
+// product, but here that product costs less than another sum. An iteration has five barriers where
+// a group is a block; else only barriers of the warp.
 
 #include "fused.cuh"
 
@@ -38,7 +39,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
     static constexpr bool GOES_ON = false;
     static constexpr bool APART = Shape::VECTORS == 3;
     static_assert(APART || Shape::VECTORS == 1, "what there is");
-    // Distances from s^ in shared memory.
+    // Offsets from s^ in shared memory.
     static constexpr u32 HAT = APART ? 1 : 0;
     static constexpr u32 P_HAT = HAT * Shape::VECTOR;
     static constexpr u32 SHADOW = 2 * Shape::VECTOR;
@@ -65,7 +66,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         }
     }
 
-    // The directions are 0, r^ is r.
+    // Sets the directions to 0 and r^ to r.
     __device__ __forceinline__ void begin_at_rest() {
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
@@ -88,7 +89,7 @@ struct BiCgStab : FusedGroup<BiCgStab<Shape>, Shape, true> {
         return RUNNING;
     }
 
-    // One iteration of all groups of the team; the systems that stop say why.
+    // One iteration of all groups of the team; `stop` tells why a system stops.
     __device__ __forceinline__ void iterate() {
         this->keep_packed();
         const W back = beta * omega;

@@ -1,13 +1,13 @@
-// Whole solves by conjugate gradients, a group of threads a system, all in one launch: Hestenes and
-// Stiefel 1952 (doi 10.6028/jres.049.044), batched in one kernel as in Aggarwal, Kashi, Nayak, Anzt
-// 2021 (doi 10.1109/ScalA54577.2021.00010).
+// Whole solves by conjugate gradients, one group of threads per system, all in one launch: Hestenes
+// and Stiefel 1952 (doi 10.6028/jres.049.044), batched in one kernel as in Aggarwal, Kashi, Nayak,
+// Anzt 2021 (doi 10.1109/ScalA54577.2021.00010).
 //
 //   r = b - A x, z = M r, p = z, rho = r'z
 //   alpha = rho / p'Ap, x += alpha p, r -= alpha Ap, beta = r'z / rho, rho = r'z, p = z + beta p
 //
-// M is the identity or the inverse of the diagonal (JACOBI). Arguments are those of fused_task.cuh,
-// places and traffic those of fused.cuh, with one vector in shared memory: p. An iteration has three
-// barriers where a group is a block, and else none but of the warp.
+// M is the identity or the inverse of the diagonal (JACOBI). Arguments: see fused_task.cuh. Storage
+// and traffic: see fused.cuh, with one vector in shared memory, p. An iteration has three barriers
+// where a group is a block; else only barriers of the warp.
 
 #include "fused.cuh"
 
@@ -32,7 +32,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
     static constexpr bool WEIGHTS_ARE_SQUARES = !JACOBI;
     static constexpr bool GOES_ON = true;
 
-    // In a cluster, where registers are short, p is in shared memory alone.
+    // In a cluster, where registers are short, p is in shared memory only.
     static constexpr bool APART = Shape::IS_CLUSTER;
 
     W own_p[APART ? 1 : ROWS];
@@ -60,7 +60,8 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         return fresh && !(W(0) < rho) ? this->unless_lost(rho, not_positive(rho)) : RUNNING;
     }
 
-    // Goes on from a residual made anew, so many times the one of the recurrence, whose r'z is this.
+    // Continues from the true residual `r`, whose r'z is `rz`. `times` converts the
+    // recurrence's vectors to the scale of `r`.
     __device__ __forceinline__ void go_on(W rz, W times) {
         const W before = rho * times * times;
         beta = W(0) < before ? beta * (rz / before) : W(0);
@@ -71,7 +72,7 @@ struct Cg : FusedGroup<Cg<Shape>, Shape, false> {
         }
     }
 
-    // One iteration of all groups of the team; the systems that stop say why.
+    // One iteration of all groups of the team; `stop` tells why a system stops.
     __device__ __forceinline__ void iterate() {
         this->keep_packed();
 #pragma unroll

@@ -1,53 +1,60 @@
-// What CG and BiCGStab of whole systems share: norms that neither overflow nor underflow, and how a
-// system begins and ends; which one comes next is in fused_queue.cuh, where its numbers are, and the product,
-// in fused_system.cuh.
+// Shared by CG and BiCGStab for whole systems: norms that neither overflow nor underflow, and how a
+// system begins and ends. The queue is in fused_queue.cuh; storage and the product are in
+// fused_system.cuh.
 //
 // Common to all instances:
-// - GROUP threads (times PARTS), a power of two, have a system at a time and take the next one from a
-//   queue. Those of a warp share it where GROUP <= 32, and a block's warps know nothing of each other;
-//   else a block is a group. What has ended or found no system stands still until its warp is through.
-// - Thread `lane` of a group owns the rows in the slots j*GROUP + lane, j below ROWS, whose parts of
-//   the vectors it has in registers: row j*GROUP + lane, or lane*ROWS + j where the operands of
-//   neighbouring rows are to be NEAR: mostly in registers of the thread itself. The operand of a
-//   product is in shared memory, slot by slot, with a 0 behind it that the columns of padding point to.
-// - With CLUSTER blocks a group each of them has the operand and the values of its own threads' slots, and
-//   products reach over to the others. Its rows are side by side, as many blocks of them as all together have
-//   slices with rows.
-// - PLACE says where the values are: in registers, WIDTH a row; copied to shared memory, where each
-//   thread reads those of its own rows alone; or read from global memory in each iteration. Where
-//   WIDTH is not 0 the columns are in registers, two in a word, but for the first places of each row:
-//   the diagonal, and where NEAR the rows before and behind. Padding multiplies 0 there by an operand
-//   of the system: what is not finite ends it in any case. True residuals leave padding out, unless MIXED.
-// - Values that will be in registers, and b, are copied to shared memory while the group still solves
-//   the system before; where MIXED, which keeps them there, after that.
-// - Sums have an order that depends on GROUP and ROWS and the order of the pattern's entries alone:
-//   bitwise repeatable, whatever the neighbours and the order of threads.
-// - A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that the
-//   recurrence let pass too early starts again.
-// - Where MIXED, iterations in W bring the residual of V down by INNER_REDUCTION; then the solution takes
-//   what they have, the residual is made anew of it, scaled to about 1 and rounded, and the method goes
-//   on: by the direction that it had, if it is known to profit. b and the values stay in shared memory as
-//   they are. A residual that takes many iterations need not come down as far before that, since CG loses
-//   its way in W. Of systems that take too many, on which the iterations have no hold, and of all that do not
-//   converge, the launch behind says how they end.
-// - Traffic of a system: its values, b twice (MIXED: once), x once (twice with a guess), 25 B of outcome.
+// - GROUP threads (times PARTS), a power of two, solve one system at a time and take the next one
+//   from a queue. Where GROUP <= 32 several groups may share a warp, and the warps of a block are
+//   independent; else a block is a group. Groups without a system to iterate on stand still until
+//   their warp is done.
+// - Thread `lane` of a group owns the rows in the slots j*GROUP + lane, j < ROWS, and holds their
+//   parts of the vectors in registers: row j*GROUP + lane, or with NEAR row lane*ROWS + j, so that
+//   operands of neighbouring rows are mostly in the thread's own registers. The operand of a
+//   product is in shared memory, slot by slot, followed by a 0 that the columns of padding point
+//   to.
+// - CLUSTER: each block of a group holds the operand and the values of its own threads' slots;
+//   products read from the other blocks too. A block owns contiguous rows: one per thread for each
+//   slice of the pattern that has rows.
+// - PLACE says where the values are: in registers, WIDTH per row; in shared memory, where each
+//   thread reads those of its own rows only; or in global memory, read in each iteration. Where
+//   WIDTH is not 0 the columns are in registers, two in a word, except for the first places of each
+//   row: the diagonal and, with NEAR, the rows before and after. Padding there multiplies 0 by an
+//   operand of the system; if that is not finite the system ends in any case. True residuals leave
+//   padding out, unless MIXED.
+// - Values for registers, and b, are copied to shared memory while the group still solves the
+//   previous system; where MIXED, which keeps them there, after that.
+// - The order of sums depends only on GROUP, ROWS and the order of the pattern's entries: results
+//   are bitwise repeatable, whatever the neighbours and the order of threads.
+// - A system ends by the rules of the CPU's solvers, on the true residual; if the recurrence let it
+//   pass too early, it restarts.
+// - Where MIXED, iterations in W reduce the residual of V by INNER_REDUCTION. Then their correction
+//   is added to the solution; the true residual is computed in V, scaled to about 1 and rounded to
+//   W; and the method continues, with its previous direction if it is known to profit from that. b
+//   and the values stay unrounded in shared memory. A residual that takes many iterations need not
+//   be reduced as far, since CG loses its way in W. Systems that take too many iterations, whose
+//   residual does not come down, or that do not converge for any other reason are left to the next
+//   launch, which decides how they end.
+// - Traffic of a system: its values, b twice (MIXED: once), x once (twice with a guess), 25 B of
+//   outcome.
 #pragma once
 
 #include "fused_system.cuh"
 
-// What iterations in another precision than the residual's bring it down by before it is made anew, what by if that
-// is the last time, and what it must have come down by then to go on with them. The less, the more iterations CG
-// takes in f32, which loses its way the further it goes: 68.7 for 62.3 of lap2d 256 where 1e-5 and 1e-5 are asked.
+// MIXED, as factors of the residual: the target of a round of iterations in W, after which the
+// residual is recomputed; the smallest target of a last round; the largest result that another
+// round may follow. The smaller the targets, the more iterations CG takes in f32, since it loses
+// its way the further it goes: 68.7 instead of 62.3 on lap2d 256 with 1e-5 and 1e-5.
 constexpr double INNER_REDUCTION = 2e-5;
 constexpr double INNER_LAST = 4.5e-6;
 constexpr double INNER_PROGRESS = 0.25;
-// What so many of them must have brought it down by, and by how much less twice as many must.
+// A round of INNER_PATIENCE iterations must reduce the residual by INNER_BEGINNING, else it is
+// given up; after twice as many iterations INNER_LENIENCE times the target is enough.
 constexpr u32 INNER_PATIENCE = 32;
 constexpr double INNER_BEGINNING = 0.1;
 constexpr double INNER_LENIENCE = 100;
 
-// `Method` is the class that inherits: it has iterate(), begin_at_rest() and weight(j), whose sum over
-// the rows it gets as begin_from(). RETRIES: a breakdown is got over by starting again.
+// `Method` is the derived class. It has iterate(), begin_at_rest(), weight(j), and begin_from(),
+// which finds the sum of weight(j) over the rows in `rho`. RETRIES: a breakdown leads to a restart.
 template <typename Method, typename Shape, bool RETRIES>
 struct FusedGroup : FusedSystem<Shape> {
     using System = FusedSystem<Shape>;
@@ -98,18 +105,18 @@ struct FusedGroup : FusedSystem<Shape> {
     using typename System::V;
     using typename System::W;
 
-    W x[ROWS], r[ROWS], m[JACOBI ? ROWS : 1]; // where MIXED x since the residual was made
+    W x[ROWS], r[ROWS], m[JACOBI ? ROWS : 1]; // MIXED: x since the last true residual
     u32 stop = VACANT, iteration = 0, restarts = 0;
-    u32 until = 0; // iterations that it may take, where MIXED for the residual to come down
-    int scale = 0; // the group works on b * 2^-scale, where MIXED on the residual * 2^-scale
+    u32 until = 0; // iteration limit; MIXED: of this round
+    int scale = 0; // the group works on b * 2^-scale; MIXED: on the residual * 2^-scale
     W rho = 1, beta = 0, square = 0;
     double threshold = 0, rhs_norm = 0, squares = 0;
-    double last = 0; // residual, where MIXED
+    double last = 0; // MIXED: norm of the last true residual
     bool is_late = false;
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
-    // Zeros stay zeros through the iterations of the neighbours.
+    // Sets all vectors to 0, which iterations of the neighbours leave at 0.
     __device__ __forceinline__ void stand_still() {
 #pragma unroll
         for (u32 j = 0; j < ROWS; ++j) {
@@ -123,9 +130,9 @@ struct FusedGroup : FusedSystem<Shape> {
         self().begin_at_rest();
     }
 
-    // sqrt(sum value(j)^2) over the group, UNROLL values at a time: NaN when a value is NaN, infinite when one is.
-    // `sum` becomes the sum as it is. Nothing overflows or underflows but what has to; where MIXED it may, and
-    // the system is `lost` to these iterations then.
+    // sqrt(sum value(j)^2) over the group, UNROLL values at a time: NaN if a value is NaN, infinite
+    // if one is. `sum` receives the unscaled sum. No spurious overflow or underflow; where MIXED
+    // these set `lost` instead, and the iterations give the system up.
     template <u32 UNROLL = ROWS, typename Value>
     __device__ __forceinline__ double norm(bool wanted, Value value, double& sum, bool& lost) const {
         sum = 0;
@@ -183,7 +190,7 @@ struct FusedGroup : FusedSystem<Shape> {
         }
     }
 
-    // The sum over own rows, two at a time.
+    // The sum over own rows, as two alternating sums.
     template <typename Value>
     __device__ __forceinline__ static W sum_of(Value value) {
         W sums[2] = {};
@@ -198,22 +205,22 @@ struct FusedGroup : FusedSystem<Shape> {
         return is_finite(value) ? status : NON_FINITE;
     }
 
-    // Whether a system that stopped may begin again, restarts and iterations being left.
+    // Whether a stopped system may restart, provided that restarts and iterations are left.
     __device__ __forceinline__ bool can_begin_again() const {
         return stop == PASSED ||
                (RETRIES && stop >= BREAKDOWN_RHO && stop <= BREAKDOWN_ALPHA);
     }
 
-    // Iterations that the system at hand may take, as they were asked for.
+    // Iteration limit of the current system, as requested.
     __device__ __forceinline__ u32 asked_limit() const {
         return task.limits.iterations(system);
     }
 
-    // The same from where it is at hand.
+    // The same limit, from a register if it is there.
     __device__ __forceinline__ u32 limit() const { return MIXED ? asked_limit() : until; }
 
-    // What becomes of a system that has taken so many iterations, the square of whose residual this is: where
-    // MIXED it may take as many again if that has begun to come down, and need not come down as far then.
+    // What happens at iteration `until` with squared residual `rr`. Where MIXED: if the residual
+    // has begun to fall, as many iterations again, after which a less reduced residual passes.
     __device__ __forceinline__ u32 after_many(W rr) {
         if constexpr (MIXED) {
             if (is_late) {
@@ -228,12 +235,13 @@ struct FusedGroup : FusedSystem<Shape> {
         return MAX_ITERATIONS;
     }
 
-    // Judges the systems that stopped, by their true residual, and those that groups take instead.
+    // Judges stopped systems by their true residual; groups without a system take the next, which
+    // is judged too.
     __device__ __forceinline__ void examine() {
         const bool wanted = stop == VACANT;
         bool fresh = false, lost = false;
         V b[ROWS];
-        // The residual as it is: where MIXED in place of b, which waits in shared memory.
+        // The true residual: where MIXED it replaces b, which is staged in shared memory.
         const auto exact = [&](u32 j) -> V& {
             if constexpr (MIXED) {
                 return b[j];
@@ -287,7 +295,7 @@ struct FusedGroup : FusedSystem<Shape> {
             squares = fresh ? sum : squares;
         }
 
-        // The iterate as it is returned, for all to read.
+        // The iterate as returned, for all threads to read.
         const bool guesses = are_guesses();
         const V up = V(power_of_two(scale));
         bool moved = false;
@@ -320,8 +328,8 @@ struct FusedGroup : FusedSystem<Shape> {
             }
             iteration = restarts = 0;
         }
-        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
-        // hold NaN.
+        // From x = 0 the residual is b. A x is still computed where the system would end at once,
+        // since A may hold NaN.
         const bool is_b =
             fresh && !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
         double residual = rhs_norm;
@@ -343,7 +351,7 @@ struct FusedGroup : FusedSystem<Shape> {
             } else {
 #pragma unroll
                 for (u32 j = 0; j < ROWS; ++j) {
-                    // The sum of the products first: products that cancel must not absorb b.
+                    // Products are summed first: large ones that cancel must not absorb b.
                     V sum = 0;
                     entries(j, [&](V value, const V* at) { sum += value * *at; });
                     sum = of_row(sum);
@@ -361,7 +369,7 @@ struct FusedGroup : FusedSystem<Shape> {
         residual = is_finite(residual) ? residual : residual - residual;
         bool accepted = residual <= threshold;
         bool by_floor = false;
-        // The last step may be short, and fall short once more.
+        // If less than 1 / INNER_PROGRESS is missing, any decrease counts as progress.
         const double progress = last * INNER_PROGRESS;
         const bool holds =
             MIXED && (residual <= progress || (residual < last && progress <= threshold));
@@ -395,7 +403,7 @@ struct FusedGroup : FusedSystem<Shape> {
         if (MIXED && due && lost) {
             status = NON_FINITE;
         } else if (!due || (fresh && is_finite(rhs_norm) && residual > threshold && limit() > 0)) {
-            // Goes on.
+            // Continues.
         } else if (accepted && (!fresh || is_finite(rhs_norm))) {
             status = CONVERGED;
         } else if (residual != residual || !is_finite(rhs_norm)) {
@@ -404,7 +412,7 @@ struct FusedGroup : FusedSystem<Shape> {
         } else if (fresh) {
             status = MAX_ITERATIONS;
         } else if (may_restart && can_begin_again()) {
-            // Goes on from here.
+            // Restarts from the current iterate.
         } else if (stop == PASSED) {
             status = iteration < limit() ? STAGNATED : MAX_ITERATIONS;
         } else {
@@ -422,7 +430,7 @@ struct FusedGroup : FusedSystem<Shape> {
             stop = VACANT;
         } else if (ends) {
             if constexpr (IS_CLUSTER) {
-                // Every thread has those of its own rows at hand.
+                // Each thread has the solution of its own rows in its block.
 #pragma unroll
                 for (u32 j = 0; j < ROWS; ++j) {
                     if (row(j, lane) < nrows()) {
@@ -446,7 +454,7 @@ struct FusedGroup : FusedSystem<Shape> {
         begin(due && status == RUNNING, fresh, residual, exact);
     }
 
-    // Starts, or starts again, from the residual that was just computed.
+    // Starts, or restarts, from the true residual just computed.
     template <typename Exact>
     __device__ __forceinline__ void begin(bool starting, bool fresh, double residual, Exact exact) {
         fresh = fresh && starting;
@@ -477,7 +485,7 @@ struct FusedGroup : FusedSystem<Shape> {
         for (u32 j = 0; j < ROWS; ++j) {
             if (fresh) {
                 if constexpr (!MIXED) {
-                    // Adding 0 leaves no -0.
+                    // Adding 0 turns -0 into 0.
                     x[j] = are_guesses() ? operand[own_place(j)] * down + V(0) : V(0);
                 }
                 if constexpr (JACOBI) {
@@ -506,7 +514,7 @@ struct FusedGroup : FusedSystem<Shape> {
         if constexpr (JACOBI) {
             missing = Threads::any_thread(missing, scratch);
         }
-        // What the norm was made of, unless it is weighted or scaled.
+        // r'r is known from the norm, unless it is weighted or scaled.
         const bool is_known = Method::WEIGHTS_ARE_SQUARES && !MIXED && scale == 0;
         if (Threads::any(starting && !is_known)) {
             weighted = sum_apart<Threads>(weighted, scratch);
@@ -550,7 +558,7 @@ struct FusedGroup : FusedSystem<Shape> {
         }
     }
 
-    // The last block to find the queue empty leaves it as it was.
+    // The last block to leave resets the queue to zeros.
     __device__ __forceinline__ void leave() const {
         if ((LEFT || System::are_more_than_groups(task.nsystems)) && threadIdx.x == 0) {
             __threadfence();
@@ -565,7 +573,7 @@ struct FusedGroup : FusedSystem<Shape> {
     }
 };
 
-// What a block of such groups does.
+// Solves systems with the groups of one block.
 template <typename Group, typename V>
 __device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, double* scratch) {
     if constexpr (Group::LEFT) {
@@ -581,6 +589,6 @@ __device__ __forceinline__ void solve_all(const FusedTask<V>& task, u8* shared, 
     own.run();
     own.leave();
     if constexpr (Group::IS_CLUSTER) {
-        cluster_sync(); // no block reads another's shared memory any more
+        cluster_sync(); // no block reads another's shared memory from here on
     }
 }

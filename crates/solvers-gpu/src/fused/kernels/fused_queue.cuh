@@ -1,5 +1,5 @@
-// The queue of systems that cg.cu and bicgstab.cu solve whole: which one a group has, which comes next, and
-// where what belongs to them is in device memory; see fused.cuh.
+// The queue of systems that cg.cu and bicgstab.cu solve: which one a group solves, which comes
+// next, and where their data are in device memory; see fused.cuh.
 #pragma once
 
 #include "fused_task.cuh"
@@ -19,24 +19,25 @@ struct FusedQueue : Shape {
     using Shape::TEAM;
     using typename Shape::Threads;
     static constexpr u32 GROUPS_OF_BLOCK = TEAM < WARP_THREADS ? WARP_THREADS / TEAM : 1;
-    // Whether the words of the item at hand, and of the next, are in shared memory, behind what sums need.
+    // Whether the words of the current and the next item are in shared memory, behind the scratch
+    // memory of sums.
     static constexpr bool NOTES = SCATTERED && KEEPS_VALUES;
     static constexpr u32 SCRATCH = Threads::SCRATCH + (NOTES ? GROUPS_OF_BLOCK * 2 * ITEM_WORDS : 0);
 
     const FusedTask<V>& task;
-    const u32 member; // of the group
+    const u32 member; // number of this thread in the group
     const u32 lane, part;
     u32 system = 0;
-    u32 number = 0; // of the system in the queue, where MIXED
-    // The number of the next system in the queue, whose values are on their way, and the place of the one behind
-    // it, once thread 0 has asked: nowhere before.
+    u32 number = 0; // of the current system in the queue, for MIXED
+    // `next`: number of the next system in the queue, whose values are being copied. `behind`:
+    // place in the queue after that one, once thread 0 has asked for it; past the end before.
     u32 next, behind;
     bool asked = false;
-    // Of the system at hand where they are SCATTERED and there are no NOTES; of the first pattern before there is
-    // one.
+    // Data of the current system if SCATTERED without NOTES; before the first system, the first
+    // pattern's.
     u32 own_rows = 0, pattern = 0;
     u64 first_value = 0, first_row = 0, first_place = 0;
-    // The same where there are, and which of them.
+    // The same with NOTES: words of two items, and the offset of the current one.
     u64* const notes;
     u32 side = 0;
 
@@ -70,7 +71,7 @@ struct FusedQueue : Shape {
         }
     }
 
-    // Entries of the pattern at hand.
+    // Number of entries of the current pattern.
     __device__ __forceinline__ u32 nentries() const {
         if constexpr (SCATTERED) {
             return u32(load(task.patterns + u64(pattern) * PATTERN_WORDS) >> 32);
@@ -99,7 +100,8 @@ struct FusedQueue : Shape {
         first_place = load(words + 1);
     }
 
-    // Where system `number` of the queue is.
+    // Number of a system in the batch, its pattern and sizes, and the offsets of its first value
+    // and row.
     struct Item {
         u32 system, pattern, nrows, entries;
         u64 first_value, first_row;
@@ -109,7 +111,7 @@ struct FusedQueue : Shape {
         return task.nrhs == 1 ? number : number / task.nrhs;
     }
 
-    // By the words of its item.
+    // System `number` of the queue, from the words of its item.
     template <typename Word>
     __device__ __forceinline__ Item item(u32 number, Word word) const {
         const u32 rhs = number - item_of(number) * task.nrhs;
@@ -136,10 +138,10 @@ struct FusedQueue : Shape {
         }
     }
 
-    // Word i of the item at hand.
+    // Word i of the current item.
     __device__ __forceinline__ u64 own_note(u32 i) const { return notes[side + i]; }
 
-    // Sends for the words of the next system's item, which are there when copies are.
+    // Starts copies of the next item's words, which are complete when other copies are.
     __device__ __forceinline__ void ask_for_notes() {
         if (NOTES && member == 0 && next < task.nsystems) {
             u64* const to = notes + ITEM_WORDS - side;
@@ -151,7 +153,8 @@ struct FusedQueue : Shape {
         }
     }
 
-    // The next system, where MIXED by the notes, whose copies are there and known to the group.
+    // The next system. Where MIXED it is read from the notes, which have arrived and are visible to
+    // the group.
     __device__ __forceinline__ Item next_item() const {
         if constexpr (NOTES && MIXED) {
             return item(next, [&](u32 i) { return notes[ITEM_WORDS - side + i]; });
@@ -160,7 +163,7 @@ struct FusedQueue : Shape {
         }
     }
 
-    // The group turns to this system of the queue. Whether it has another pattern than the one before.
+    // Makes system `number` of the queue the current one. Returns whether the pattern changes.
     __device__ __forceinline__ bool turn(u32 number) {
         this->number = number;
         if constexpr (NOTES) {
@@ -185,20 +188,20 @@ struct FusedQueue : Shape {
         }
     }
 
-    // Every group of the launch has a first place in the queue; who comes first has those behind, if there are
-    // any.
+    // Each group of the launch starts at its own place in the queue; later places, if any, go to
+    // whichever group asks first.
     __device__ __forceinline__ static u32 first_place_in_queue() {
         return blockIdx.x / CLUSTER * GROUPS_OF_BLOCK + threadIdx.x / TEAM;
     }
 
-    // Groups of the launch.
+    // Number of groups of the launch.
     __device__ __forceinline__ static u32 groups() { return gridDim.x / CLUSTER * GROUPS_OF_BLOCK; }
 
     __device__ __forceinline__ static bool are_more_than_groups(u32 nsystems) {
         return nsystems > groups();
     }
 
-    // The system in this place of the queue, or one that there is not.
+    // The system at this place of the queue; nsystems or more if there is none.
     __device__ __forceinline__ u32 in_queue(u32 place) const {
         if constexpr (LEFT) {
             return place < task.left[0] ? task.left[1 + place] : task.nsystems;
@@ -206,7 +209,7 @@ struct FusedQueue : Shape {
         return place;
     }
 
-    // Thread 0 asks for the place behind that of the next system, which it has some time later.
+    // Thread 0 asks for the place after that of the next system; the answer comes some time later.
     __device__ __forceinline__ void ask(bool wanted) {
         if (wanted && !asked && next < task.nsystems && are_more_than_groups(task.nsystems)) {
             asked = true;
@@ -224,10 +227,10 @@ struct FusedQueue : Shape {
         }
     }
 
-    // Entries on from the first, in values.
+    // Stride between the entries in `values`.
     __device__ __forceinline__ u64 value_step() const { return SCATTERED ? task.value_step : 1; }
 
-    // Where a row is in b and x.
+    // Offset of a row in b and x.
     __device__ __forceinline__ u64 place_in_vectors_of(u32 row) const {
         if constexpr (NOTES) {
             const u32 rhs = task.nrhs == 1 ? 0 : system % task.nrhs;

@@ -1,5 +1,5 @@
-// Where the numbers of a system are that cg.cu and bicgstab.cu solve whole, how they get there, and the
-// product; see fused.cuh.
+// Storage of the systems that cg.cu and bicgstab.cu solve, loading of their values, and the product
+// with the matrix; see fused.cuh.
 #pragma once
 
 #include "fused_queue.cuh"
@@ -52,18 +52,19 @@ struct FusedSystem : FusedQueue<Shape> {
     using typename Shape::Threads;
     static constexpr u32 KEPT = KEEPS_COLUMNS ? ROWS * WIDTH : 1;
     static constexpr u32 PLACES = FAR > 0 ? ROWS * FAR : 1;
-    // Whether products of A as it is, where MIXED, find columns in memory: one warp with long rows has no registers to
-    // unpack them in. 10,000 systems of 144 rows with 9 entries took 0.93 of the time so, of 54 rows 1.03.
+    // MIXED: whether products with the unrounded A read columns from memory: one warp with long
+    // rows has no registers to unpack them in. 10,000 systems of 144 rows with 9 entries took 0.93
+    // of the time this way, of 54 rows 1.03.
     static constexpr bool BY_LISTS = WIDTH > 5 && GROUP == WARP_THREADS && ROWS > 2;
 
     const u8* const shared_memory;
     W* const operand;
-    V* const solution; // as it is returned, slot by slot; in place of the operand unless MIXED
+    V* const solution; // as returned, slot by slot; the operand's memory unless MIXED
     V* const staged;
     double* const scratch;
 
     W a[KEEPS_VALUES ? KEPT : 1];
-    u32 places[(PLACES + 1) / 2]; // where the columns are in shared memory, in bytes, two in a word
+    u32 places[(PLACES + 1) / 2]; // byte offsets of columns in shared memory, two in a word
     u32 starts[KEEPS_COLUMNS || IS_CLUSTER ? 1 : ROWS + 1];
 
     __device__ __forceinline__ FusedSystem(const FusedTask<V>& all, const u8* memory, u8* own,
@@ -94,23 +95,23 @@ struct FusedSystem : FusedQueue<Shape> {
 
     __device__ __forceinline__ static u32 slot(u32 j, u32 lane) { return j * GROUP + lane; }
 
-    // Whether a thread is the first of its group in its block.
+    // Whether this thread is the first of its group in its block.
     __device__ __forceinline__ bool is_first_of_block() const {
         return (IS_CLUSTER ? threadIdx.x : member) == 0;
     }
 
-    // Where a slot of this block, or what is stored for one, is in shared memory: blocks of a cluster have each
-    // its share of every GROUP places.
+    // Offset in this block's shared memory of a slot, or of the value staged for a place: each
+    // block of a cluster has its share of every GROUP places.
     __device__ __forceinline__ static u32 in_block(u32 place) {
         return IS_CLUSTER ? place / GROUP * OWN_THREADS + place % OWN_THREADS : place;
     }
 
-    // Where own slot j is in shared memory.
+    // Offset of own slot j in shared memory.
     __device__ __forceinline__ u32 own_place(u32 j) const {
         return IS_CLUSTER ? j * OWN_THREADS + threadIdx.x : slot(j, lane);
     }
 
-    // Where the operand of a column is, in whichever block: that of padding is this one's 0.
+    // Address of the operand of a column, in whichever block it is; for padding, of this block's 0.
     __device__ __forceinline__ const W* operand_of(u32 column) const {
         if constexpr (IS_CLUSTER) {
             const u32 rank = (column == NONE ? lane : column % GROUP) / OWN_THREADS;
@@ -120,7 +121,8 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Blocks of a cluster have rows side by side, so that few operands of bands are another block's.
+    // The row in slot j of a lane. Blocks of a cluster own contiguous rows, so that with a banded
+    // matrix few operands are in other blocks.
     __device__ __forceinline__ u32 row(u32 j, u32 lane) const {
         if constexpr (IS_CLUSTER) {
             const u32 slices = (nrows() + GROUP - 1) / GROUP;
@@ -135,8 +137,8 @@ struct FusedSystem : FusedQueue<Shape> {
         return NEAR ? slot(row % ROWS, row / ROWS) : row;
     }
 
-    // Brings the columns, or where the slices are, to registers; those that threads share to shared
-    // memory.
+    // Loads the columns, or the starts of the slices, into registers; with PARTS the columns into
+    // shared memory.
     __device__ __forceinline__ void take_pattern(const u16* columns) {
         if constexpr (KEEPS_COLUMNS) {
             const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
@@ -169,7 +171,7 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Where a slice begins; in a cluster the rows need the registers.
+    // Where slice j begins. A cluster loads it each time: its rows need the registers.
     __device__ __forceinline__ u32 start(u32 j) const {
         return IS_CLUSTER ? load(own_starts() + j) : starts[IS_CLUSTER ? 0 : j];
     }
@@ -183,17 +185,17 @@ struct FusedSystem : FusedQueue<Shape> {
         return load(firsts + slot(j, lane));
     }
 
-    // The group turns to this system of the queue.
+    // Makes system `number` of the queue the current one.
     __device__ __forceinline__ void turn_to(u32 number) {
         if (turn(number)) {
             take_pattern(own_columns());
         }
     }
 
-    // Where values wait for their turn in registers.
+    // Where matrix values are staged until they go to registers.
     __device__ __forceinline__ V* waiting_values() const { return staged + skewed(NONE); }
 
-    // Those of own slots, by their places.
+    // The staged matrix values of own slots, by place.
     struct OwnWaiting {
         const V* values;
         const u16* order;
@@ -216,7 +218,8 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Sends for the values and b of the next system, which is the one at hand where MIXED.
+    // Starts copies of the values and b of the next system; where MIXED it is about to become the
+    // current one.
     __device__ __forceinline__ void send_for_next() {
         if (next < task.nsystems) {
             const Item at = next_item();
@@ -239,7 +242,7 @@ struct FusedSystem : FusedQueue<Shape> {
         return place_in_vectors_of(row(j, lane));
     }
 
-    // Where the operand of far entry f is, columns being in registers.
+    // Address of the operand of far entry f, with columns in registers.
     __device__ __forceinline__ const W* place(u32 f) const {
         return reinterpret_cast<const W*>(shared_memory + bytes_of_place(f));
     }
@@ -248,14 +251,15 @@ struct FusedSystem : FusedQueue<Shape> {
         return places[f / 2] >> f % 2 * 16 & 0xffffu;
     }
 
-    // The same in the solution, where MIXED.
+    // The solution at the column of far entry f, where MIXED.
     __device__ __forceinline__ V solution_at(u32 f) const {
         const u32 first = u32(reinterpret_cast<const u8*>(operand) - shared_memory);
         return *reinterpret_cast<const V*>(reinterpret_cast<const u8*>(solution) +
                                            (bytes_of_place(f) - first) * (sizeof(V) / sizeof(W)));
     }
 
-    // Keeps the compiler from unpacking the places ahead of the iterations, into twice the registers.
+    // Keeps the compiler from unpacking the offsets before the iterations, into twice the
+    // registers.
     __device__ __forceinline__ void keep_packed() {
 #if !defined(SPARSEBATCH_EMU)
         if constexpr (FAR > 0) {
@@ -281,9 +285,9 @@ struct FusedSystem : FusedQueue<Shape> {
         return sum;
     }
 
-    // Calls visit(value, place in the solution) for the entries of own row j that are this thread's, and
-    // for padding: value 0, and the place that holds 0. In products the operand is where the solution is
-    // else.
+    // Calls visit(value, address in the solution) for this thread's entries of own row j, and for
+    // padding: value 0, and the address of a 0. During products the operand is where the solution
+    // is otherwise.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 j, Visit visit) const {
         if constexpr (KEEPS_COLUMNS) {
@@ -328,7 +332,7 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Shares own part j of the vector number OPERAND in shared memory, where products want it.
+    // Writes own part j of vector OPERAND to shared memory, if products read it there.
     template <u32 OPERAND = 0>
     __device__ __forceinline__ void put(u32 j, W value) {
         if (part == 0 && (GATHERS || (EXCHANGES && (j == 0 || j + 1 == ROWS)))) {
@@ -336,14 +340,14 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Between put and multiply.
+    // The barrier between put and multiply.
     __device__ __forceinline__ static void sync_parts() {
         if constexpr (GATHERS || EXCHANGES) {
             Threads::sync();
         }
     }
 
-    // Own rows of A times the vector number OPERAND in shared memory, whose own parts are `own`.
+    // Own rows of A times vector OPERAND in shared memory, whose own parts are `own`.
     template <u32 OPERAND = 0, typename Own>
     __device__ __forceinline__ void multiply(const Own& own, W (&product)[ROWS]) const {
         if constexpr (KEEPS_COLUMNS) {
@@ -360,7 +364,7 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Own rows of A, as it is, times the solution: where MIXED.
+    // Own rows of the unrounded A times the solution, where MIXED.
     __device__ __forceinline__ void multiply_unrounded(V (&product)[ROWS]) const {
         if constexpr (BY_LISTS) {
 #pragma unroll
@@ -382,14 +386,15 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Own rows of one width, whose values and far operands these say.
+    // Own rows of A, all of WIDTH entries, times a vector. `value` gives the matrix values, `far`
+    // the far operands.
     template <typename T, typename ValueOf, typename FarOf>
     __device__ __forceinline__ void multiply_kept(const T* vector, const T (&own)[ROWS],
                                                   T (&product)[ROWS], ValueOf value,
                                                   FarOf far) const {
         T before = 0, behind = 0;
         if constexpr (EXCHANGES) {
-            // At the ends any number of the system does.
+            // At both ends any operand of the system will do: its matrix value is 0.
             before = vector[lane == 0 ? 0 : slot(ROWS - 1, lane - 1)];
             behind = vector[lane + 1 == GROUP ? lane : lane + 1];
         } else if constexpr (NEAR) {
@@ -412,7 +417,7 @@ struct FusedSystem : FusedQueue<Shape> {
         }
     }
 
-    // Brings the values of the system to where they are kept, and b.
+    // Brings the matrix values to where PLACE keeps them, and loads b.
     __device__ __forceinline__ void fetch(V (&b)[ROWS]) {
         if constexpr (KEEPS_VALUES) {
             const OwnWaiting values = own_waiting_values();
@@ -422,7 +427,7 @@ struct FusedSystem : FusedQueue<Shape> {
             }
             take_waiting_b(b);
         } else if constexpr (PARTS > 1) {
-            // Nobody reads the values of the system before any more; all wait before they read these.
+            // The previous system's values are no longer read; a barrier precedes reads of these.
             const V* const values = own_values();
             const u32 count = nentries();
 #pragma unroll 4

@@ -1,36 +1,58 @@
-// The arguments and shapes of kernels that solve whole systems.
+// Arguments and shapes of the kernels that solve whole systems.
 //
-// Arguments: nrows <= GROUP*ROWS, nsystems + groups of the launch < 2^32, nrhs >= 1. The pattern is in
-// slices of GROUP slots: starts[j] + k*GROUP + lane of `columns` is the slot of the column in place k of
-// slot j*GROUP + lane, or GROUP*ROWS where it has none, and starts[ROWS] is the length; firsts is the
-// first entry in CSR of each slot's row, and `order` the number of the entry within its row in CSR (k
-// itself in global memory); for values in registers where it waits, as `waiting` counts, or 0, where a 0
-// is. With columns in registers each slice is WIDTH wide. A system has `entries` of them.
-// System s has the values from s/nrhs*value_stride on, in the order of CSR, and `nrows` values of b
-// and of x from s*nrows on.
-// SCATTERED: nrows counts for nothing. Item i of the queue has five words in `items`: its number in
-// the batch | its pattern << 32, the place of its first value in units of value_stride, and of its
-// first row in b and x, and the two of its pattern. Values are value_step apart, rows row_step, right-hand sides nrows*row_step.
-// Pattern p has two words in `patterns`: nrows | entries << 32, and where its `columns` and `order`
-// begin; its `starts` begin at p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
-// With PARTS each slot has so many threads, side by side, which share the entries of its row, each every
-// PARTS-th, and have the same parts of the vectors: groups have GROUP*PARTS threads then. `columns` has
-// the slots of the columns in the order of CSR, and firsts the first entry of each slot's row | their
-// number << 16; `starts` and `order` count for nothing. They are copied to shared memory behind the
-// values, of which `entries` is the most that a system has.
-// Arrays of limits and tolerances are null or hold one a system, as do those of outcomes, by number in
-// the batch times nrhs. `queue` holds two zeros, and does so again at the end. `stored` is the length
-// of the longest pattern where values are in shared memory, and where they are in registers
-// skewed(GROUP*ROWS) and waiting(entries) of the longest. Blocks of GROUP/CLUSTER threads, at least 32; any
-// grid of whole clusters. Shared memory: FusedShape::bytes(stored) for each group or block.
-// CLUSTER: so many blocks, which run at the same time, have a system. Slots are those of the GROUP threads of all
-// blocks; each block has the vectors and values of its own threads' slots in its shared memory, OWN_SLOTS of
-// them, and reads the others' there (compute capability 9.0). `stored` is of a block then.
-// W is the type of the iterations. Where it is another than V (MIXED, values in registers) they have the
-// system rounded to W, and V has what it is told by: the solution, and the residual to go on from. What
-// does not converge so is left for a launch without: `left` gets the number of such systems, 0 before, and
-// their numbers in the queue behind it; their x is as it was, and their outcomes are not written. A launch
-// of what is LEFT solves these alone, and sets the number to 0. It may begin before the launch ahead has ended.
+// Sizes: nrows <= GROUP*ROWS, nsystems + groups of the launch < 2^32, nrhs >= 1. Blocks have
+// GROUP/CLUSTER threads, at least 32; any grid of whole clusters. Each group or block has
+// FusedShape::bytes(stored) bytes of dynamic shared memory.
+//
+// The pattern, in slices of GROUP slots, each slot with one row:
+// - starts: slice j begins at starts[j]; starts[ROWS] is the length.
+// - columns: columns[starts[j] + k*GROUP + lane] is the slot of the column at place k of slot
+//   j*GROUP + lane; GROUP*ROWS marks padding. With columns in registers each slice is WIDTH wide.
+// - firsts: number in CSR of the first entry of each slot's row.
+// - order: number of each entry within its row in CSR. For values in registers, offset of the
+//   staged value, as `waiting` gives it; padding has 0, where a 0 is stored. Unused for values in
+//   global memory: place k has entry k of the row.
+// - entries: entries of a system in CSR; SCATTERED: the most of any system.
+// - stored: values staged in shared memory, in units of V. Values in shared memory: length of the
+//   longest pattern (CLUSTER: of a block's share; PARTS: with room for the columns). Values in
+//   registers: skewed(GROUP*ROWS) + waiting(entries) of the longest.
+//
+// The systems:
+// - values, b, x: system s has the values from s/nrhs*value_stride on, in the order of CSR, and
+//   `nrows` values of b and of x from s*nrows on.
+// - Arrays of limits and tolerances are null or hold one per system, arrays of outcomes one per
+//   system. The index of a system is item*nrhs + right-hand side, with the item's number in the
+//   batch.
+// - queue: two zeros, before and after the launch.
+//
+// SCATTERED, systems of several patterns; nrows is unused:
+// - items: five words for item i of the queue: its number in the batch | its pattern << 32, offset
+//   of its first value in units of value_stride, offset of its first row in b and x, and the two
+//   words of its pattern.
+// - patterns: two words for pattern p: nrows | entries << 32, and where its `columns` and `order`
+//   begin. Its `starts` begin at p*(ROWS + 1), its `firsts` at p*GROUP*ROWS.
+// - Strides: value_step between values, row_step between rows, nrows*row_step between right-hand
+//   sides.
+//
+// PARTS: each slot has PARTS neighbouring threads. Each takes every PARTS-th entry of the row, and
+// all hold the same parts of the vectors; a group has GROUP*PARTS threads.
+// - columns: slots of the columns in the order of CSR; they are copied to shared memory, `entries`
+//   values behind the beginning of the staged values.
+// - firsts: first entry of each slot's row | number of its entries << 16.
+// - starts and order are unused.
+//
+// CLUSTER: a cluster of CLUSTER blocks, which run at the same time, solves one system (compute
+// capability 9.0). Slots are those of the GROUP threads of all its blocks. Each block holds the
+// vectors and values of its own threads' OWN_SLOTS slots in its shared memory, and reads other
+// slots in the shared memory of their blocks.
+//
+// W is the type of the iterations. Where it differs from V (MIXED, values in registers) the
+// iterations work on the system rounded to W; the solution and the residual, from which they
+// restart, are in V. Systems that do not converge this way are left for a launch without MIXED;
+// their x is unchanged and their outcomes are not written.
+// - left: the number of such systems, 0 before, then their numbers in the queue.
+// - A launch with LEFT solves these systems only and resets the number to 0. It may begin before
+//   the launch ahead of it has ended.
 #pragma once
 
 #include "solver.cuh"
@@ -39,32 +61,32 @@ constexpr u32 IN_REGISTERS = 0;
 constexpr u32 IN_SHARED = 1;
 constexpr u32 IN_GLOBAL = 2;
 
-// Bits of `flags`: x holds guesses; a zero in the diagonal counts as 1.
+// Bits of `flags`: x holds initial guesses; a zero on the diagonal counts as 1.
 constexpr u32 FUSED_GUESS = 1;
 constexpr u32 FUSED_LENIENT = 2;
 
-// What launches may ask for, each a bit: guesses, and a floor of 0 or more. Code for it is a fifth of all, and costs
-// where it is not run, too: it takes registers, and multiprocessors fetch it with the rest, whenever they turn to
-// another kernel. Without both, generated batches of 10,000 and more took 0.97 of the time on an NVIDIA H200, mixes of
-// all families 0.92 to 0.99.
+// Features that a launch may use, one bit each: guesses, and a floor of 0 or more. Their code is a
+// fifth of the whole and costs time even if not run: it takes registers, and multiprocessors fetch
+// it with the rest whenever they turn to another kernel. Without both, generated batches of 10,000
+// and more took 0.97 of the time on an NVIDIA H200, mixes of all families 0.92 to 0.99.
 #if !defined(FUSED_MAY)
 #define FUSED_MAY 3
 #endif
 constexpr bool MAY_GUESS = (FUSED_MAY & 1) != 0;
 constexpr bool MAY_HAVE_FLOOR = (FUSED_MAY & 2) != 0;
 
-// Where a value is while it waits: lanes that read values some 8, 12, 24 apart find them in different
-// banks.
+// Offset of a staged value in shared memory: lanes that read at strides of about 8, 12 or 24 find
+// their values in different banks.
 __device__ __forceinline__ constexpr u32 skewed(u32 number) {
     return number + number / 16;
 }
 
-// The same of a value, in front of all of which is a 0 for those that a row does not have.
+// Offset of a staged matrix value; offset 0 holds the 0 that padding reads.
 __device__ __forceinline__ constexpr u32 waiting(u32 number) {
     return 1 + skewed(number);
 }
 
-// The number of words of an item, and of a pattern.
+// Words per item, and per pattern.
 constexpr u32 ITEM_WORDS = 5;
 constexpr u32 PATTERN_WORDS = 2;
 
@@ -89,7 +111,7 @@ struct FusedTask {
     u32* left;
 };
 
-// The parameters of a kernel, and the task that they make.
+// The parameters of a kernel, and the task made of them.
 #define FUSED_PARAMETERS(V)                                                                        \
     u32 nsystems, u32 nrows, u32 entries, u32 nrhs, const u32 *__restrict__ starts,                \
         const u32 *__restrict__ firsts, const u16 *__restrict__ columns,                           \
@@ -103,7 +125,7 @@ struct FusedTask {
             value_stride, value_step, row_step, b, x, flags, limits, queue, outcomes, left         \
     }
 
-// What the template parameters of a kernel say.
+// Constants that follow from the template parameters of a kernel.
 template <typename Value, u32 GROUP_, u32 ROWS_, u32 WIDTH_, u32 PLACE_, bool JACOBI_, bool NEAR_,
           u32 VECTORS_, bool SCATTERED_, u32 PARTS_, typename Work = Value, bool LEFT_ = false,
           u32 CLUSTER_ = 1>
@@ -111,37 +133,40 @@ struct FusedShape {
     using V = Value; // in the arrays
     using W = Work;  // in the iterations
     static constexpr bool MIXED = sizeof(W) != sizeof(V);
-    static constexpr bool LEFT = LEFT_; // takes what a MIXED launch has left
+    static constexpr bool LEFT = LEFT_; // solves what a MIXED launch has left
     static constexpr u32 GROUP = GROUP_;
     static constexpr u32 ROWS = ROWS_;
     static constexpr u32 WIDTH = WIDTH_;
     static constexpr u32 PLACE = PLACE_;
     static constexpr bool JACOBI = JACOBI_;
     static constexpr bool NEAR = NEAR_;
-    static constexpr u32 VECTORS = VECTORS_; // in shared memory
+    static constexpr u32 VECTORS = VECTORS_; // vectors in shared memory
     static constexpr bool SCATTERED = SCATTERED_;
     static constexpr u32 PARTS = PARTS_; // threads that share the entries of their rows
     static constexpr u32 TEAM = GROUP * PARTS;
-    static constexpr u32 CLUSTER = CLUSTER_; // blocks of a group
+    static constexpr u32 CLUSTER = CLUSTER_; // blocks per group
     static constexpr bool IS_CLUSTER = CLUSTER > 1;
-    static constexpr u32 OWN_THREADS = GROUP / CLUSTER; // with rows, of each block
+    static constexpr u32 OWN_THREADS = GROUP / CLUSTER; // threads with rows, per block
     static constexpr u32 NONE = GROUP * ROWS;
-    static constexpr u32 OWN_SLOTS = NONE / CLUSTER; // in shared memory of each block
+    static constexpr u32 OWN_SLOTS = NONE / CLUSTER; // slots in shared memory, per block
     using Threads =
         typename Select<IS_CLUSTER, ClusterTeam<TEAM, CLUSTER>, Team<TEAM, PARTS>>::Type;
     static constexpr bool KEEPS_VALUES = PLACE == IN_REGISTERS;
     static constexpr bool KEEPS_COLUMNS = WIDTH > 0;
-    // Entries of a row whose operands the thread mostly has, and others.
+    // Entries per row whose operands are mostly in the thread's registers, and other entries.
     static constexpr u32 OWN = NEAR ? 3 : 1;
     static constexpr u32 FAR = KEEPS_COLUMNS ? WIDTH - OWN : 0;
     static constexpr bool IS_BLOCK = TEAM > WARP_THREADS;
-    // Whether products find all operands in shared memory, or those of a thread's first and last row.
+    // Whether products read operands of all rows from shared memory (GATHERS), or of each thread's
+    // first and last row (EXCHANGES).
     static constexpr bool GATHERS = !KEEPS_COLUMNS || FAR > 0;
     static constexpr bool EXCHANGES = NEAR && IS_BLOCK;
-    // From vector to vector in shared memory; what is behind them is at a multiple of 8 bytes.
+    // Stride between vectors in shared memory. Where MIXED, what follows the vectors is at a
+    // multiple of 8 bytes.
     static constexpr u32 VECTOR = OWN_SLOTS + (MIXED ? 2 : 1);
 
-    // Shared memory of a group, or of a block of it: vectors, where MIXED the solution, and what is stored.
+    // Bytes of shared memory per group, or per block of a cluster: vectors, the solution where
+    // MIXED, and staged values.
     __device__ __forceinline__ static constexpr u32 bytes(u32 stored) {
         return VECTORS * VECTOR * u32(sizeof(W)) + ((MIXED ? NONE + 1 : 0) + stored) * u32(sizeof(V));
     }
@@ -157,10 +182,11 @@ struct FusedShape {
                   "a cluster has columns in memory");
 };
 
-// Threads of a block, and blocks that a multiprocessor shall hold: RESIDENT, or, where that is 0, what
-// an iteration keeps in registers, `OWN` values a row beside x and r, and SPARE registers more, where
-// shared memory does not hold fewer. What is done once a system makes do with that. The registers are
-// in four parts, each of whole warps.
+// Threads per block, and blocks that a multiprocessor shall hold: RESIDENT or, where that is 0, as
+// many as registers and shared memory allow. An iteration keeps in registers x, r, `OWN` more
+// values per row, matrix values and columns that belong there, and SPARE more registers; code that
+// runs once per system must make do with these. The registers of a multiprocessor are in four
+// parts, each for whole warps.
 template <typename Shape, u32 OWN, u32 SPARE, u32 RESIDENT>
 struct FusedBounds {
     using W = typename Shape::W;
@@ -174,7 +200,7 @@ struct FusedBounds {
     static constexpr u32 LARGEST = KEPT < 255 ? KEPT : 255;
     static constexpr u32 BY_REGISTERS =
         4 * (16384 / (WARP_THREADS * LARGEST)) / (THREADS / WARP_THREADS);
-    // Of the H100 and its kin; others have less, and registers to spare then.
+    // Shared memory of the H100 and its kin; other devices have less, and then registers to spare.
     static constexpr u32 PLACES = Shape::NONE * Shape::WIDTH;
     static constexpr u32 STAGED = Shape::PLACE == IN_SHARED ? PLACES
                                   : Shape::KEEPS_VALUES     ? skewed(Shape::NONE) + waiting(PLACES)

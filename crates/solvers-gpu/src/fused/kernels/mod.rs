@@ -1,4 +1,4 @@
-//! Whole solves by CG and BiCGStab, a system per group of threads.
+//! Kernels that solve whole systems by CG and BiCGStab, one system per group of threads.
 
 use sparsebatch_cuda::Module;
 use sparsebatch_cuda::module::Header;

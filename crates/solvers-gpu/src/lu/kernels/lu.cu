@@ -1,49 +1,57 @@
-// Whole solves by sparse LU without pivoting, a block for `count` systems at a time, all in one launch:
-// factorisation on a filled pattern as sums of products (Crout) with forward substitution, backward
-// substitution by a few lanes a system, and refinement from the true residual (Wilkinson 1963; Higham,
-// Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12).
+// Whole solves by sparse LU without pivoting, a block for `count` systems at a time, all in one
+// launch: factorisation on a filled pattern as sums of products (Crout) with forward substitution,
+// backward substitution by a few lanes per system, and refinement from the true residual (Wilkinson
+// 1963; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12).
 //
 //   r = b - A x0;  P A P^T = L U;  repeat: x += P^T U^-1 L^-1 P r, r = b - A x
 //
-// A system ends by the rules of the CPU's solvers, on the residual recomputed from x; one that does
-// not pass is refined again while restarts and iterations are left. A pivot of zero or NaN ends it.
+// A system ends by the rules of the CPU's solvers, applied to the residual recomputed from x. A
+// system that does not pass is refined again while restarts and iterations are left. A zero or NaN
+// pivot ends it.
 //
 // Common to all instances:
-// - A lane has one system throughout: there are no sums over lanes. The systems of a block stand side
-//   by side in shared memory, value by value, and all do the same: a warp works on 32 / count targets
-//   (entries of L + U, of the solution) at a time, each for all systems. One that has ended goes along
-//   until the others have, and changes no more.
-// - Which warp computes what, and when, is in the program, which all blocks read through the caches.
-//   The products of a target are subtracted one by one in an order that the pattern alone decides:
-//   bitwise repeatable, whatever the warps, the systems side by side, the neighbours and the order of
-//   threads.
-// - In backward substitution nearly everything waits for something: a few lanes of one warp have a system,
-//   and need no barrier of the block. They go through chunks, in each of which every lane subtracts a product.
-// - The factors take the place of A's values, which are fetched again, mostly from L2, for the
-//   residual: a refinement factors again.
-// - Traffic of a system: its values twice and more, b once and more, x once (twice with a guess), 25 B
-//   of outcome.
+// - A lane works on one system throughout: there are no sums over lanes. The systems of a block lie
+//   side by side in shared memory, value by value, and all do the same: a warp works on 32 / count
+//   targets (entries of L + U, of the solution) at a time, each for all systems. A system that has
+//   ended goes along until the others have, and changes no more.
+// - The program, which all blocks read through the caches, says which warp computes what, and when.
+//   The products of a target are subtracted one by one in an order that depends on the pattern
+//   alone: bitwise repeatable, whatever the warps, the systems side by side, the neighbours and the
+//   order of threads.
+// - In backward substitution nearly every product depends on an earlier one. A few lanes of one
+//   warp handle a system, without barriers of the block, in chunks of one product per lane.
+// - The factors overwrite A's values, which are fetched again, mostly from L2, for the residual: a
+//   refinement factorises again.
+// - Traffic of a system: its values at least twice, b at least once, x once (twice with an initial
+//   guess), 25 B of outcome.
 //
-// Arguments: `nsystems` + blocks of the launch * count < 2^32, nrhs >= 1, 1 <= count <= 32. `words`
-// holds the records of programs.cuh for each warp; those of warp w begin at starts[w] for the
-// elimination, at starts[WARPS + w] for the residual. From `first_chunk` on there are `ngroups` < 2^31 groups
-// of CHUNKS chunks of backward substitution, and one that does nothing: two words for each of 32 / `at_once`
-// lanes, which a system has where `at_once` <= count of them share a warp. They are (source | target << 16)
-// and (factor | pivot << 16), the target divided by the pivot after it; the place of the 0 for what is not
-// there. A block has `nplaces` places of `count` values, numbered in steps of `count`: from `y` on the `nrows`
-// of the right-hand side in the order of elimination, which become those of x; then those of the residual in
-// the order of the matrix, and of parts of its sums; last a -1 and a 0. targets[e] is the place of entry e of
-// A, targets[nnz..ntargets] are those of fill, for `lu` targets[ntargets + k] is that of the k-th pivot.
-// perm[k] is the row that is eliminated k-th. System s has the nnz values from s/nrhs*value_stride on, in the order of
-// CSR, and `nrows` values of b and of x from s*nrows on. Arrays of limits and tolerances are null or
-// hold one a system. `queue` holds two zeros, and does so again at the end. Blocks of GROUP threads;
-// any grid. Shared memory: nplaces * count values, and after them, from the next multiple of 8 bytes
-// on, (CHAINS + 1) * count doubles.
+// Arguments:
+// - `nsystems`, nrhs >= 1, 1 <= count <= 32; `nsystems` + blocks of the launch * count < 2^32.
+// - `words`: the records of programs.cuh for each warp. Those of warp w begin at starts[w] for the
+//   elimination, at starts[WARPS + w] for the residual.
+// - `first_chunk`: from this word on there are `ngroups` < 2^31 groups of CHUNKS chunks of backward
+//   substitution, and one group that does nothing. `at_once` <= count systems share a warp, with 32
+//   / `at_once` lanes each. A chunk has two words for each lane of a system: (source | target <<
+//   16) and (factor | pivot << 16). Afterwards the target is divided by the pivot. Absent ones
+//   refer to the place of the 0.
+// - `nplaces`: places of `count` values each in a block, numbered in steps of `count` in `words`.
+//   From place `y` on: the `nrows` elements of the right-hand side in the order of elimination,
+//   which become those of x; those of the residual in the order of the matrix; parts of its sums;
+//   last a -1 and a 0.
+// - `targets`: targets[e] is the place of entry e of A, targets[nnz..ntargets] are those of fill;
+//   for `lu` targets[ntargets + k] is that of the k-th pivot.
+// - perm[k] is the row that is eliminated k-th.
+// - System s has the nnz values from s/nrhs*value_stride on, in the order of CSR, and `nrows`
+//   values of b and of x from s*nrows on.
+// - Arrays of limits and tolerances are null or hold one element per system.
+// - `queue`: two zeros before and after the launch.
+// - Launch: blocks of GROUP threads; any grid. Shared memory: nplaces * count values, and after
+//   them, from the next multiple of 8 bytes on, (CHAINS + 1) * count doubles.
 
 #include "lu_sums.cuh"
 #include "lu_system.cuh"
 
-// Which systems there are, their matrices, and what a block does with them.
+// The systems, their matrices, and the programs of a block.
 template <typename V>
 struct LuPrograms {
     u32 nsystems, nrhs, nnz;
@@ -57,13 +65,13 @@ struct LuPrograms {
     u32 first_chunk, ngroups, at_once;
 };
 
-// In place of a place.
+// Stand-ins for a place: the constant -1, and no value.
 constexpr u32 MINUS_ONE = 0xffff;
 constexpr u32 NOTHING = 0xfffe;
 
-// Where factors and matrices are kept: see lu_kept.cuh. The k-th value of an item is that of place order[k],
-// from `first_of_a` on before the factorisation, else after it, or -1, or nothing; item by
-// item, `stride` values each.
+// Where factors and matrices are kept, item by item, `stride` values each: see lu_kept.cuh. The
+// k-th value of an item is the one at place order[k], read after the factorisation for k below
+// `first_of_a`, before it from there on. MINUS_ONE stands for -1, NOTHING for no value.
 template <typename V>
 struct LuKept {
     V* values;
@@ -73,7 +81,7 @@ struct LuKept {
     u32 nordered;
 };
 
-// visit(k, list[k]) for first, first + step, ... below end. Numbers are asked for well ahead.
+// Calls visit(k, list[k]) for k = first, first + step, ... below end. List elements are prefetched.
 template <typename Visit>
 __device__ __forceinline__ void for_listed(const u16* list, u32 first, u32 end, u32 step, Visit visit) {
     constexpr u32 AT_ONCE = 8;
@@ -133,7 +141,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
 
     __device__ __forceinline__ u32 stride() const { return count; }
 
-    // The number of a system; that of the last one where there is none.
+    // The number of the i-th system of the block, or of the last system if there is none.
     __device__ __forceinline__ u32 number(u32 i) const {
         return minimum(first + i, programs.nsystems - 1);
     }
@@ -147,7 +155,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
 
     __device__ __forceinline__ void take_next() {}
 
-    // Asks for the values, and clears the places of fill.
+    // Starts to copy the values, and clears the places of fill.
     __device__ __forceinline__ void fetch_values() {
         const u32 there = minimum(count, programs.nsystems - first);
         for_listed(programs.targets, threadIdx.x, programs.ntargets, GROUP, [&](u32 k, u32 target) {
@@ -172,7 +180,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         });
     }
 
-    // Asks for b, which becomes r, and clears the parts of its sums.
+    // Starts to copy b, which becomes r, and clears the parts of its sums.
     __device__ __forceinline__ void fetch_b() {
         for (u32 row = threadIdx.x; row < task.nrows; row += GROUP) {
 #pragma unroll 2
@@ -186,7 +194,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         }
     }
 
-    // y = the guesses, or 0. Guesses for a right-hand side of 0 are not looked at.
+    // y = the initial guesses, or 0. `enter` discards the guess for a right-hand side of 0.
     __device__ __forceinline__ void fetch_x() {
         for (u32 k = threadIdx.x; k < task.nrows; k += GROUP) {
             const u32 row = load(task.perm + k);
@@ -207,14 +215,15 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         }
     }
 
-    // The records of this warp and slot. Lanes that have no slot read those of slot 0.
+    // The records of program `which` for this warp and slot. Lanes without a slot read those of
+    // slot 0.
     __device__ __forceinline__ const u32* program(u32 which) const {
         const u32 warp = threadIdx.x / WARP_THREADS;
         return programs.words + load(programs.starts + which * WARPS + warp) +
                (works ? slot : 0) * RECORD_WORDS;
     }
 
-    // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it.
+    // Turns r, on entry b, into b - A x or |b| + |A||x|, for the lanes where `wanted` is set.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
         multiply_by_program<V, GROUP, MAGNITUDES>(program(1), slots * RECORD_WORDS,
@@ -226,7 +235,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
     // The place of the 0.
     __device__ __forceinline__ u32 zero() const { return (programs.nplaces - 1) * count; }
 
-    // Factors; y becomes that of forward substitution where the program says so.
+    // Factorises; y becomes the result of forward substitution if the program includes it.
     __device__ __forceinline__ void factor() {
         Threads::sync();
         factor_by_program<V, GROUP>(program(0), slots * RECORD_WORDS,
@@ -234,13 +243,14 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         Threads::sync();
     }
 
-    // Backward substitution: y becomes the solution. Some lanes for a system each, and some systems a warp.
+    // Backward substitution: y becomes the solution. A warp handles `at_once` systems, `lanes`
+    // lanes each.
     __device__ __forceinline__ void substitute() {
         const u32 at_once = programs.at_once, lanes = WARP_THREADS / at_once;
         const uint2* const words = reinterpret_cast<const uint2*>(programs.words + programs.first_chunk);
         const u32 warp = threadIdx.x / WARP_THREADS;
         for (u32 first_of_warp = warp * at_once; first_of_warp < count; first_of_warp += WARPS * at_once) {
-            // Lanes without a system do nothing in a chunk over and over.
+            // Lanes without a system repeat a chunk that does nothing.
             const u32 wanted = first_of_warp + lane % at_once, own_lane = lane / at_once;
             const bool has_one = wanted < count && own_lane < lanes;
             const u32 system = wanted < count ? wanted : first_of_warp;
@@ -262,7 +272,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         Threads::sync();
     }
 
-    // visit(place, pivot) for first, first + step, ... below end.
+    // Calls visit(place, pivot) for the pivots first, first + step, ... below end.
     template <typename Visit>
     __device__ __forceinline__ void for_pivots(const SharedValues<V>& own, u32 first, u32 end, u32 step,
                                                Visit visit) {
@@ -274,7 +284,8 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         }
     }
 
-    // Whether all pivots of the systems of a warp have plain reciprocals. Notes where one is zero or NaN.
+    // Whether all pivots of the systems of a warp have plain reciprocals. Sets `is_bad` if one is
+    // zero or NaN.
     __device__ __forceinline__ bool check_pivots(const SharedValues<V>& own, u32 first, u32 end, u32 step,
                                                  u32* is_bad) {
         bool bad = false, is_plain = true;
@@ -288,7 +299,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         return __all_sync(ALL_LANES, is_plain) != 0;
     }
 
-    // Factors, and solves with y. Whether a pivot is zero or NaN.
+    // Factorises, and solves for y in place. Returns whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
         for (u32 i = threadIdx.x; i < count; i += GROUP) {
             found[i] = 0;
@@ -298,7 +309,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
         return found[member] != 0;
     }
 
-    // Factors the systems of the queue, and writes matrices and factors to where they are kept.
+    // Factorises the systems of the queue, and writes matrices and factors to the kept values.
     __device__ __forceinline__ void keep(const LuKept<V>& kept) {
         for (;;) {
             Threads::sync();
@@ -324,7 +335,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
     }
 };
 
-// Threads of a multiprocessor, by its registers; before sm_90 so many would spill.
+// Threads per multiprocessor, limited by registers; 768 would spill before sm_90.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr u32 LU_THREADS = 512;
 #else
@@ -349,10 +360,12 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     block.leave(queue);
 }
 
-// Factors alone: matrices and factors of each system to where `lu_kept` reads them. Arguments as above;
-// `words` and `starts` are of factorisations. `kept` holds `nordered` values of
-// each, `stride` from one to the next: those of the places in `order`, of the factors up to `first_of_a`,
-// and of A, -1 for MINUS_ONE; those of NOTHING are left as they are.
+// Factorisation alone: writes the matrix and the factors of each system to where `lu_kept` reads
+// them. Arguments as above, except:
+// - `words`, `starts`: the program of the factorisation.
+// - `kept`: `nordered` values per system, `stride` from one system to the next, read from the
+//   places in `order`: those of the factors up to `first_of_a`, then those of A. MINUS_ONE stands
+//   for -1; values of NOTHING are left as they are.
 template <typename V, u32 GROUP>
 __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu_factor(u32 nsystems, u32 count, u32 nrows, u32 nnz, u32 nplaces, u32 y,

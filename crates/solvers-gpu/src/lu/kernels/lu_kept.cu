@@ -1,15 +1,20 @@
-// Whole solves by a sparse LU that `lu_factor` has made before, a warp for a system at a time, all in one launch:
-// forward and backward substitution, and refinement from the true residual, as in lu.cu.
+// Whole solves by a sparse LU that `lu_factor` made, one warp per system at a time, all in one
+// launch: forward and backward substitution, and refinement from the true residual, as in lu.cu.
 //
-// - The last bits of residuals, and of what is refined by them, differ from those of lu.cu: see lu_kept.cuh.
-// - The first systems are those of the warps' numbers, the others are taken from the queue.
-// - Traffic of a system: factors and A once for each solve with them, b once and more, x once (twice with a
-//   guess), 25 B of outcome.
+// - The last bits of residuals, and of solutions refined by them, differ from those of lu.cu: see
+//   lu_kept.cuh.
+// - The first systems go to the warps by number, the others are taken from the queue.
+// - Traffic of a system: factors and A once for each solve with them, b at least once, x once
+//   (twice with an initial guess), 25 B of outcome.
 //
-// Arguments: nitems >= 1, nrhs >= 1. What is kept, and how many there are of what, as in lu_kept.cuh. `tables` are copied
-// from global memory, `table_words` words, a multiple of 4. System s has `nrows` values of b and of x from s*nrows on.
-// Blocks of whole warps, 16 at most; any grid. Shared memory: table_words words; for each warp CHAINS + 1 doubles, and
-// 2 * nrows + nslots + nparts values, up to a multiple of 8 bytes.
+// Arguments:
+// - nitems >= 1, nrhs >= 1.
+// - Kept values, and the sizes of the tables and vectors: see lu_kept.cuh.
+// - `tables`: `table_words` words, a multiple of 4, copied from global memory.
+// - System s has `nrows` values of b and of x from s*nrows on.
+// - Launch: blocks of whole warps, 16 at most; any grid. Shared memory: table_words words; for each
+//   warp CHAINS + 1 doubles, and 2 * nrows + nslots + nparts values, rounded up to a multiple of 8
+//   bytes.
 
 #include "lu_system.cuh"
 #include "lu_kept.cuh"
@@ -25,13 +30,13 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     const KeptTask<V>& kept;
     const u32* const parts_of_rows;
     V* const t; // reciprocals of pivots, parts of sums with A
-    // Warps of the grid. The first turns are theirs, those of all blocks' first warps ahead of the second ones; the
-    // others are those of the queue.
+    // Warps of the grid. As many systems go to them by number, to the first warps of all blocks
+    // before the second ones; the other systems are taken from the queue.
     const u32 warps = gridDim.x * (blockDim.x / WARP_THREADS);
     u32 turn = threadIdx.x / WARP_THREADS * gridDim.x + blockIdx.x;
     u32 item = 0, rhs = 0;
-    double squares[1] = {}; // of this lane's parts of |A||x|
-    bool has_a = false;     // the values at hand are the first ones of A
+    double squares[1] = {}; // sum of the squares of this lane's parts of |A||x|
+    bool has_a = false;     // `chunks` holds the first values of A
     KeptChunks<V, AHEAD> chunks;
 
     // `own`: this warp's shared memory.
@@ -59,7 +64,7 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
 
     __device__ __forceinline__ u32 systems() const { return kept.nitems * kept.nrhs; }
 
-    // Where no system is left for a second turn the queue is not looked at.
+    // Whether there are more systems than warps; otherwise the queue is not used.
     __device__ __forceinline__ bool has_queue() const { return systems() > warps; }
 
     __device__ __forceinline__ bool take_up() {
@@ -74,7 +79,7 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
 
     __device__ __forceinline__ void fetch_values() {}
 
-    // Asks for b, which becomes r.
+    // Starts to copy b, which becomes r.
     __device__ __forceinline__ void fetch_b() {
         const V* const from = task.b + u64(number(0)) * task.nrows;
         for (u32 row = lane; row < task.nrows; row += WARP_THREADS) {
@@ -82,7 +87,7 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
         }
     }
 
-    // y = the guesses, or 0. Guesses for a right-hand side of 0 are not looked at.
+    // y = the initial guess, or 0. `enter` discards the guess for a right-hand side of 0.
     __device__ __forceinline__ void fetch_x() {
         const V* const from = task.x + u64(number(0)) * task.nrows;
         for (u32 k = lane; k < task.nrows; k += WARP_THREADS) {
@@ -100,7 +105,7 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
     // The values of the item.
     __device__ __forceinline__ const V* values() const { return kept.kept + item * kept.stride; }
 
-    // Solves with y. Whether a pivot is zero or NaN.
+    // Solves for y in place. Returns whether a pivot is zero or NaN.
     __device__ __forceinline__ bool eliminate() {
         const Pivots found = begin_chunks(chunks, values(), kept.first_value, task.nrows, t);
         solve_by_chunks(chunks, found, values(), kept.first_value, kept.end_of_l, kept.end_of_u,
@@ -109,7 +114,8 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
         return __any_sync(ALL_LANES, found.is_bad) != 0;
     }
 
-    // Where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it, which are all or none.
+    // Turns r, on entry b, into b - A x or |b| + |A||x|, if `wanted`, which is the same in all
+    // lanes.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void multiply(bool wanted) {
         __syncwarp();
@@ -129,13 +135,13 @@ struct KeptWarp : LuSystems<KeptWarp<V, AHEAD>, V, WARP_THREADS> {
         __syncwarp();
     }
 
-    // No more than the norm of |A||x|, of the last product.
+    // A lower bound of the norm of |A||x|, of the last product.
     __device__ __forceinline__ double least_size() const {
         return least_norm(sum_of_lanes(squares[0]));
     }
 };
 
-// Few systems have registers to spare, with which more chunks are on their way.
+// With few systems there are registers to spare, so that more chunks are prefetched.
 template <typename V, u32 AHEAD>
 __global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
     lu_kept(u32 nitems, u32 nrows, u32 nrhs, const V* __restrict__ kept, u64 stride,

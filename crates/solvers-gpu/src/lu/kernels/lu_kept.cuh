@@ -1,24 +1,36 @@
-// Products with the values of factors that `lu_factor` has made before, and of A, a warp for an item at a time.
-// What `lu_kept`, `lu_substitute` and `lu_verify` share.
+// Products with the values of A and of factors that `lu_factor` made, one warp per item at a time.
+// Shared by `lu_kept`, `lu_substitute` and `lu_verify`.
 //
-// - Substitution is products that are subtracted from numbers of a vector, in chunks of a lane each: products of
-//   different targets, whose sources are complete. A host has put them into chunks; what a number has
-//   subtracted when is a function of the pattern alone.
-// - For products with A a lane adds up some of them on its own, a part of a row after the other; a row is the sum of
-//   its parts.
-// - What is done with which value is in tables, which a block copies to shared memory once. Values come from
-//   global memory, AHEAD chunks while as many are at hand. Lanes without a product have no value, and write nothing.
+// - Substitution subtracts products from the elements of a vector, in chunks of one product per
+//   lane. The products of a chunk have different targets and complete sources. The host packs them
+//   into chunks; the order in which products are subtracted from an element depends on the pattern
+//   alone.
+// - For products with A each lane adds up some of them, one part of a row after the other; a row is
+//   the sum of its parts.
+// - Tables say what is done with which value; a block copies them to shared memory once. Values
+//   come from global memory, AHEAD chunks prefetched while as many are processed. Lanes without a
+//   product have no value and write nothing.
 //
-// Item i has its values from kept[i * stride] on: the pivots, from `first_value` on those of the chunks. Tables: a word
-// for each chunk and lane, and those of one chunk more; then, for each AHEAD chunks and for as many behind the last ones
-// that have none, and for the first and the other 16 lanes, where the values of each chunk begin (FIRST), and from bit
-// 24 on how many lanes have one; then for each row of A the first part of its sum, and from bit 16 on how many there
-// are. Bits 0 to 13 of a word are the number of the source, 16 to 29 of the target; LAST after which the
-// target is divided by its pivot, or the part of a sum with A goes there; IDLE_LANE where there is no product: a lane
-// reads no number there that another one writes. Chunks up to `end_of_l` are of L, to `end_of_u` of U, to `end_of_a`
-// of A, all multiples of AHEAD. The numbers of a vector are those of the solution, in the order of elimination;
-// `nslots` of which the first remains 0 and the others are parts of sums; `nparts` >= nrows parts of sums with A. Lanes
-// without a product read the first slot, or what another one reads.
+// The values of item i begin at kept[i * stride]: the pivots, then from `first_value` on those of
+// the chunks.
+//
+// The tables, one after the other:
+// - A word for each chunk and lane, and those of one more chunk. Bits 0 to 13: index of the source;
+//   bits 16 to 29: index of the target. LAST: afterwards the target is divided by its pivot, or a
+//   part of a sum with A is complete and goes to the target. IDLE_LANE: the lane has no product; it
+//   reads no element that another lane writes.
+// - Spans: for each group of AHEAD chunks, and for one group without values at the end, first for
+//   lanes 0 to 15, then for lanes 16 to 31: where the values of each chunk begin (FIRST), and from
+//   bit 24 on the number of lanes that have one.
+// - For each row of A: the first part of its sum, and from bit 16 on the number of parts.
+//
+// Chunks up to `end_of_l` belong to L, up to `end_of_u` to U, up to `end_of_a` to A; all three are
+// multiples of AHEAD.
+//
+// The elements of a vector: the solution in the order of elimination; `nslots` slots, the first of
+// which remains 0 and the others hold parts of sums; `nparts` >= nrows parts of sums with A. Lanes
+// without a product read the first slot, or an element that another lane reads.
+//
 // perm[k] is the row that is eliminated k-th.
 #pragma once
 
@@ -34,9 +46,9 @@ constexpr u32 NUMBER = 0x3fff;
 constexpr u32 LAST = 0x8000;
 constexpr u32 IDLE_LANE = 0x80000000;
 
-// Reads *from into `to` where `there`, past the cache of the multiprocessor, at this place among barriers: where
-// the compiler reads ahead of the last use of `to` it takes another register, and the copy into this one waits
-// for what was read.
+// Reads *from into `to` if `there` is nonzero, without allocating in the L1 cache, at this position
+// among barriers. If the compiler moved the read ahead of the last use of `to`, it would load into
+// another register, and the copy into `to` would wait for the load.
 #if defined(SPARSEBATCH_EMU)
 
 template <typename V>
@@ -60,7 +72,7 @@ __device__ __forceinline__ void read_here(float& to, const float* from, u32 ther
 
 #endif
 
-// What is kept of all items.
+// The kept values of all items, and the sizes of the tables.
 template <typename V>
 struct KeptTask {
     u32 nitems, nrhs;
@@ -70,25 +82,25 @@ struct KeptTask {
     u32 none; // 0, which the compiler does not know
 };
 
-// One lane's way through the chunks from one of them on.
+// One lane's pass over consecutive chunks.
 template <typename V, u32 AHEAD>
 struct KeptChunks {
     const u32* const words; // of this lane
     const u32* const spans;
     const u32 none; // 0, which the compiler does not know
-    V now[AHEAD], next[AHEAD]; // values of the chunks at hand, and of those that follow
+    V now[AHEAD], next[AHEAD]; // values of the current chunks, and of the next ones
 
-    // Chunks are numbered from the first word and the first span on. `from`, below, is the first value of an item's
-    // chunks.
+    // Chunks are numbered from `first_word` and `first_span` on. `from`, below, is the first value
+    // of an item's chunks.
     __device__ __forceinline__ KeptChunks(const u32* first_word, const u32* first_span, u32 zero)
         : words(first_word + threadIdx.x % WARP_THREADS), spans(first_span), none(zero) {}
 
-    // Asks for the values of AHEAD chunks.
+    // Requests the values of AHEAD chunks.
     __device__ __forceinline__ void ask(V* into, const V* from, u32 chunk) const {
         const u32 lane = threadIdx.x % WARP_THREADS, own = lane % HALF;
         const uint4* const span = reinterpret_cast<const uint4*>(
             spans + (chunk / AHEAD * HALVES + lane / HALF) * AHEAD);
-        const u32 least = own << COUNT_SHIFT | FIRST; // of a lane that has one
+        const u32 least = own << COUNT_SHIFT | FIRST; // larger spans have a value for this lane
         from += own;
 #pragma unroll
         for (u32 four = 0; four < AHEAD; four += 4) {
@@ -101,7 +113,7 @@ struct KeptChunks {
         }
     }
 
-    // The same for the first ones of a run.
+    // Requests the values of the first AHEAD chunks of a run.
     __device__ __forceinline__ void ask_first(const V* from, u32 chunk) {
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
@@ -110,13 +122,13 @@ struct KeptChunks {
         ask(now, from, chunk);
     }
 
-    // Asks for those after the chunks at hand. A wait for one value is a wait for all that were asked for: those at
-    // hand have to be there first, and the address says so.
+    // Requests the values of the next chunks. A wait for one value waits for all loads under way,
+    // so the current values must have arrived first: the address depends on them.
     __device__ __forceinline__ void ask_next(const V* from, u32 chunk) {
         ask(next, from, chunk + AHEAD + (upper_bits(now[0]) & none));
     }
 
-    // Waits for them.
+    // Makes the next values the current ones, which waits for their loads.
     __device__ __forceinline__ void go_on() {
 #pragma unroll
         for (u32 i = 0; i < AHEAD; ++i) {
@@ -124,8 +136,9 @@ struct KeptChunks {
         }
     }
 
-    // Subtracts the products of some chunks, one chunk after the other: add(number, value, source), and for what is
-    // complete divide(number, target). The first values were asked for, and those that follow the last are.
+    // Subtracts the products of the chunks `first` to `end`, one chunk after the other: add(sum,
+    // value, source), and divide(sum, target) for complete targets. The values of the first chunks
+    // must have been requested; on return those after the last chunk have been.
     template <bool DIVIDES, typename Add, typename Divide>
     __device__ __forceinline__ void run(V* y, const V* from, u32 first, u32 end, Add add,
                                         Divide divide) {
@@ -156,7 +169,7 @@ struct KeptChunks {
     }
 };
 
-// Sets some numbers of a warp to 0.
+// Sets `count` elements of a warp's vector to 0.
 template <typename V>
 __device__ __forceinline__ void clear(V* first, u32 count) {
     for (u32 k = threadIdx.x % WARP_THREADS; k < count; k += WARP_THREADS) {
@@ -165,12 +178,14 @@ __device__ __forceinline__ void clear(V* first, u32 count) {
     __syncwarp();
 }
 
-// Whether a pivot of this lane is zero or NaN, and whether the reciprocals of all pivots are what divides by them.
+// `is_bad`: a pivot of this lane is zero or NaN. `are_plain`: multiplication by the reciprocal can
+// replace division for all pivots.
 struct Pivots {
     bool is_bad, are_plain;
 };
 
-// Asks for the first values of a solve with these pivots. `inverses` has room for `nrows`.
+// Requests the first values of a solve, and inverts the pivots. `inverses` has room for `nrows`
+// values.
 template <typename V, u32 AHEAD>
 __device__ __forceinline__ Pivots begin_chunks(KeptChunks<V, AHEAD>& chunks, const V* pivots,
                                                u32 first_value, u32 nrows, V* inverses) {
@@ -198,8 +213,8 @@ __device__ __forceinline__ Pivots begin_chunks(KeptChunks<V, AHEAD>& chunks, con
     return {bad, __all_sync(ALL_LANES, is_plain) != 0};
 }
 
-// Solves with the nrows first numbers of y, behind which are the slots. The values of AHEAD chunks behind those of U are
-// asked for.
+// Solves for the first `nrows` elements of `y`, in place; the slots follow them. On return the
+// values of the AHEAD chunks after those of U have been requested.
 template <typename V, u32 AHEAD>
 __device__ __forceinline__ void solve_by_chunks(KeptChunks<V, AHEAD>& chunks, const Pivots& known,
                                                 const V* pivots, u32 first_value, u32 end_of_l,
@@ -223,13 +238,14 @@ __device__ __forceinline__ void solve_by_chunks(KeptChunks<V, AHEAD>& chunks, co
     }
 }
 
-// What is summed of products with A: these, and the squares of the sums' magnitudes beside them; these alone;
-// magnitudes.
+// What is summed in products with A: the products and, beside them, their magnitudes; the products
+// alone; the magnitudes alone.
 enum class Sum { PRODUCTS_AND_SIZES, PRODUCTS, MAGNITUDES };
 
-// Subtracts the products with A of COUNT vectors, which lie `distance` numbers apart from y on, or adds their
-// magnitudes. A part that is complete goes to its number less `shift`; `squares` get the sums of the squares of their
-// magnitudes, this lane's, or 0. The values of the first chunks were asked for.
+// Subtracts the products of A with COUNT vectors, which begin at `y` and are `distance` elements
+// apart, or adds the magnitudes of the products. A complete part goes to its target less `shift`.
+// `squares` receives the sum of the squares of this lane's parts of |A||x|, or 0 if magnitudes are
+// not summed. The values of the first chunks must have been requested.
 template <u32 COUNT, Sum WHAT, typename V, u32 AHEAD>
 __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const V* from, u32 first,
                                              u32 end, V* y, u32 distance, u32 shift,
@@ -265,7 +281,7 @@ __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const
 #pragma unroll
             for (u32 i = 0; i < TOGETHER; ++i) {
                 const V value = chunks.now[some + i];
-                // A lane that has no product any more has no part to end either.
+                // A lane that has no more products has no more parts to end either.
 #pragma unroll
                 for (u32 k = 0; k < COUNT; ++k) {
                     if constexpr (SIZES) {
@@ -290,7 +306,8 @@ __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const
     }
 }
 
-// Where `value` is b: its row of b - A x, or |b| + |A||x|, of COUNT vectors whose parts of sums are `distance` numbers apart.
+// Turns `value`, on entry b, into a row of b - A x or of |b| + |A||x|, for COUNT vectors whose
+// parts of sums are `distance` elements apart. `which` is the row's word of the table.
 template <bool MAGNITUDES, u32 COUNT, typename V>
 __device__ __forceinline__ void finish_row(V (&value)[COUNT], const V* parts, u32 distance, u32 which) {
     const u32 end = high_half(which);
@@ -303,21 +320,22 @@ __device__ __forceinline__ void finish_row(V (&value)[COUNT], const V* parts, u3
             all[k] += parts[part + k * distance];
         }
     }
-    // The sums of the products first: products that cancel must not absorb b.
+    // Sums the products before adding b: products that cancel must not absorb b.
 #pragma unroll
     for (u32 k = 0; k < COUNT; ++k) {
         value[k] = (MAGNITUDES ? V(magnitude(value[k])) : value[k]) + all[k];
     }
 }
 
-// Values that fill so many, up to whole 8 bytes.
+// `count` values, rounded up to a multiple of 8 bytes.
 template <typename V>
 __device__ __forceinline__ u32 whole_values(u32 count) {
     constexpr u32 EVEN = 8 / sizeof(V);
     return (count + EVEN - 1) / EVEN * EVEN;
 }
 
-// No more than the norm of |A||x|, by the sum of the squares of its parts. 0 where it is not known.
+// A lower bound of the norm of |A||x|, from the sum of the squares of its parts; 0 if the sum is
+// not finite.
 __device__ __forceinline__ double least_norm(double squares) {
     constexpr double BUT_FOR_ROUNDING = 1 - 1e-6;
     return is_finite(squares) ? BUT_FOR_ROUNDING * __dsqrt_rn(squares) : 0;

@@ -1,14 +1,18 @@
-// Forward and backward substitution with factors that `lu_factor` has made before, a warp for a system at a time,
-// without a look at the result: see lu_verify.cu. Each system's solution is that of the first solve in lu_kept.cu, bit
-// for bit but for the signs of zeros, unless right-hand sides there are scaled. 0 where a pivot is zero or NaN. Where `early` is set the launch just ahead
-// does not write what is kept, nor do others that may not have ended: the first factors are asked for before it has.
+// Forward and backward substitution with factors that `lu_factor` made, one warp per system at a
+// time, without a check of the result: see lu_verify.cu. Each system's solution equals that of the
+// first solve in lu_kept.cu bit for bit, except for the signs of zeros, unless right-hand sides
+// there are scaled. It is 0 if a pivot is zero or NaN.
 //
 // Traffic of a system: factors, b and x once.
 //
-// Arguments as in lu_kept.cu: nitems >= 1, nrhs >= 1; system s has `nrows` values of b and of x from s*nrows on. Of the
-// tables only those of L and U are copied. Blocks of whole warps, 16 at most; any grid. Shared memory: 4 bytes for each
-// of (end_of_u + 1) * 32 words and (end_of_u + AHEAD) * 2 spans; nrows u16, up to a multiple of 8 bytes; for each warp 2 * nrows +
-// nslots values, up to a multiple of 8 bytes.
+// Arguments as in lu_kept.cu, except:
+// - nitems >= 1, nrhs >= 1; system s has `nrows` values of b and of x from s*nrows on.
+// - `early`: if set, neither the preceding launch nor any other launch that may not have ended
+//   writes the kept values; the first factors are then requested before it has ended.
+// - Of the tables only those of L and U are copied.
+// - Launch: blocks of whole warps, 16 at most; any grid. Shared memory: 4 bytes for each of
+//   (end_of_u + 1) * 32 words and (end_of_u + AHEAD) * 2 spans; nrows u16, rounded up to a multiple
+//   of 8 bytes; for each warp 2 * nrows + nslots values, rounded up to a multiple of 8 bytes.
 
 #include "lu_kept.cuh"
 
@@ -34,7 +38,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
     for (u32 i = threadIdx.x * 4; i < nspans; i += blockDim.x * 4) {
         cp_async_16(spans + i, from + i);
     }
-    // Nothing is asked for behind the last chunks of U.
+    // No values are requested past the last chunks of U.
     for (u32 i = threadIdx.x; i < AHEAD * HALVES; i += blockDim.x) {
         spans[nspans + i] = 0;
     }
@@ -56,7 +60,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
     }
     KeptChunks<V, AHEAD> chunks(words, spans, nitems >> 31);
     const u32 warps = gridDim.x * (blockDim.x / WARP_THREADS);
-    // All blocks' first warps ahead of the second ones.
+    // The first warps of all blocks take systems before the second warps do.
     for (u32 system = warp * gridDim.x + blockIdx.x; system < nitems * nrhs; system += warps) {
         const V* const pivots = kept + system / nrhs * stride;
         const auto found = begin_chunks(chunks, pivots, first_value, nrows, inverses);

@@ -1,14 +1,15 @@
-// The sums of products of a solve by LU on values in shared memory: elimination and residual by programs,
-// backward substitution in chunks.
+// Sums of products in an LU solve, on values in shared memory: elimination and residual by
+// programs, backward substitution in chunks.
 #pragma once
 
 #include "solver.cuh"
 #include "programs.cuh"
 
-// Chunks of a group: so many are asked for ahead, while as many are at hand.
+// Chunks of a group: this many are prefetched while as many are processed.
 constexpr u32 CHUNKS = 6;
 
-// r -= A x by a program, or r = |r| + |A||x|, where `writes`. `own`: the values of this lane's system.
+// By a program, where `writes`: r -= A x, or r = |r| + |A||x|. `own`: the values of this lane's
+// system.
 template <typename V, u32 GROUP, bool MAGNITUDES>
 __device__ __forceinline__ void multiply_by_program(const u32* words, u32 stride, SharedValues<V> own,
                                                  u32 zero, bool writes) {
@@ -19,7 +20,7 @@ __device__ __forceinline__ void multiply_by_program(const u32* words, u32 stride
             return minus_product(sum, left, right);
         }
     };
-    // The sum of the products first: products that cancel must not absorb b.
+    // Sums the products before adding b: products that cancel must not absorb b.
     V sum = 0;
     run_program<GROUP>(words, stride, [&](const Record& record) {
         if ((record.control() & RECORD_STARTS) != 0) {
@@ -64,8 +65,8 @@ __device__ __forceinline__ void factor_by_program(const u32* words, u32 stride, 
     });
 }
 
-// Two words, at this place among barriers: what goes through the read-only cache a compiler moves to where it is
-// used.
+// Loads two words at this position among barriers. The compiler moves a load through the read-only
+// cache to the place of its use.
 __device__ __forceinline__ uint2 read_here(const uint2* from) {
 #if defined(SPARSEBATCH_EMU)
     return *from;
@@ -76,8 +77,8 @@ __device__ __forceinline__ uint2 read_here(const uint2* from) {
 #endif
 }
 
-// Products of backward substitution, chunk by chunk, a product a lane. INVERTED: in place of pivots are their
-// reciprocals.
+// Backward substitution chunk by chunk, one product per lane. INVERTED: the places of pivots hold
+// their reciprocals.
 template <bool INVERTED, typename V>
 __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 step, u32 ngroups,
                                                   SharedValues<V> own, u32 zero) {
@@ -92,8 +93,9 @@ __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 ste
         words += CHUNKS * step;
     };
     const auto run = [&](const uint2* those, uint2* others) {
-        // A wait for one word is a wait for all that were asked for: those at hand have to be there first, and the
-        // address says so: with the last result, or the compiler asks earlier whether they are.
+        // A wait for one word waits for all loads under way, so the current words must have arrived
+        // before more are requested: the address depends on them. It depends on the last result
+        // too, or the compiler would wait for the words earlier.
         words += those[CHUNKS - 1].x & none & upper_bits(result);
         ask(others);
         V factor = own.get(low_half(those[0].y)), by = own.get(high_half(those[0].y));
@@ -106,7 +108,7 @@ __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 ste
                 result = INVERTED ? result * by : Divisor<V>(by).of(result);
             }
             if (i + 1 < CHUNKS) {
-                // They do not change: read ahead of the barrier.
+                // Factors and pivots do not change: they are read ahead of the barrier.
                 factor = own.get(low_half(those[i + 1].y));
                 by = own.get(high_half(those[i + 1].y));
             }

@@ -1,19 +1,18 @@
-// The solves of several systems side by side by an LU that is at hand or made on the way: how they begin
-// and end, refinement, norms, outcomes. What `lu` and `lu_kept` share; `lu_verify`
-// has the same tasks.
+// Solves of several systems side by side, with an LU that exists or is made on the way: start, end,
+// refinement, norms, outcomes. Shared by `lu` and `lu_kept`; `lu_verify` uses `LuTask`.
 #pragma once
 
 #include "solver.cuh"
 #include "programs.cuh"
 
-// A bit of `flags`: x holds guesses.
+// A bit of `flags`: x holds initial guesses.
 constexpr u32 LU_GUESS = 1;
 
-// Norms are made of so many sums, whatever the threads.
+// Number of partial sums of a norm, whatever the number of threads.
 constexpr u32 CHAINS = 16;
 
-// What is asked for and told of each system. Arrays of limits and tolerances are null or hold one a
-// system. `queue` holds two zeros, and does so again at the end.
+// Inputs and outcomes of each system. Arrays of limits and tolerances are null or hold one element
+// per system. `queue` holds two zeros before and after the launch.
 template <typename V>
 struct LuTask {
     u32 nrows;
@@ -31,13 +30,15 @@ __device__ __forceinline__ double not_a_number() {
 }
 
 // One thread's part in the solves of its group, a block or a warp. `Self` derives from this and has
-//   stride()                  values from one row of y and r to the next, at least `count`
-//   number(i), exists(i)      the number of the i-th system side by side, some other's where there is none
-//   take_up(), take_next()    the systems whose turn it is, false when there are none; those after them
-//   fetch_values()            asks for what the products with A need
-//   multiply<MAGNITUDES>(w)   where r holds b: b - A x, or |b| + |A||x|, for the lanes that want it
-//   eliminate()               solves with y; whether a pivot is zero or NaN
-//   HAS_LEAST_SIZE, and where it has least_size(), no more than the norm of |A||x| + |b| for the last product
+//   stride()                  elements from one row of y and r to the next, at least `count`
+//   number(i), exists(i)      number of the i-th system side by side, another one's if there is
+//                             none
+//   take_up(), take_next()    takes up the systems of this turn, false if none; finds the next turn
+//   fetch_values()            starts to copy the values that products with A need
+//   multiply<MAGNITUDES>(w)   turns r from b into b - A x or |b| + |A||x|, in lanes where w is set
+//   eliminate()               solves for y in place; returns whether a pivot is zero or NaN
+//   HAS_LEAST_SIZE            whether it has least_size(), a lower bound of the norm of |A||x| +
+//                             |b| for the last product
 template <typename Self, typename V, u32 GROUP>
 struct LuSystems {
     using Threads = Team<GROUP>;
@@ -52,12 +53,13 @@ struct LuSystems {
     V* const r;
     double* const scratch; // (CHAINS + 1) * count
 
-    u32 state; // RUNNING, or IDLE: it has ended, or there is none
+    u32 state; // RUNNING, or IDLE: the system has ended, or there is none
     u32 iteration, limit, restarts;
-    int scale; // it is solved for r * 2^-scale
+    int scale; // a solve has the right-hand side r * 2^-scale
     double threshold, rhs_norm, residual;
 
-    // `side_by_side` lanes of a warp have the systems; `most_slots` at most work on different targets.
+    // `side_by_side` lanes have a system each; a warp works on at most `most_slots` targets at a
+    // time.
     __device__ __forceinline__ LuSystems(const LuTask<V>& all, u32 side_by_side, u32 most_slots,
                                          V* first_y, V* first_r, double* shared)
         : task(all), count(side_by_side), thread(threadIdx.x % GROUP),
@@ -70,8 +72,9 @@ struct LuSystems {
 
     __device__ __forceinline__ bool runs() const { return state == RUNNING; }
 
-    // The sum over the rows of part(row), the same in all threads that have the system. By `SharedValues`: the
-    // compiler would keep the addresses of all sums in registers from one norm to the next.
+    // The sum of part(r_i) over the rows i, the same in all threads of the system. Uses
+    // `SharedValues` because the compiler would keep the addresses of all sums in registers from
+    // one norm to the next.
     template <typename Part>
     __device__ __forceinline__ double sum_over_rows(Part part) {
         const SharedValues<double> sums(scratch + member);
@@ -123,14 +126,14 @@ struct LuSystems {
         return __dsqrt_rn(scaled) * power_of_two(exponent);
     }
 
-    // Asks for b again, which takes the place of r.
+    // Copies b to r again, and waits for it.
     __device__ __forceinline__ void fetch_b_and_wait() {
         self().fetch_b();
         cp_async_wait_all();
         Threads::sync();
     }
 
-    // Takes up the systems. Their r is b, or b - A x, and `residual` its norm.
+    // Starts the systems. On return r is b or b - A x, and `residual` is its norm.
     __device__ __forceinline__ void enter() {
         const u32 own = self().number(member), stride = self().stride();
         state = self().exists(member) ? RUNNING : IDLE;
@@ -156,8 +159,8 @@ struct LuSystems {
             }
             moved = moved && rhs_norm != 0;
         }
-        // From x = 0 the residual is b; A x is still computed where it alone decides, since A may
-        // hold NaN.
+        // For x = 0 the residual is b. If the system may end on it, A x is computed all the same,
+        // since A may hold NaN.
         const bool is_b = !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
         residual = rhs_norm;
         if (Threads::any_thread(runs() && !is_b)) {
@@ -169,7 +172,8 @@ struct LuSystems {
         }
     }
 
-    // Ends the systems that are through: `fresh` before the first step, else after one that ended so.
+    // Ends the systems that are finished. `fresh`: no step was made yet; otherwise `stop` says how
+    // the last step ended.
     __device__ __forceinline__ void judge(bool fresh, u32 stop) {
         bool accepted = residual <= threshold, by_floor = false;
         bool in_doubt = runs() && !fresh && !accepted;
@@ -225,11 +229,11 @@ struct LuSystems {
         state = IDLE;
     }
 
-    // One solve with the residual; how it ended.
+    // One solve for the residual. Returns how it ended.
     __device__ __forceinline__ u32 step() {
         const V down = V(power_of_two(-scale)), up = V(power_of_two(scale));
         const u32 stride = self().stride();
-        // The residual goes to y, and x from there to r.
+        // The residual moves to y, and x from y to r.
         if (works) {
             for (u32 k = worker; k < task.nrows; k += workers) {
                 V& before = r[load(task.perm + k) * stride + member];
@@ -254,7 +258,7 @@ struct LuSystems {
 
     __device__ __forceinline__ void run() {
         for (;;) {
-            // Nobody reads the values of the systems before any more.
+            // No thread reads the values of the preceding systems any more.
             Threads::sync();
             if (!self().take_up()) {
                 return;
@@ -282,7 +286,7 @@ struct LuSystems {
         }
     }
 
-    // The last block to find the queue empty leaves it as it was.
+    // The last block to find the queue empty resets it to zeros.
     __device__ __forceinline__ static void leave(u32* queue) {
         if (threadIdx.x == 0) {
             __threadfence();

@@ -1,23 +1,28 @@
-// The true residuals of solutions that `lu_substitute` has made, by several solves with the same factors: how every one
-// of them ended. A warp has a system of VECTORS solves.
+// True residuals of solutions that `lu_substitute` computed in several solves with the same
+// factors, and how each solve ended. A warp handles one system in VECTORS solves.
 //
-// A residual is summed as in lu_kept.cu, its norm lane by lane. Traffic of a system and VECTORS solves: A and pivots
-// once, b, x and 25 B of outcome for each; A and b twice where the rounding floor is in doubt.
+// A residual is summed as in lu_kept.cu, its norm lane by lane. Traffic of a system and VECTORS
+// solves: A and pivots once, b, x and 25 B of outcome for each solve; A and b twice if the rounding
+// floor is in doubt.
 //
-// Arguments as in lu_kept.cu: nitems >= 1, nrhs >= 1, and 1 to MOST_SOLVES solves; b0 .. x0 .. are those of each, where
-// system s has `nrows` values from s*nrows on. `table_words` words of `tables`; of them only those of A are copied.
-// Limits and tolerances are those of system s in all solves, the outcome of solve k goes to number k * distance + s.
-// Blocks of whole warps, 16 at most; any grid. Shared memory: 4 bytes for each of the table's words but those of
-// end_of_u chunks and their 2 * end_of_u spans; nrows u16, up to a multiple of 8 bytes; for each warp VECTORS * (nrows +
-// 1 + nparts) values, up to a multiple of 8 bytes.
+// Arguments as in lu_kept.cu, except:
+// - nitems >= 1, nrhs >= 1, and 1 to MOST_SOLVES `solves`.
+// - b0 .., x0 ..: the vectors of each solve; system s has `nrows` values from s*nrows on.
+// - `tables`: `table_words` words; of them only those of A are copied.
+// - Limits and tolerances of system s hold in all solves.
+// - The outcome of solve k for system s goes to index k * distance + s.
+// - Launch: blocks of whole warps, 16 at most; any grid. Shared memory: 4 bytes for each of the
+//   table's words, without those of end_of_u chunks and their 2 * end_of_u spans; nrows u16,
+//   rounded up to a multiple of 8 bytes; for each warp VECTORS * (nrows + 1 + nparts) values,
+//   rounded up to a multiple of 8 bytes.
 
 #include "lu_system.cuh"
 #include "lu_kept.cuh"
 
 constexpr u32 MOST_SOLVES = 8;
 
-// The norm of value(row) over the rows, by the sum of their squares, without spurious overflow or underflow: NaN when a
-// value is NaN, infinite when one is. The same in all lanes.
+// The norm of value(row) over the rows, without spurious overflow or underflow: NaN when a value is
+// NaN, infinite when one is. `sum` is the sum of the squares. The same in all lanes.
 template <typename Value>
 __device__ __forceinline__ double norm_of_rows(double sum, u32 nrows, Value value) {
     if (sum >= 1e-280 && sum < 1e280) {
@@ -42,10 +47,10 @@ __device__ __forceinline__ double norm_of_rows(double sum, u32 nrows, Value valu
     return __dsqrt_rn(sum_of_lanes(scaled)) * power_of_two(exponent);
 }
 
-// Solutions of a system by some solves, and what is found of them. One lane's part in the work of its warp.
+// One lane's part in the verification of a system's solutions, one from each of `count` solves.
 template <typename V, u32 AHEAD, u32 VECTORS>
 struct Verifier {
-    // Where few vectors are multiplied there is time to know a bound of their floors beside it.
+    // With few vectors there is time to sum magnitudes as well, for a bound of the rounding floor.
     static constexpr Sum PRODUCTS = VECTORS > 2 ? Sum::PRODUCTS : Sum::PRODUCTS_AND_SIZES;
 
     const KeptTask<V>& kept;
@@ -53,10 +58,10 @@ struct Verifier {
     KeptChunks<V, AHEAD> chunks;
     const u32* const parts_of_rows;
     const u16* const perm;
-    V* const x; // each vector, a slot that is not written, and the parts of its sums
+    V* const x; // per vector: its elements, a slot that is not written, the parts of its sums
     const u32 distance, lane;
     u32 count;       // solves
-    u64 first;       // the first number of the system in b and x
+    u64 first;       // index of the system's first element in b and x
     const V* values; // of the item
     const V *b[VECTORS], *solutions[VECTORS];
 
@@ -67,7 +72,7 @@ struct Verifier {
           parts_of_rows(parts), perm(rows), x(own), distance(all.nrows + 1 + what.nparts),
           lane(threadIdx.x % WARP_THREADS) {}
 
-    // Asks for the first values of A.
+    // Requests the first values of A.
     __device__ __forceinline__ void ask_first() { chunks.ask_first(values + kept.first_value, 0); }
 
     __device__ __forceinline__ void fetch_solutions() {
@@ -82,7 +87,7 @@ struct Verifier {
         __syncwarp();
     }
 
-    // Sums with A of all solutions, part by part.
+    // Sums of A with all solutions, part by part.
     template <Sum WHAT>
     __device__ __forceinline__ void multiply(double (&squares)[VECTORS]) {
         sum_products<VECTORS, WHAT>(chunks, values + kept.first_value, 0,
@@ -91,7 +96,7 @@ struct Verifier {
         __syncwarp();
     }
 
-    // A row of b - A x, or |b| + |A||x|, where these were the sums, of one vector.
+    // A row, for vector `v`: of b - A x, or of |b| + |A||x| after a product with magnitudes.
     template <bool MAGNITUDES>
     __device__ __forceinline__ double finished(u32 row, u32 v) const {
         V value[1] = {b[v][first + row]};
@@ -99,7 +104,7 @@ struct Verifier {
         return double(value[0]);
     }
 
-    // The norms of these rows; beside those of residuals the norms of b.
+    // The norms of the vectors of these rows; without MAGNITUDES also the norms of b.
     template <bool MAGNITUDES>
     __device__ __forceinline__ void find_norms(double (&norms)[VECTORS],
                                                double (&rhs_norms)[VECTORS]) const {
@@ -140,7 +145,7 @@ struct Verifier {
         return __any_sync(ALL_LANES, bad) != 0;
     }
 
-    // How the solves of system s ended, to the outcomes `number`, `number` + `next`, ..
+    // Writes how the solves of system s ended to the outcomes `number`, `number` + `next`, ..
     __device__ __forceinline__ void judge(u32 s, u64 number, u64 next) {
         double squares[VECTORS], residuals[VECTORS], rhs_norms[VECTORS];
         ask_first();
@@ -162,7 +167,7 @@ struct Verifier {
                 }
                 in_doubt = in_doubt || !by_floor[v];
             }
-            // Without a solve there is 0.
+            // With a limit of 0 solves the solution is 0, whose residual is b.
             accepted[v] = accepted[v] && (limit > 0 || rhs_norms[v] <= threshold);
         }
         if (in_doubt) {
@@ -240,7 +245,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1)
     const V* const all_x[MOST_SOLVES] = {x0, x1, x2, x3, x4, x5, x6, x7};
     const u32 groups = (solves + VECTORS - 1) / VECTORS;
     const u32 all = nitems * nrhs * groups, warps = gridDim.x * (blockDim.x / WARP_THREADS);
-    // Neighbours have solves of the same system.
+    // Neighbouring warps handle solves of the same system.
     for (u32 work = blockIdx.x * (blockDim.x / WARP_THREADS) + warp; work < all; work += warps) {
         const u32 s = work / groups, solve = work % groups * VECTORS;
         verifier.count = minimum(solves - solve, VECTORS);
@@ -248,7 +253,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1)
         verifier.values = kept + s / nrhs * stride;
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
-            // Where there are fewer the first one again.
+            // If there are fewer than VECTORS solves, the first one is repeated.
             const u32 which = v < verifier.count ? solve + v : solve;
 #pragma unroll
             for (u32 k = 0; k < MOST_SOLVES; ++k) {

@@ -1,20 +1,20 @@
-// Programs of sums of products on values of several systems side by side, which a host has put into
-// steps and given to the warps of a block.
+// Programs: sums of products of values, for several systems side by side. The host has split them
+// into records and assigned the records to the warps of a block.
 #pragma once
 
-// A record: (target | divisor << 16), what to do, and pairs of places (left | right << 16). What is not
-// there is the place of a 0.
+// A record: (target | divisor << 16), a control word, and pairs of factors (left | right << 16).
+// Target, divisor and factors are places of values; absent ones refer to the place of a 0.
 constexpr u32 RECORD_PAIRS = 6;
 constexpr u32 RECORD_WORDS = 8;
 constexpr u32 RECORD_STARTS = 1 << 2; // the target's sum begins
-constexpr u32 RECORD_ENDS = 1 << 3;   // it is complete, or set down until later
+constexpr u32 RECORD_ENDS = 1 << 3;   // the sum goes to the target, complete or partial
 constexpr u32 RECORD_DIVIDES = 1 << 4;
 constexpr u32 RECORD_IS_LAST = 1 << 5;
-constexpr u32 RECORD_UNSET = 1 << 6; // of no record
-constexpr u32 RECORD_BARRIERS = 8; // from this bit on: barriers of the block after it
+constexpr u32 RECORD_UNSET = 1 << 6; // set in no record
+constexpr u32 RECORD_BARRIERS = 8; // from this bit on: number of block barriers after the record
 
-// The halves of a word, in a form that a compiler does not take apart: with the address it makes two
-// instructions, else three.
+// The halves of a word, in a form that the compiler does not take apart: a half and the address
+// made from it take two instructions, otherwise three.
 __device__ __forceinline__ u32 low_half(u32 word) {
 #if defined(SPARSEBATCH_EMU)
     return word & 0xffffu;
@@ -60,8 +60,8 @@ __device__ __forceinline__ bool has_plain_reciprocal(float value) {
     return magnitude(value) > 0x1p-100 && magnitude(value) < 0x1p100;
 }
 
-// What divides several values: a product with the reciprocal, and with a power of two beside it where the
-// reciprocal alone would overflow or be subnormal.
+// Divides several values by one divisor: multiplication by its reciprocal, and by a power of two as
+// well if the reciprocal alone would overflow or be subnormal.
 template <typename V>
 struct Divisor {
     V inverse, scale;
@@ -92,7 +92,7 @@ struct Record {
     __device__ __forceinline__ u32 target() const { return low_half(head.x); }
     __device__ __forceinline__ u32 divisor() const { return high_half(head.x); }
     __device__ __forceinline__ u32 control() const { return head.y; }
-    // In twos.
+    // Number of pairs / 2, rounded up.
     __device__ __forceinline__ u32 pairs() const { return control() & 3; }
 
     __device__ __forceinline__ u32 pair(u32 k) const {
@@ -110,8 +110,8 @@ __device__ __forceinline__ float minus_product(float sum, float left, float righ
     return __fmaf_rn(-left, right, sum);
 }
 
-// Values in shared memory, by numbers. Reads stay in the order in which they stand, all ahead of what
-// is done with them: a compiler that spares registers puts them apart, and their latencies add up.
+// Values in shared memory, by index. Reads keep their order in the source, ahead of the work that
+// uses them: a compiler that spares registers separates the reads, and their latencies add up.
 template <typename V>
 struct SharedValues {
 #if defined(SPARSEBATCH_EMU)
@@ -125,7 +125,7 @@ struct SharedValues {
 
     __device__ __forceinline__ explicit SharedValues(V* first)
         : address(u32(__cvta_generic_to_shared(first))) {
-        // Known in one piece, or it is put together again for each access.
+        // Opaque to the compiler, which would otherwise recompute the address for each access.
         asm volatile("" : "+r"(address));
     }
 
@@ -154,7 +154,8 @@ private:
 #endif
 };
 
-// sum, with PAIRS products added to it one after the other. `meanwhile` is done while they are read.
+// `sum` plus PAIRS products, added one after the other. `meanwhile` runs while the operands are
+// read.
 template <u32 PAIRS, typename V, typename Sum, typename Add, typename Meanwhile>
 __device__ __forceinline__ Sum add_pairs(const Record& record, const SharedValues<V>& own, Sum sum,
                                          Add add, Meanwhile meanwhile) {
@@ -172,7 +173,7 @@ __device__ __forceinline__ Sum add_pairs(const Record& record, const SharedValue
     return sum;
 }
 
-// With all pairs of a record.
+// The same for all pairs of a record.
 template <typename V, typename Sum, typename Add, typename Meanwhile>
 __device__ __forceinline__ Sum add_record(const Record& record, const SharedValues<V>& own, Sum sum,
                                           Add add, Meanwhile meanwhile) {
@@ -186,17 +187,20 @@ __device__ __forceinline__ Sum add_record(const Record& record, const SharedValu
     return add_pairs<RECORD_PAIRS>(record, own, sum, add, meanwhile);
 }
 
-// Works through the records of a warp for one slot: those of its slots stand side by side, `stride`
-// words apart in time. All records at a time have as many pairs, and the same to do. `own` is where a
-// system's value at place 0 is; places are multiples of the systems side by side.
+// Runs the records of a warp for one slot. The records of the warp's slots lie side by side;
+// successive records of a slot are `stride` words apart. Records that run at the same time have
+// equal numbers of pairs and equal control words. Places count from a system's value at place 0
+// (`own` in add_record) and are multiples of the number of systems side by side.
 //
-// Calls work(record) for each, and waits for barriers; what others read they read after the next one.
-// Records are asked for two ahead: five more follow the last one.
+// Calls work(record) for each record, then waits at the record's barriers. Values written by a
+// record are read by other threads only after the next barrier. Records are prefetched two ahead:
+// five more follow the last one.
 //
-// Warps wait at the barrier of whichever of four records they are at, which `bar.sync` allows, where it
-// is the warp that has to be together: it counts threads, and does not look at where they come from
-// (PTX ISA, «barrier{.cta}»). synccheck of compute-sanitizer wants all warps at one instruction and names
-// these; at one for all four, more records would be alive than there are registers for.
+// Warps may wait at the barriers of different records of the four below. `bar.sync` allows this as
+// long as the threads of each warp stay together: it counts threads, whatever instruction they
+// arrive from (PTX ISA, «barrier{.cta}»). synccheck of compute-sanitizer expects all warps at one
+// instruction and reports these barriers. A single barrier instruction for all four would keep more
+// records alive than there are registers for.
 template <u32 GROUP, typename Work>
 __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work work) {
     const auto next = [&](const Record& record) {
@@ -207,8 +211,8 @@ __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work w
         }
         return (record.control() & RECORD_IS_LAST) == 0;
     };
-    // Two by two: a wait for one of them is a wait for all that were asked for. So the two that come next
-    // have to be there before more are asked for: the address says so.
+    // Records are loaded in twos. A wait for one load waits for all loads under way, so the next
+    // two records must have arrived before more are requested: the address depends on them.
     Record first(words), second(words + stride);
     for (;;) {
         const u32* const rest = words + 2 * stride + (first.control() & RECORD_UNSET);

@@ -10,7 +10,7 @@ struct CooEntries {
     const I* col_idx;
     const V* values;
     V beta;
-    V* staged; // shared memory: x, and behind it a sum a row
+    V* staged; // shared memory: x, then one sum per row
 
     template <typename X>
     __device__ __forceinline__ void operator()(const Problem& a, X operand, V factor, V* out) const {
@@ -45,7 +45,7 @@ struct CooEntries {
         u32 current = NO_ROW;
         V sum = 0;
         for (u32 base = begin; base < end; base += WARP_THREADS) {
-            // Lanes beyond the end join the last entry's row with nothing to add.
+            // Lanes past the end join the row of the last entry and add 0.
             const u32 k = minimum(base + lane, end - 1);
             const u32 row = load(rows + k);
             const V term = base + lane < end ? load(entries + k) * operand(load(columns + k))
@@ -73,25 +73,26 @@ struct CooEntries {
     }
 };
 
-// batch_coo: threads over entries. The entries of a problem are cut into equal parts, one a warp of
-// the problem's block; neighbouring lanes take neighbouring entries. A lane sums its entries as
-// long as no lane of the warp meets another row; then the lanes of a row are summed by a segmented
-// scan and the last one adds the sum to the row.
+// batch_coo: threads over entries. The entries of a problem are cut into equal parts, one per warp
+// of the problem's block; neighbouring lanes take neighbouring entries. Each lane sums its entries
+// as long as all lanes stay in the same row. Then a segmented scan sums the lanes of each row, and
+// the last lane adds the sum to the row.
 //
-// ATOMIC: warps add to a row with atomics, in shared memory where the problem's flag is set (x and
-// a sum a row are there then), else in global memory. The order of the additions is that in which
-// warps come by: results vary by rounding from run to run. For comparison; use only where asked
-// for by name.
+// ATOMIC: warps add to a row with atomics, in shared memory if the problem's flag is set (x and one
+// sum per row are there then), else in global memory. The order of the additions is that in which
+// warps arrive: results vary by rounding from run to run. For comparison; use only where requested
+// by name.
 //
-// - A block a problem, blocks stride over the problems.
-// - `problems` holds PROBLEM_WORDS words a problem, see Problem; row_idx and col_idx begin at the
-//   same place; entries are sorted by row. `scale` is null or holds a factor a problem; x and y are
-//   item-major, right-hand side after right-hand side within an item. x and y do not overlap.
+// - A block per problem; blocks stride over the problems.
+// - `problems`: PROBLEM_WORDS words per problem, see Problem. row_idx and col_idx begin at the same
+//   offset; entries are sorted by row.
+// - `scale`: null, or one factor per problem.
+// - x, y: item-major, right-hand side after right-hand side within an item. They do not overlap.
 // - Blocks of at most 1024 threads, a multiple of 32; dynamic shared memory for the ncols + nrows
-//   values of the largest flagged problem. Any grid.
+//   values of the largest problem whose flag is set. Any grid.
 // - Traffic, f64 (f32): per entry 8 (4) B value + 2*sizeof(I) row and column; per row 8 (4) B y
-//   written, and read unless beta is 0 (read and written again by each atomic where unflagged); per
-//   column 8 (4) B x; per problem 64 B.
+//   written, and read unless beta is 0 (read and written again by each atomic if the flag is not
+//   set); per column 8 (4) B x; per problem 64 B.
 template <typename V, typename I>
 __global__ void __launch_bounds__(1024, 1)
     batch_coo(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,

@@ -3,16 +3,18 @@
 // batched SpMV on GPUs» (doi 10.1145/3148226.3148230).
 //
 // Common to all kernels here:
-// - A block a problem, blocks stride over the problems. x is read into shared memory first, or
-//   straight from global memory where the problem's flag says so.
-// - `problems` holds PROBLEM_WORDS words a problem, see Problem; `scale` is null or holds a factor
-//   a problem; x and y are item-major, right-hand side after right-hand side within an item.
-// - row_ptr begins at 0 for each problem; columns are below the problem's ncols; stored is its
-//   last row pointer. No two problems share rows of y. x and y do not overlap.
-// - Blocks of at most 1024 threads, a multiple of 32; dynamic shared memory for the largest x that
-//   is flagged. Any grid.
-// - Traffic, f64 (f32): per entry 8 (4) B value + sizeof(I) column; per row 4 B pointer + 8 (4) B
-//   y written, and read unless beta is 0; per column 8 (4) B x; per problem 64 B. With several
+// - A block per problem; blocks stride over the problems.
+// - `problems`: PROBLEM_WORDS words per problem, see Problem. x is read into shared memory first if
+//   the problem's flag is set, else straight from global memory.
+// - `scale`: null, or one factor per problem.
+// - x, y: item-major, right-hand side after right-hand side within an item. They do not overlap. No
+//   two problems share rows of y.
+// - row_ptr begins at 0 for each problem; columns are below the problem's ncols; stored is its last
+//   row pointer.
+// - Blocks of at most 1024 threads, a multiple of 32; dynamic shared memory for the largest x whose
+//   flag is set. Any grid.
+// - Traffic, f64 (f32): per entry 8 (4) B value + sizeof(I) column; per row 4 B pointer + 8 (4) B y
+//   written, and read unless beta is 0; per column 8 (4) B x; per problem 64 B. With several
 //   right-hand sides a matrix is read again for each, mostly from cache.
 
 // The product of one problem by a block, for batch_csr.
@@ -52,10 +54,10 @@ struct CsrRows {
     }
 };
 
-// batch_csr: WIDTH lanes a row, or as many as the problem's width says where WIDTH is 0
-// (CSR-scalar: 1, CSR-vector: 32, CSR-smart: 0, a power of two up to 32 for each problem). The
-// lanes of a row stride over its entries. No atomics; the order of the sums depends on the lanes
-// alone: bitwise repeatable.
+// batch_csr: WIDTH lanes per row, or the problem's own width if WIDTH is 0 (CSR-scalar: 1,
+// CSR-vector: 32, CSR-smart: 0, a power of two up to 32 for each problem). The lanes of a row
+// stride over its entries. No atomics; the order of the sums depends on the number of lanes alone:
+// bitwise repeatable.
 template <typename V, typename I, u32 WIDTH>
 __global__ void __launch_bounds__(1024, 1)
     batch_csr(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,
@@ -78,8 +80,9 @@ struct CsrParts {
     const V* values;
     const u32* starts;
     V beta;
-    // In shared memory, one for each warp: what it has of the row that an earlier part began and
-    // its own part ends, and of the last row of its part; NO_ROW where there is none.
+    // In shared memory, one for each warp. head: the sum of the row that an earlier part began and
+    // the warp's part ends; tail: the sum of the last row of its part. The row is NO_ROW if there
+    // is none.
     V* head;
     V* tail;
     u32* head_row;
@@ -125,7 +128,7 @@ struct CsrParts {
                     sum += term;
                     continue;
                 }
-                // The open row ends here, so do all rows but the last one of these lanes.
+                // The open row ends here, as do all rows of these lanes except the last one.
                 const V total = warp_sum(row == open ? sum + term : sum);
                 const V scanned = segmented_scan(row, term);
                 const u32 last = __shfl_sync(ALL_LANES, row, WARP_THREADS - 1);
@@ -151,7 +154,7 @@ struct CsrParts {
         }
         __syncthreads();
 
-        // The last row of a part, if it begins there, is completed from the parts after it.
+        // A last row that begins in a part is completed by the part's warp from the parts after it.
         if (threadIdx.x < warps) {
             const u32 row = tail_row[threadIdx.x];
             const u32 part = u32(u64(a.stored) * threadIdx.x / warps);
@@ -175,18 +178,19 @@ struct CsrParts {
     }
 };
 
-// batch_csr_i: the entries 0..stored of a problem are cut into equal parts
-// [w*stored/warps, (w + 1)*stored/warps), one a warp of the block; `starts` holds, from the
-// problem's start on, the row in which each warp's part begins. A warp walks its part 32 entries at
-// a time, each lane advancing its row while the entry's index has passed the row's end. Balanced
-// whatever the rows are like. CSR-I: Flegar and Quintana-Orti 2017.
+// batch_csr_i: the entries 0..stored of a problem are cut into equal parts [w*stored/warps, (w +
+// 1)*stored/warps), one per warp of the block; `starts` holds, from the problem's start on, the row
+// in which each warp's part begins. A warp walks its part 32 entries at a time, each lane advancing
+// its row while the entry's index has passed the row's end. Balanced for any row lengths. CSR-I:
+// Flegar and Quintana-Orti 2017.
 //
-// The source adds the partial sums of rows to y atomically. Here a row is written once: rows that
-// begin and end in a part by that warp, rows that span parts after a barrier, from partial sums
-// added in the order of the parts. No atomics; the order of the sums depends on the entries' places
-// and the number of warps: bitwise repeatable.
+// The source adds the partial sums of rows to y atomically. Here a row is written once: a row that
+// begins and ends in a part by that part's warp, a row that spans parts after a barrier, from
+// partial sums added in the order of the parts. No atomics; the order of the sums depends on the
+// positions of the entries and the number of warps: bitwise repeatable.
 //
-// Needs besides the above: a start row for each warp of the block, for each distinct pattern.
+// In addition to the above, needs a start row for each warp of the block, for each distinct
+// pattern.
 template <typename V, typename I>
 __global__ void __launch_bounds__(1024, 1)
     batch_csr_i(u64 nproblems, const u64* __restrict__ problems, const V* __restrict__ scale,

@@ -28,19 +28,21 @@ struct EllRows {
     }
 };
 
-// batch_ell: a thread a row, rows stride by the block. Slot s of row r of a problem is at
-// s*nrows + r, so that neighbouring threads read neighbouring slots.
+// batch_ell: a thread per row, rows stride by the block. Slot s of row r of a problem is at s*nrows
+// + r, so that neighbouring threads read neighbouring slots.
 //
-// - A block a problem, blocks stride over the problems. x is read into shared memory first, or
-//   straight from global memory where the problem's flag says so.
-// - `problems` holds PROBLEM_WORDS words a problem, see Problem: width is the slots a row, stored
-//   all slots. A column of all ones, I(-1), is padding, which follows the entries of a row; it
-//   never multiplies. `scale` is null or holds a factor a problem; x and y are item-major,
-//   right-hand side after right-hand side within an item. x and y do not overlap.
-// - Blocks of at most 1024 threads; dynamic shared memory for the largest x that is flagged.
-// - Traffic, f64 (f32): per slot 8 (4) B value + sizeof(I) column, of padding one slot a row at
-//   least and what shares memory sectors with other rows' entries; per row 8 (4) B y written, and
-//   read unless beta is 0; per column 8 (4) B x; per problem 64 B.
+// - A block per problem; blocks stride over the problems.
+// - `problems`: PROBLEM_WORDS words per problem, see Problem: width is the number of slots per row,
+//   stored the number of all slots. x is read into shared memory first if the problem's flag is
+//   set, else straight from global memory.
+// - col_idx: a column of all ones, I(-1), is padding, which follows the entries of a row; it never
+//   multiplies.
+// - `scale`: null, or one factor per problem.
+// - x, y: item-major, right-hand side after right-hand side within an item. They do not overlap.
+// - Blocks of at most 1024 threads; dynamic shared memory for the largest x whose flag is set.
+// - Traffic, f64 (f32): per slot 8 (4) B value + sizeof(I) column, where of padding at least one
+//   slot per row counts, and slots that share memory sectors with other rows' entries; per row 8
+//   (4) B y written, and read unless beta is 0; per column 8 (4) B x; per problem 64 B.
 // - No atomics, entries in order: bitwise repeatable.
 template <typename V, typename I>
 __global__ void __launch_bounds__(1024, 1)

@@ -1,5 +1,5 @@
 // Products of a whole batch of SELL-P matrices in one launch, problems of any sizes and patterns:
-// Y_i = alpha*A_i*X_i + beta*Y_i. SELL-P: Anzt, Tomov, Dongarra 2014 (UT-EECS-14-727); a block a
+// Y_i = alpha*A_i*X_i + beta*Y_i. SELL-P: Anzt, Tomov, Dongarra 2014 (UT-EECS-14-727); a block per
 // problem: Anzt, Collins, Dongarra, Flegar, Quintana-Orti 2017 (doi 10.1145/3148226.3148230).
 
 // The product of one problem by a block.
@@ -46,20 +46,22 @@ struct SellPSlices {
     }
 };
 
-// batch_sellp: slices of SLICE = 32 / THREADS rows, a warp a slice, THREADS lanes a row. Slot j of
-// row i of slice s is at slice_ptr[s] + j*SLICE + i: lane l starts at slot l / SLICE of row
-// l % SLICE and moves on by THREADS slots, so that a warp reads 32 neighbouring slots at a time.
-// The source joins the threads of a row in shared memory; with 32 threads a slice shuffles do.
+// batch_sellp: slices of SLICE = 32 / THREADS rows, a warp per slice, THREADS lanes per row. Slot j
+// of row i of slice s is at slice_ptr[s] + j*SLICE + i: lane l starts at slot l / SLICE of row l %
+// SLICE and moves on by THREADS slots, so that a warp reads 32 neighbouring slots at a time. The
+// source joins the threads of a row in shared memory; with 32 threads per slice shuffles suffice.
 //
-// - A block a problem, blocks stride over the problems. x is read into shared memory first, or
-//   straight from global memory where the problem's flag says so.
-// - `problems` holds PROBLEM_WORDS words a problem, see Problem. slice_ptr begins at 0 for each
-//   problem, has one entry more than there are slices, and each slice's slots are a multiple of
-//   32. Rows are in their order. A column of all ones, I(-1), is padding, which follows the entries
-//   of a row; it never multiplies. `scale` is null or holds a factor a problem; x and y are
-//   item-major, right-hand side after right-hand side within an item. x and y do not overlap.
-// - Blocks of at most 1024 threads, a multiple of 32; dynamic shared memory for the largest x that
-//   is flagged. Any grid.
+// - A block per problem; blocks stride over the problems.
+// - `problems`: PROBLEM_WORDS words per problem, see Problem. x is read into shared memory first if
+//   the problem's flag is set, else straight from global memory.
+// - slice_ptr: begins at 0 for each problem, has one entry more than there are slices; each slice's
+//   slots are a multiple of 32. Rows are in their order.
+// - col_idx: a column of all ones, I(-1), is padding, which follows the entries of a row; it never
+//   multiplies.
+// - `scale`: null, or one factor per problem.
+// - x, y: item-major, right-hand side after right-hand side within an item. They do not overlap.
+// - Blocks of at most 1024 threads, a multiple of 32; dynamic shared memory for the largest x whose
+//   flag is set. Any grid.
 // - Traffic, f64 (f32): per slot sizeof(I) column, and 8 (4) B value unless a whole memory sector
 //   is padding; per slice 4 B pointer; per row 8 (4) B y written, and read unless beta is 0; per
 //   column 8 (4) B x; per problem 64 B.

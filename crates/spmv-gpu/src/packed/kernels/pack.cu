@@ -1,55 +1,55 @@
-// Packing of a batch in CSR for packed.cu: where rows are cut, how much the pieces take, and the
-// copy itself. Everything is a function of the patterns alone, so that a batch is packed in the same
-// way every time, and a row is cut in the same way whatever its neighbours.
+// Packing of a batch in CSR for packed.cu: where rows are cut, the sizes of the pieces, and the
+// copy itself. Everything is a function of the patterns alone, so that a batch is packed in the
+// same way every time, and a row is cut in the same way whatever its neighbours.
 
-// Rows of one matrix; six words of 64 bits each, as packed/pieces.rs writes them.
+// Consecutive rows of one matrix; six words of 64 bits each, as packed/pieces.rs writes them.
 struct Part {
     u64 row_ptr;   // first row pointer
     u64 entries;   // first entry of the matrix: row pointers count from there
-    u64 first_row; // of all rows of the batch
-    u64 first_col; // of all columns of the batch
+    u64 first_row; // among all rows of the batch
+    u64 first_col; // among all columns of the batch
     u32 nrows;
     u32 ncols;
-    u32 cut_ahead; // the rows for which it is decided where they are cut: so many more ahead,
-    u32 cut_nrows; // so many in all
+    u32 cut_ahead; // cuts are decided for `cut_nrows` rows together,
+    u32 cut_nrows; // `cut_ahead` of which precede this part
 };
 
-// What is packed together: parts that follow each other, or one part several times; two words.
+// What is packed together: consecutive parts, or one part repeated; two words.
 struct PackSource {
     u64 first_part;
     u32 nparts;
-    u32 repeated; // not 0: the first part nparts times
+    u32 repeated; // not 0: the first part is repeated nparts times
 };
 
-// How and where to; nine words with its source.
+// One packing job, with source, mode and targets; nine words including its source.
 struct PackJob {
     PackSource source;
     u64 values;       // first value of the batch; parts count from there
-    u64 to_values;    // bytes before the values
-    u64 to_columns;   // bytes before the columns
-    u64 to_index;     // first entry of the index
+    u64 to_values;    // byte offset of the values
+    u64 to_columns;   // byte offset of the columns
+    u64 to_index;     // offset of the index, in entries
     u32 set_values;   // values from one repetition to the next
     u32 nsegments;
-    u32 first_column; // columns count from it
+    u32 first_column; // packed columns count from it
     u32 padding;      // the column of padding
     u32 flags;        // of the piece: 1: sums have places of their own; 2: rows are cut
     u32 what;         // 1: write values; 2: write columns and index; 4: columns have 32 bits;
                       // 8: values and columns of a step together
 };
 
-// Segments have at most MAX_CUT entries, and fewer, down to USUAL_CUT, unless a part would have more than
-// MANY_SEGMENTS of them: a thread takes an entry after the other.
+// Segments have at most USUAL_CUT entries, or up to MAX_CUT where a part would otherwise have more
+// than MANY_SEGMENTS of them: a thread takes one entry after the other.
 constexpr u32 MAX_CUT = 256;
 constexpr u32 USUAL_CUT = 64;
 constexpr u32 MANY_SEGMENTS = 4096;
-constexpr u32 SUM_BYTES = 4; // what a sum in shared memory costs, in bytes read
+constexpr u32 SUM_BYTES = 4; // cost of a sum in shared memory, in bytes read
 constexpr u32 SUMS_ARE_PLACED = 1;
 constexpr u32 ROWS_ARE_CUT = 2;
 constexpr u32 WRITE_VALUES = 1;
 constexpr u32 WRITE_INDICES = 2;
 constexpr u32 WIDE_COLUMNS = 4;
 constexpr u32 JOINT_STEPS = 8;
-constexpr u32 INDEX_ALIGNMENT = 8; // entries of an index are padded to a multiple
+constexpr u32 INDEX_ALIGNMENT = 8; // index lengths are padded to a multiple of this
 constexpr u32 SHARES = 8;
 constexpr u32 MEASURES = 4 + SHARES / 2;
 
@@ -57,8 +57,9 @@ __device__ __forceinline__ u32 divide_up(u32 a, u32 b) {
     return (a + b - 1) / b;
 }
 
-// How many of the rows' segments have each length, and where those start that are sorted by falling
-// length: `before[l]` segments and `steps[l]` steps of slices precede those of length l.
+// The number of the rows' segments of each length, and where each length begins among segments
+// sorted by falling length: `before[l]` segments and `steps[l]` steps of slices precede those of
+// length l.
 struct Lengths {
     u32 count[MAX_CUT + 1];
     u32 before[MAX_CUT + 1];
@@ -72,7 +73,7 @@ struct Lengths {
     // Fills `before` and `steps` from `count`, called by one warp. Returns the steps of all slices.
     __device__ __forceinline__ u32 add_up(u32 lane) {
         constexpr u32 EACH = MAX_CUT / WARP_THREADS;
-        // This lane has the lengths from `longest` down.
+        // This lane handles the lengths from `longest` down.
         const u32 longest = MAX_CUT - lane * EACH;
         u32 own = 0;
         for (u32 k = 0; k < EACH; ++k) {
@@ -106,8 +107,8 @@ struct Lengths {
     }
 };
 
-// Bytes that a product reads of the rows of a part when they are cut, and what its sums cost
-// besides. Called by one warp; `lengths` is its own.
+// Bytes that a product reads for the rows of a part when they are cut at `cut` entries, and the
+// cost of its sums. Called by one warp; `lengths` is its own.
 __device__ __forceinline__ u64 cost_of_cut(const i32* row_ptr, u32 nrows, u32 cut, u32 value_bytes,
                                            Lengths& lengths, u32 lane) {
     for (u32 l = lane; l <= MAX_CUT; l += WARP_THREADS) {
@@ -137,10 +138,10 @@ __device__ __forceinline__ u64 cost_of_cut(const i32* row_ptr, u32 nrows, u32 cu
            (is_cut ? 2 * u64(nrows) : 0);
 }
 
-// pack_cut: where the rows of each part are cut, so that the product of those that it is decided for
-// by itself reads least.
+// pack_cut: chooses where the rows of each part are cut. The product of the rows for which the cut
+// is decided together, taken by itself, shall read least.
 //
-// Needs: blocks of WARPS*32 threads; a warp takes a part at a time.
+// Needs: blocks of WARPS*32 threads; a warp takes one part at a time.
 template <u32 WARPS>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     pack_cut(u64 nparts, const Part* __restrict__ parts, const i32* __restrict__ all_row_ptr,
@@ -162,7 +163,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         }
         const u32 nnz = nrows == 0 ? 0 : u32(load(row_ptr + nrows) - load(row_ptr));
         const u32 mean = maximum(1u, divide_up(nnz, maximum(nrows, 1u)));
-        // 1 to 8, then so many quarters of the mean row, then as much as may be.
+        // Candidates: 1 to 8, then multiples of a quarter of the mean row length, then the largest
+        // cut.
         const u32 most =
             minimum(longest, minimum(maximum(nnz / MANY_SEGMENTS, USUAL_CUT), MAX_CUT));
         u32 candidate = lane + 1;
@@ -187,15 +189,15 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     }
 }
 
-// A row of what is packed together.
+// A row of a job.
 struct PackRow {
-    u32 part;  // of the parts of the job
+    u32 part;  // index among the parts of the job
     u32 cut;
     u32 len;
-    u64 entry; // its first entry, counted from the matrix
+    u64 entry; // offset of its first entry in the matrix
 };
 
-// The rows of what is packed together.
+// The rows of a job.
 struct PackRows {
     const PackSource& job;
     const Part* parts;
@@ -222,7 +224,7 @@ struct PackRows {
             found.part = row / parts->nrows;
             row -= found.part * parts->nrows;
         } else if (job.nparts > 1) {
-            // The last part that starts at or before the row and has rows.
+            // The last part that starts at or before the row, and so has rows.
             u32 low = 0, high = job.nparts;
             while (high - low > 1) {
                 const u32 middle = (low + high) / 2;
@@ -244,7 +246,7 @@ struct PackRows {
     }
 };
 
-// The segments of rows by their length. Starts and ends with a barrier.
+// Counts the segments of rows by length. Starts and ends with a barrier.
 __device__ __forceinline__ void count_lengths(const PackRows& rows, Lengths& lengths) {
     __syncthreads();
     for (u32 l = threadIdx.x; l <= MAX_CUT; l += blockDim.x) {
@@ -264,11 +266,11 @@ __device__ __forceinline__ void count_lengths(const PackRows& rows, Lengths& len
     __syncthreads();
 }
 
-// pack_measure: what each job takes. Writes MEASURES numbers for each: segments, steps of 32 slots,
-// flags, rows; then, in 16 bits each, at most 65535, the first step of each eighth of the steps, at
-// the nearest start of a slice.
+// pack_measure: the sizes of each job. Writes MEASURES numbers per job: segments, steps of 32
+// slots, flags, rows; then, in 16 bits each, at most 65535, the first step of each eighth of the
+// steps, moved to the nearest start of a slice.
 //
-// Needs: a block a job.
+// Needs: a block per job.
 __global__ void __launch_bounds__(128)
     pack_measure(const PackSource* __restrict__ sources, const Part* __restrict__ parts,
                  const u32* __restrict__ cuts, const i32* __restrict__ row_ptr, u32* measures) {
@@ -284,7 +286,8 @@ __global__ void __launch_bounds__(128)
             nsteps = steps;
         }
     }
-    // Rows of falling length are in their order already. Of parts side by side this is not asked.
+    // Rows of falling length are in order already. For several parts side by side this is not
+    // tested.
     bool is_placed = job.nparts > 1, is_cut = false;
     for (u32 number = threadIdx.x; number < rows.nrows; number += blockDim.x) {
         const PackRow row = rows(number);
@@ -320,8 +323,8 @@ __global__ void __launch_bounds__(128)
     }
 }
 
-// The sums of `value` over the lanes before this one whose `key` is the same; `total` becomes that
-// over all of them. Called by whole warps.
+// The sum of `value` over the preceding lanes with the same `key`; `total` becomes the sum over all
+// lanes with this key. Called by whole warps.
 __device__ __forceinline__ u32 sum_before(u32 key, u32 value, u32 lane, u32& total) {
     u32 before = 0;
     total = 0;
@@ -336,11 +339,11 @@ __device__ __forceinline__ u32 sum_before(u32 key, u32 value, u32 lane, u32& tot
     return before;
 }
 
-// pack_fill: copies the jobs' values, columns and indices to their places; of what a job writes only
-// that in `mask`.
+// pack_fill: copies the jobs' values, columns and indices to their places, restricted to the kinds
+// of output in `mask`.
 //
-// Needs: a block a job; dynamic shared memory of 2*nsegments + nrows + 1 entries of 16 bits
-// for every job, which has at most 65534 of each; blocks of 32*k threads, at most 256.
+// Needs: a block per job; dynamic shared memory of 2*nsegments + nrows + 1 entries of 16 bits for
+// every job, which has at most 65534 of each; blocks of 32*k threads, at most 256.
 template <typename V>
 __global__ void __launch_bounds__(256)
     pack_fill(const PackJob* __restrict__ jobs, u32 mask, const Part* __restrict__ parts,
@@ -356,7 +359,7 @@ __global__ void __launch_bounds__(256)
     const u32 lane = threadIdx.x % WARP_THREADS, warp = threadIdx.x / WARP_THREADS;
     const u32 warps = blockDim.x / WARP_THREADS;
     u16* order = pack_shared;             // the segments, longest first
-    u16* row_of = order + nsegments;      // and the row of each
+    u16* row_of = order + nsegments;      // the row of each segment
     u16* first_segment = row_of + nsegments;
     const u32 what = job.what & mask;
     if ((what & (WRITE_VALUES | WRITE_INDICES)) == 0) {
@@ -385,7 +388,7 @@ __global__ void __launch_bounds__(256)
             }
         }
     }
-    // Each slice's first step, by its first segment.
+    // The first step of a slice, given the length of its first segment.
     const auto first_step = [&](u32 slice, u32 l, u32 segments_before) {
         return lengths.steps[l] + (slice - divide_up(segments_before, WARP_THREADS)) * l;
     };
@@ -452,7 +455,7 @@ __global__ void __launch_bounds__(256)
                 row_starts[row] = first_segment[row];
             }
         }
-        // What is copied with it.
+        // Pads the index, which is copied in whole multiples.
         const u32 starts = (job.flags & ROWS_ARE_CUT) ? rows.nrows + 1 : 0;
         const u32 len = u32(row_starts - ends) + starts;
         if (threadIdx.x == 0) {
@@ -505,10 +508,10 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-// pack_window: the first and the last column of each job's entries, of its first part alone; first
-// above last where there are none.
+// pack_window: the first and the last column of each job's entries, of its first part alone.
+// Without entries the first is larger than the last.
 //
-// Needs: a block a job.
+// Needs: a block per job.
 __global__ void __launch_bounds__(128)
     pack_window(const PackSource* __restrict__ sources, const Part* __restrict__ parts,
                 const i32* __restrict__ row_ptr, const i32* __restrict__ columns, u32* windows) {
@@ -544,6 +547,6 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-// pack_nothing: does nothing. A launch that may begin before the one ahead of it has ended comes after
-// all that is ahead of this one.
+// pack_nothing: does nothing. After this launch, a launch that may begin before the preceding one
+// has ended still comes after everything ahead of this one.
 __global__ void pack_nothing() {}

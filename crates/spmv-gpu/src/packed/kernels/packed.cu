@@ -1,39 +1,40 @@
-// Products of whole batches whose systems are packed: rows cut into segments, segments of falling
-// length in slices of 32, one thread a segment.
+// Products of whole batches whose systems are packed: rows are cut into segments, and segments of
+// falling length form slices of 32, one thread per segment.
 //
-// A piece is what a block multiplies at a time: one system, several small ones side by side, or some
-// rows of a large one. A block takes a run of pieces.
+// A block multiplies one piece at a time: one system, several small ones side by side, or some rows
+// of a large one. A block takes a run of pieces.
 
-// What the kernels know of a piece; 112 bytes, as packed/work.rs writes it.
+// The description of a piece; 112 bytes, as packed/work.rs writes it.
 struct __align__(16) PackedPiece {
-    u64 values;     // bytes before its first value
-    u64 columns;    // bytes before its first column
-    u64 index;      // first of its entries in the index
+    u64 values;     // byte offset of its first value
+    u64 columns;    // byte offset of its first column
+    u64 index;      // offset of its index, in entries
     u64 x;          // first element of the operand of right-hand side 0
     u64 y;          // first element of the result of right-hand side 0
-    u64 x_stride;   // from a right-hand side to the next
+    u64 x_stride;   // from one right-hand side to the next
     u64 y_stride;
     u32 nrows;
     u32 ncols;
     u32 nsegments;
     u32 flags;      // 1: sums have places of their own; 2: rows have any number of segments
     u32 index_len;  // entries in the index, a multiple of 8
-    u32 begins[9];  // first step of each warp of the block, one more
+    u32 begins[9];  // first step of each warp of the block, and the end
 };
 
-// The index of a piece, 16 bits an entry:
-//   [where each slice ends, in steps of 32 slots]
-//   [place of each segment's sum]           where sums are placed
-//   [first sum of each row, one more]       where rows are cut
+// The index of a piece, 16 bits per entry:
+//   [end of each slice, in steps of 32 slots]
+//   [place of each segment's sum]             if sums are placed
+//   [first sum of each row, and the end]      if rows are cut
 
 constexpr u32 SUMS_ARE_PLACED = 1;
 constexpr u32 ROWS_ARE_CUT = 2;
 
 // How a piece is stored and read; MODE is a sum of these.
 //
-// A step is 32 slots, one for each lane: 32 values and 32 columns. They lie in two arrays, or, joint,
-// values and columns of a step together. Columns count from the first column of the piece; wide ones
-// have 32 bits. x is copied into shared memory, a zero behind it, or gathered from where it is.
+// A step is 32 slots, one for each lane: 32 values and 32 columns. Values and columns lie in two
+// arrays, or (JOINT) those of a step together. Columns count from the first column of the piece and
+// have 16 bits, or 32 (WIDE). x is copied into shared memory and followed by a zero, or gathered
+// from global memory (GATHERED).
 constexpr u32 JOINT = 1;
 constexpr u32 GATHERED = 2;
 constexpr u32 WIDE = 4;
@@ -54,7 +55,8 @@ struct Steps {
         return reinterpret_cast<const Column*>(columns + step * COLUMN_STRIDE) + lane;
     }
 
-    // What a column is multiplied by; 0 for that of padding, which is the number of columns.
+    // The element of x that a column is multiplied by; 0 for padding, whose column is the number of
+    // columns.
     static __device__ __forceinline__ V operand(const V* x, u32 column, u32 padding) {
         if constexpr ((MODE & GATHERED) != 0) {
             return column < padding ? x[column] : V(0);
@@ -83,16 +85,16 @@ struct Chunk {
     }
 };
 
-// The slice that a warp is in: where it ends, in steps. Loads through a plain pointer, so that an
-// index in shared and one in global memory both do.
+// The current slice of a warp, and its end in steps. Loads through a plain pointer, so that the
+// index may be in shared or global memory.
 struct SliceCursor {
     const u16* ends;
-    const u16* places; // of all segments; null where they are their own
+    const u16* places; // of all segments; null if segment k has place k
     u32 nsegments;
     u32 slice;
     u32 end;
 
-    // The slice that starts at step `begin`. Called by whole warps.
+    // Starts at the slice that begins at step `begin`. Called by whole warps.
     __device__ __forceinline__ SliceCursor(const u16* index, u32 all_segments, u32 flags, u32 begin,
                                            u32 lane)
         : ends(index), nsegments(all_segments), slice(0) {
@@ -114,7 +116,7 @@ struct SliceCursor {
         end = slice < slices_of(nsegments) ? ends[slice] : 0xffffffffu;
     }
 
-    // Leaves the sum of this lane's segment and goes on to the next slice.
+    // Stores the sum of this lane's segment and moves on to the next slice.
     template <typename V>
     __device__ __forceinline__ void finish(V* sums, V sum, u32 lane) {
         const u32 segment = slice * WARP_THREADS + lane;
@@ -126,11 +128,11 @@ struct SliceCursor {
     }
 };
 
-// The sums of rows: of each segment, or, where rows are cut, of a row's segments in their order.
+// The sum of a row: that of its segment, or, if rows are cut, of its segments in their order.
 template <typename V>
 struct RowSums {
     const V* sums;
-    const u16* starts; // null where rows are not cut
+    const u16* starts; // null if rows are not cut
 
     __device__ __forceinline__ RowSums(const V* of_segments, const u16* index, u32 nsegments,
                                        u32 flags)
@@ -153,7 +155,7 @@ struct RowSums {
     }
 };
 
-// Writes y of this thread's rows from the k-th on. beta == 0 does not read it.
+// Writes y for this thread's rows from the k-th on. beta == 0 does not read y.
 template <typename V>
 __device__ __forceinline__ void finish_rows(const RowSums<V>& row_sums, u32 k, u32 nrows, V alpha,
                                             V beta, V* y) {
@@ -165,18 +167,20 @@ __device__ __forceinline__ void finish_rows(const RowSums<V>& row_sums, u32 k, u
 
 // packed_spmv: y = alpha*A*x + beta*y for all systems of a batch.
 //
-// Block b takes the pieces chunks[b] .. chunks[b + 1], or, where chunks is null, the piece first_piece
-// + b, one after the other, each warp consecutive
-// slices, about the same number of slots as every other; DEPTH loads of values and columns are under
-// way at any time, across the ends of slices.
+// Block b takes the pieces chunks[b] .. chunks[b + 1], or, if chunks is null, the piece first_piece
+// + b, one after the other. In each piece a warp takes consecutive slices, about as many slots as
+// every other warp. DEPTH loads of values and columns are under way at any time, across the ends of
+// slices.
 //
-// Traffic per piece and right-hand side: 8 + 2 bytes per slot (f64), 2 per segment or row where flags
-// ask for them, x and y once; x is read into shared memory first. beta == 0 does not read y. No
-// atomics, sums in a fixed order: bitwise repeatable, whatever the neighbours.
+// Traffic per piece and right-hand side: 8 + 2 bytes per slot (f64), 2 per segment or row where
+// flags require them, x and y once; x is read into shared memory first. beta == 0 does not read y.
+// No atomics, sums in a fixed order: bitwise repeatable, whatever the neighbours.
 //
-// Needs: blocks of WARPS*32 threads; dynamic shared memory of room_bytes, at least UnitRoom::bytes for
-// every piece. Columns of padding are ncols (a zero lies there); every slice has slots; every piece
-// has segments or cut rows.
+// Needs:
+// - Blocks of WARPS*32 threads; room_bytes of dynamic shared memory, at least UnitRoom::bytes for
+//   every piece.
+// - Columns of padding are ncols (a zero lies there).
+// - Every slice has slots; every piece has segments or cut rows.
 template <typename V, u32 DEPTH, u32 WARPS, u32 MODE>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     packed_spmv(const u32* __restrict__ chunks, u32 first_piece,
@@ -199,7 +203,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
         const u16* index = all_index + piece->index;
         V* staged_x = sums + nsegments;
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
-            // Values and columns on their way while x is.
+            // Values and columns are requested before x is copied.
             V value[DEPTH];
             u32 column[DEPTH];
 #pragma unroll
@@ -244,7 +248,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             __syncthreads();
             V* y_here = y + piece->y + u64(rhs) * piece->y_stride;
             finish_rows(RowSums<V>(sums, index, nsegments, flags), 0, nrows, alpha, beta, y_here);
-            // x and the sums may be overwritten.
+            // x and the sums may be overwritten from here on.
             __syncthreads();
         }
     }
@@ -252,7 +256,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// Where the bulk copies of a warp arrive: STAGES parts of STEPS steps each.
+// Destination of a warp's bulk copies: STAGES parts of STEPS steps each.
 template <typename V, u32 MODE, u32 STEPS, u32 STAGES>
 struct __align__(16) Staging {
     using Step = Steps<V, MODE>;
@@ -265,8 +269,8 @@ struct __align__(16) Staging {
     }
 };
 
-// The side of a warp's staging that starts copies, of its steps of one piece after the other; one
-// lane calls it. It is at most one piece ahead of the warp.
+// Starts the bulk copies into a warp's staging: the warp's steps of one piece after the other.
+// Called by one lane. At most one piece ahead of the warp.
 template <typename V, u32 MODE, u32 STEPS, u32 STAGES>
 struct Producer {
     using Step = Steps<V, MODE>;
@@ -274,12 +278,12 @@ struct Producer {
     u64* arrived;
     const u8* values;
     const u8* columns;
-    u32 unit;     // whose steps are copied
-    u32 at, end;  // those that are left of it
-    u32 vacant;   // parts that wait for a copy
-    u32 next;     // the first of them
+    u32 unit;     // the unit whose steps are copied
+    u32 at, end;  // its steps that are not copied yet
+    u32 vacant;   // number of parts that wait for a copy
+    u32 next;     // the first of these parts
 
-    // Starts copies until all parts are taken or the steps of all units before `stop` are on their
+    // Starts copies until all parts are taken or all steps of the units before `stop` are under
     // way. enter(producer) sets values, columns, at and end.
     template <typename Enter>
     __device__ __forceinline__ void fill(u32 stop, Enter enter) {
@@ -307,8 +311,8 @@ struct Producer {
 };
 
 // Shared memory of a unit of work, a piece with one right-hand side: [sums][x, 0][index], without x
-// where it is gathered. Units lie at the two ends of the room in turn, so that small ones are there
-// before their turn.
+// if it is gathered. Units alternate between the two ends of the room, so that small units are
+// loaded before their turn.
 struct UnitRoom {
     u32 sums_bytes, x_bytes, bytes;
 
@@ -327,15 +331,18 @@ struct UnitRoom {
     }
 };
 
-// packed_stream: as packed_spmv, but what a piece needs is on its way into shared memory while the
-// piece before is multiplied: values and columns in bulk copies, STAGES of STEPS steps under way
-// per warp, also across pieces; x and the index where the room holds both pieces, else when the piece
-// before is done. y comes into registers meanwhile, OLD_ROWS of each thread. The index, values and
-// columns of the first piece are on their way before the launches ahead have ended.
+// packed_stream: as packed_spmv, but the data of a piece are copied into shared memory while the
+// preceding piece is multiplied. Values and columns come in bulk copies, STAGES of STEPS steps
+// under way per warp, also across pieces; x and the index come early if the room holds both pieces,
+// else when the preceding piece is done. y is loaded into registers meanwhile, OLD_ROWS of each
+// thread. The index, values and columns of the first piece are requested before the preceding
+// launches have ended.
 //
-// Needs sm_90; blocks of WARPS*32 threads; dynamic shared memory of WARPS times Staging and
-// room_bytes, a multiple of 16 of at least UnitRoom::bytes for every piece; the values, columns
-// and index of a piece begin at multiples of 16 bytes.
+// Needs:
+// - sm_90; blocks of WARPS*32 threads.
+// - Dynamic shared memory of WARPS times Staging and room_bytes, a multiple of 16 of at least
+//   UnitRoom::bytes for every piece.
+// - Values, columns and index of a piece begin at multiples of 16 bytes.
 template <typename V, u32 STEPS, u32 STAGES, u32 WARPS, u32 MODE>
 __global__ void __launch_bounds__(WARPS* WARP_THREADS)
     packed_stream(const u32* __restrict__ chunks, u32 first_piece,
@@ -373,7 +380,7 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
             }
         }
     };
-    // The index and x of a unit that is described already.
+    // Index and x of a unit whose description has arrived.
     const auto fetch_index = [&](u32 unit) {
         const PackedPiece& piece = piece_of(unit);
         const UnitRoom own = UnitRoom::of<V, MODE>(piece);
@@ -452,8 +459,8 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                 old_y[k] = row < nrows ? y_here[row] : V(0);
             }
         }
-        // x of this unit is there, and the description of the next; the room of the unit before may
-        // be overwritten.
+        // x of this unit and the description of the next one have arrived; the room of the
+        // preceding unit may be overwritten.
         cp_async_wait_all();
         fence_proxy_async();
         __syncthreads();

@@ -1,13 +1,13 @@
 // y += alpha*A*x for one matrix in COO by segmented reduction, and the scaling of y before it.
 //
 // Bell & Garland 2009, COO: warps walk intervals of the entries and carry the sum of the last row
-// from step to step. Sums of rows that straddle intervals are left in the arrays head and tail and
-// added by a second kernel in the order of the intervals: no atomics, bitwise repeatable for one
-// number of intervals.
+// from step to step. Sums of rows that straddle intervals are stored in the arrays head and tail,
+// and a second kernel adds them in the order of the intervals: no atomics, bitwise repeatable for
+// one number of intervals.
 //
-// Interval p of nparts holds the entries p*nnz/nparts .. (p + 1)*nnz/nparts. Rows that begin and
-// end in it are added to y by coo_parts. The sum of a row that began in an earlier interval goes to
-// head[p], that of a row that begins here and goes on to tail[p].
+// Interval p of nparts holds the entries p*nnz/nparts .. (p + 1)*nnz/nparts. coo_parts adds rows
+// that begin and end in it to y. The sum of a row that began in an earlier interval goes to
+// head[p], that of a row that begins here and continues goes to tail[p].
 //
 // Arguments of coo_parts and coo_carries:
 // - row_idx, col_idx, values: nnz each, ascending by row; rows in 0..nrows, columns in 0..ncols.
@@ -18,11 +18,11 @@
 //   the grid.
 
 constexpr u32 BLOCK_THREADS = 256;
-// Blocks of the first step that a multiprocessor shall hold: leaves 40 registers per thread.
+// Resident blocks per multiprocessor for coo_parts; leaves 40 registers per thread.
 constexpr u32 RESIDENT_BLOCKS = 6;
 
-// coo_scale: y = alpha*0 + beta*y over nrows rows, what a row without entries gets. A thread per
-// row. Reads y unless beta is 0, writes y. Needs blocks of at most BLOCK_THREADS threads and a
+// coo_scale: y = alpha*0 + beta*y over nrows rows, the result of a row without entries. A thread
+// per row. Reads y unless beta is 0, writes y. Needs blocks of at most BLOCK_THREADS threads and a
 // thread per row in the grid.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -42,27 +42,27 @@ __device__ __forceinline__ i32 row_before(u32 part, u32 nparts, u32 nnz, const i
     return part == 0 ? -1 : load(row_idx + part_start(part, nparts, nnz) - 1);
 }
 
-// coo_parts: the first step. A warp per interval, 32 entries at a time. While all are of the row at
-// hand the lanes keep sums of their own; where rows change they are joined by a segmented scan.
-// Per entry: reads a row, a column and a value and gathers from x. Per row that has entries: reads
-// and writes y. Per interval: at most two sums.
+// coo_parts: the first kernel. A warp per interval, 32 entries at a time. As long as all entries
+// belong to the current row, the lanes keep sums of their own; where the row changes, a segmented
+// scan joins them. Per entry: reads a row, a column and a value and gathers from x. Per row that
+// has entries: reads and writes y. Per interval: at most two sums.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     coo_parts(u32 nnz, const i32* __restrict__ row_idx, const i32* __restrict__ col_idx,
               const V* __restrict__ values, u32 nparts, V alpha, const V* __restrict__ x,
               V* __restrict__ y, V* __restrict__ head, V* __restrict__ tail) {
-    // Products of several steps, so that their loads are under way at once.
+    // Products of several steps at once, so that their loads overlap.
     constexpr u32 STEPS = 4;
     const u64 warp = grid_thread() / WARP_THREADS;
     const u32 lane = threadIdx.x % WARP_THREADS;
     if (warp >= nparts) {
-        return; // The whole warp: no lane is missed below.
+        return; // The whole warp: no lane is missing below.
     }
     const u32 part = u32(warp);
     const u32 end = part_start(part + 1, nparts, nnz);
     const i32 start_row = row_before(part, nparts, nnz, row_idx);
 
-    // The row at hand, the same in all lanes, and the lanes' sums of it.
+    // The current row, the same in all lanes, and each lane's sum for it.
     i32 row = start_row;
     V sum = V(0);
     for (u32 first = part_start(part, nparts, nnz); first < end; first += STEPS * WARP_THREADS) {
@@ -118,10 +118,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     }
 }
 
-// coo_carries: the second step. The warp of the interval in which a straddling row begins adds that
-// interval's tail and the heads of all later intervals that the row reaches, to y.
-// Per interval: reads three rows; per straddling row: about log2(nparts) rows, a tail, a head for
-// each further interval and y; writes y.
+// coo_carries: the second kernel. The warp of the interval in which a straddling row begins adds
+// that interval's tail, and the heads of all later intervals that the row reaches, to y. Per
+// interval: reads three rows; per straddling row: about log2(nparts) rows, a tail, a head for each
+// further interval and y; writes y.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     coo_carries(u32 nnz, const i32* __restrict__ row_idx, u32 nparts, V alpha, V* __restrict__ y,
@@ -136,9 +136,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
     const i32 row = row_before(part + 1, nparts, nnz, row_idx);
     if (end == nnz || load(row_idx + end) != row ||
         row == row_before(part, nparts, nnz, row_idx)) {
-        return; // The interval's last row ends in it, or began earlier. The same for the warp.
+        return; // The interval's last row ends in it or began earlier; the same in all lanes.
     }
-    // The last interval that begins with this row: the row before an interval does not decrease.
+    // Finds the last interval that begins in this row: the rows at interval starts do not decrease.
     u32 known = part + 1;
     u32 beyond = nparts;
     while (beyond - known > 1) {

@@ -10,9 +10,9 @@
 //   and, unless beta is 0, y; writes y.
 
 constexpr u32 BLOCK_THREADS = 256;
-// Blocks that a multiprocessor shall hold: leaves 40 registers per thread.
+// Resident blocks per multiprocessor; leaves 40 registers per thread.
 constexpr u32 RESIDENT_BLOCKS = 6;
-// The same for kernels that have several entries of each thread under way: 48 registers.
+// The same for kernels in which each thread has several entries under way: 48 registers.
 constexpr u32 WIDE_RESIDENT_BLOCKS = 5;
 
 // csr_scalar: a thread per row, entry by entry. Threads of a warp read from 32 rows at once, so
@@ -39,8 +39,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 }
 
 // csr_scalar_unrolled: a thread per row through the read-only cache, four entries at a time, in the
-// order of StridedSum.
-// After Mazzucchi 2025.
+// order of StridedSum. After Mazzucchi 2025.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     csr_scalar_unrolled(u32 nrows, const i32* __restrict__ row_ptr,
@@ -60,8 +59,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     y[row] = scaled_row(alpha, sum, beta, &y_before);
 }
 
-// csr_vector: WIDTH lanes per row stride over its entries, a few of each lane under way at once,
-// then add up by shuffles. WIDTH 32 is CSR vector of Bell & Garland 2009; the host's choice of the
+// csr_vector: WIDTH lanes per row stride over its entries, each with a few entries under way, then
+// add up by shuffles. WIDTH 32 is CSR vector of Bell & Garland 2009; the host's choice of the
 // smallest power of two that is at least the mean row length is CSR smart of Anzt et al. 2017.
 // Needs WIDTH threads per row in whole warps.
 template <typename V, u32 WIDTH>
@@ -90,13 +89,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WIDE_RESIDENT_BLOCKS)
     }
 }
 
-// csr_tile: a warp per row. Where the columns of the row span at most TILE, the warp copies that
-// span of x to shared memory, coalesced, and gathers from there; else from global memory. So x may
-// be read where the row has no entry, but only entries are multiplied. Mazzucchi 2025.
-// Needs a warp per row, blocks of whole warps, at most TILE_WARPS of them.
+// csr_tile: a warp per row. If the columns of the row span at most TILE, the warp copies that span
+// of x to shared memory, coalesced, and gathers from there; else it gathers from global memory. So
+// elements of x without an entry in the row may be read, but only entries are multiplied. Mazzucchi
+// 2025. Needs a warp per row, blocks of whole warps, at most TILE_WARPS of them.
 constexpr u32 TILE = 1024;
 constexpr u32 TILE_WARPS = 4;
-// About as many blocks as tiles of doubles find room on a multiprocessor: leaves 64 registers.
+// Resident blocks: about as many as a multiprocessor has room for tiles of doubles; leaves 64
+// registers per thread.
 constexpr u32 TILE_RESIDENT_BLOCKS = 8;
 
 template <typename V>
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(TILE_WARPS* WARP_THREADS, TILE_RESIDENT_BLOCKS
     const u32 lane = threadIdx.x % WARP_THREADS;
     V* const tile = tiles[threadIdx.x / WARP_THREADS];
     if (row >= nrows) {
-        return; // The whole warp: no lane is missed below.
+        return; // The whole warp: no lane is missing below.
     }
     const u32 start = load(row_ptr + row);
     const u32 end = load(row_ptr + row + 1);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(TILE_WARPS* WARP_THREADS, TILE_RESIDENT_BLOCKS
         const u32 first = load(col_idx + start);
         const u32 span = load(col_idx + end - 1) - first + 1;
         if (span <= TILE) {
-            // Several of each lane under way at once.
+            // Each lane has several copies under way at once.
             constexpr u32 COPIES = 4;
             for (u32 begin = lane; begin < span; begin += COPIES * WARP_THREADS) {
                 V copied[COPIES];

@@ -1,58 +1,60 @@
 // y = alpha*A*x + beta*y for one matrix in CSR in one launch, whatever the lengths of the rows.
 //
-// Greathouse & Daga 2014, CSR-Adaptive, with deviations: rows that several blocks share are added
-// in a fixed order, not with atomics; a block knows its rows and entries from its descriptor, so
-// that columns, values, row_ptr and y are asked for at once and three dependent accesses to memory
-// are all; rows much longer than their neighbours get more lanes.
+// Greathouse & Daga 2014, CSR-Adaptive, with deviations:
+// - Sums of rows that several blocks share are added in a fixed order, not with atomics.
+// - A block knows its rows and entries from its descriptor, so that columns, values, row_ptr and y
+//   are requested at once and there are only three dependent memory accesses.
+// - Rows much longer than their neighbours get more lanes.
 //
-// A block is of one of three kinds, by its descriptor, which is eight words of 32 bits:
+// A block is of one of three kinds, by its descriptor of eight words of 32 bits:
 //   0, 1 its entries: first, and one past the last
 //   2, 3 its rows: first, and one past the last
 //   4    its pieces: 0, or the number of blocks that share its row
 //   5    the first of these blocks
-//   6    lanes that a row gets, a power of two up to 32; 0 for the rows that whole blocks add up
+//   6    lanes per row, a power of two up to 32; 0 for rows that whole blocks add up
 //   7    not used
 //
-// Rows (word 6 is not 0): at most STEPS*blockDim.x entries, and no more rows than there are groups of
-// `lanes` threads. Products go to shared memory, coalesced
-// and with STEPS of each thread under way; then `lanes` lanes add up each row. A row of more than
-// LONG_STEPS*lanes entries waits until LONG_LANES lanes of the warp that met it add it up, LONG_ROWS
-// such rows at a time.
-// One row (word 4 is 0): the block adds it up, of any length.
-// A piece of a row: as before, but the sum goes to partials[blockIdx.x], and the block of the row
-// that finishes last adds all of them, in the order of the pieces. The order of additions depends on
-// the descriptors alone: bitwise repeatable. Which block does it is found with an atomic counter,
-// the one at the first block's place; it is 0 before and after each launch.
+// - Rows (word 6 is not 0): at most STEPS*blockDim.x entries, and no more rows than there are
+//   groups of `lanes` threads. Products go to shared memory, coalesced and with STEPS of each
+//   thread under way; then `lanes` lanes add up each row. A row of more than LONG_STEPS*lanes
+//   entries waits until LONG_LANES lanes of its warp add it up, LONG_ROWS such rows at a time.
+// - One row (word 4 is 0): the block adds it up, of any length.
+// - A piece of a row: as before, but the sum goes to partials[blockIdx.x]. The last block of the
+//   row to finish adds all of them, in the order of the pieces. An atomic counter, the one with the
+//   index of the first block, finds that block; it is 0 before and after each launch.
+//
+// The order of additions depends on the descriptors alone: bitwise repeatable.
 //
 // Per entry: reads a column and a value and gathers from x. Per row: reads two entries of row_ptr,
 // mostly from cache, and, unless beta is 0, y; writes y. Per block: 32 bytes; per piece: writes and
 // reads a sum.
 //
 // - row_ptr, col_idx, values, x, y as in csr.cu; beta == 0 does not read y.
-// - blocks: a descriptor per block; every row is in one block, or in consecutive pieces which share
-//   words 2 to 5 and whose entries follow one another and are those of the row. Of each block the
-//   rows hold exactly its entries, or, of a piece, more.
-// - partials, counters: a value per block; counters are 0. Not shared by launches that can run at
-//   the same time.
+// - blocks: a descriptor per block. Every row is in one block, or in consecutive pieces, which
+//   share words 2 to 5 and whose entries follow one another and make up the row. The rows of a
+//   block hold exactly its entries; the row of a piece holds more.
+// - partials, counters: an element per block; counters are 0. Not shared by launches that can run
+//   at the same time.
 // - Launch: a block per descriptor, blocks of whole warps, at most BLOCK_THREADS threads, and
 //   padded(STEPS*threads) values of dynamic shared memory.
 
 constexpr u32 BLOCK_THREADS = 256;
 constexpr u32 DESCRIPTOR_WORDS = 8;
-// Entries that a lane adds up at most before its row waits for more lanes.
+// Most entries that a lane adds up; longer rows wait for more lanes.
 constexpr u32 LONG_STEPS = 16;
-// Lanes of such a row, and rows that a warp adds up at a time.
+// Lanes for such a row, and the number of such rows that a warp adds up at a time.
 constexpr u32 LONG_LANES = 8;
 constexpr u32 LONG_ROWS = WARP_THREADS / LONG_LANES;
 
-// The place of product i: a gap after every 128 bytes spreads rows of like length over the banks.
+// The index of product i in shared memory: a gap after every 128 bytes spreads rows of similar
+// length over the banks.
 template <typename V>
 __device__ __forceinline__ u32 padded(u32 i) {
     return i + i / (128 / u32(sizeof(V)));
 }
 
-// The sum over a block, right in thread 0: by warps, then over the warps in order. `sums` has a
-// value per warp.
+// The sum over a block, valid in thread 0: over warps, then over their sums in order. `sums` has an
+// element per warp.
 template <typename V>
 __device__ __forceinline__ V block_sum(V value, V* sums) {
     value = warp_sum(value);
@@ -84,8 +86,8 @@ __device__ __forceinline__ RowBlock read_row_block(const u64* blocks) {
             u32(pieces),  u32(pieces >> 32),  u32(lanes)};
 }
 
-// Adds 1 to a counter and returns what it was. Who finds it so sees what those that counted before
-// had written. One access to memory, where a fence on either side of it would be three.
+// Adds 1 to a counter and returns its previous value. A thread sees the writes of all threads that
+// counted before it. One memory access, where a fence on either side would make three.
 __device__ __forceinline__ u32 count_arrival(u32* counter) {
 #if defined(SPARSEBATCH_EMU)
     __threadfence();
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, STEPS <= 4 ? 6 : 4)
         return;
     }
 
-    // Everything that does not depend on columns is asked for at once.
+    // Everything that does not depend on columns is requested at once.
     const u32 nrows = block.end_row - block.first_row;
     const u32 lane = threadIdx.x & (lanes - 1);
     const u32 row = threadIdx.x / lanes;
@@ -212,7 +214,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, STEPS <= 4 ? 6 : 4)
     const u32 warp_lane = threadIdx.x % WARP_THREADS;
     u32 waiting = __ballot_sync(ALL_LANES, is_long && lane == 0);
     while (waiting != 0) {
-        // The first of those that wait, each for LONG_LANES lanes; WARP_THREADS where there are fewer.
+        // The first of the waiting rows, LONG_LANES lanes for each; WARP_THREADS if there are
+        // fewer.
         u32 leaders[LONG_ROWS];
         u32 own = WARP_THREADS;
 #pragma unroll

@@ -1,18 +1,22 @@
 // y = alpha*A*x + beta*y for one matrix in ELL.
 
 constexpr u32 BLOCK_THREADS = 128;
-// Blocks that a multiprocessor shall hold: leaves 80 registers per thread.
+// Resident blocks per multiprocessor; leaves 80 registers per thread.
 constexpr u32 RESIDENT_BLOCKS = 6;
 
 // ell: a thread per row; slot s of row r is at s*nrows + r, so that accesses coalesce. UNROLL
-// columns and their values are asked for at once, then the places in x and the next UNROLL columns,
-// then the places in x of those with their values. A slot with a negative column is padding, is not
-// multiplied, and, as the last of UNROLL, ends the row. Bell & Garland 2009, ELL.
-// Per slot up to the end of the row, rounded up to UNROLL: reads a column; per entry, and per
-// slot of the first UNROLL, also a value; per entry gathers from x. Per row: reads y unless beta is 0, writes y.
-// col_idx, values: width*nrows < 2^31 slots, columns in 0..ncols or -1, entries before padding in
-// each row; x: ncols; y: nrows, overlaps nothing else. One-dimensional blocks of at most
-// BLOCK_THREADS threads, a thread per row in the grid. No atomics: bitwise repeatable.
+// columns and their values are requested at once, then their elements of x and the next UNROLL
+// columns, then the elements of x for these with their values. A slot with a negative column is
+// padding, is not multiplied, and, as the last of UNROLL, ends the row. Bell & Garland 2009, ELL.
+//
+// Per slot up to the end of the row, rounded up to UNROLL: reads a column; per entry, and per slot
+// of the first UNROLL, also a value; per entry gathers from x. Per row: reads y unless beta is 0,
+// writes y.
+// - col_idx, values: width*nrows < 2^31 slots, columns in 0..ncols or -1, entries before padding in
+//   each row.
+// - x: ncols; y: nrows, overlaps nothing else.
+// - One-dimensional blocks of at most BLOCK_THREADS threads, a thread per row in the grid.
+// - No atomics: bitwise repeatable.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
     ell(u32 nrows, u32 width, const i32* __restrict__ col_idx, const V* __restrict__ values,

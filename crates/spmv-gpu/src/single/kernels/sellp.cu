@@ -7,13 +7,18 @@ constexpr u32 BLOCK_THREADS = 1024;
 // so that the block reads b*t consecutive slots at once. The t sums of a row meet in shared memory
 // and are added in order. A slot with a negative column is padding, is not multiplied, and ends the
 // row for its thread. Anzt, Tomov & Dongarra 2014, SELL-P.
+//
 // Per slot up to the end of the row, rounded up to 2*t: reads a column; per entry also a value, and
-// gathers from x. Per row: reads its place and, unless beta is 0, y; writes y.
-// slice_ptr: ceil(nrows/b) + 1 starts from 0, never decreasing; every slice is a whole multiple of
-// b*t slots, fewer than 2^31 in all; row_perm: a permutation of 0..nrows; columns in 0..ncols or
-// -1, entries before padding in each row, padding in rows that the last slice lacks; x: ncols;
-// y: nrows, overlaps nothing else. Launch: a block per slice, blocks of (b, t) threads, at most
-// BLOCK_THREADS, and b*t values of dynamic shared memory. No atomics: bitwise repeatable.
+// gathers from x. Per row: reads its row_perm and, unless beta is 0, y; writes y.
+// - slice_ptr: ceil(nrows/b) + 1 starts from 0, never decreasing; every slice is a whole multiple
+//   of b*t slots, fewer than 2^31 in all.
+// - row_perm: a permutation of 0..nrows.
+// - col_idx: columns in 0..ncols or -1, entries before padding in each row, padding in rows that
+//   the last slice lacks.
+// - x: ncols; y: nrows, overlaps nothing else.
+// - Launch: a block per slice, blocks of (b, t) threads, at most BLOCK_THREADS, and b*t values of
+//   dynamic shared memory.
+// - No atomics: bitwise repeatable.
 template <typename V>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     sellp(u32 nrows, const i32* __restrict__ slice_ptr, const i32* __restrict__ row_perm,

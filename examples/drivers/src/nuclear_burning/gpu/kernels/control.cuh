@@ -3,8 +3,8 @@
 #include "ended.cuh"
 #include "state.cuh"
 
-// Cuts the step so that it ends at the output time ahead, or halves what is left before a step that would
-// end shortly before it.
+// Shortens a step that would reach the next output time to end there, and one that would end
+// shortly before it to half of the remaining time.
 __device__ __forceinline__ u32 aim(double* pace, u32 flags, double target) {
     const double left = target - pace[TIME], wanted = pace[WANTED];
     const bool arrives = wanted >= left * (1.0 - 1e-10);
@@ -13,9 +13,9 @@ __device__ __forceinline__ u32 aim(double* pace, u32 flags, double target) {
     return arrives ? flags | ARRIVES : flags & ~ARRIVES;
 }
 
-// Puts every zone at its place, place and zone having one number, with a first step: explicit Euler by
-// ten times the tolerance. A warp a zone; y and `slopes`, which is f(y), have n unknowns each. Zone z has the output times
-// time_ptr[z] .. time_ptr[z + 1].
+// Puts every zone at the place of the same number, with a first step in which explicit Euler
+// changes an unknown by ten times the tolerance. A warp per zone; y and `slopes`, which is f(y),
+// have n unknowns each. Zone z has the output times time_ptr[z] .. time_ptr[z + 1].
 __global__ void begin(u32 nzones, u32 n, const double* __restrict__ settings,
                       const double* __restrict__ y, const double* __restrict__ slopes,
                       const u32* __restrict__ time_ptr, const double* __restrict__ times,
@@ -25,7 +25,7 @@ __global__ void begin(u32 nzones, u32 n, const double* __restrict__ settings,
     if (zone >= nzones) {
         return;
     }
-    // The largest inverse of a step, in units of which the least step is a maximum, too.
+    // The inverse of the smallest step: a maximum over the unknowns.
     double most = 0;
     for (u32 i = lane; i < n; i += WARP_THREADS) {
         const double value = y[u64(zone) * n + i], slope = slopes[u64(zone) * n + i];
@@ -38,7 +38,7 @@ __global__ void begin(u32 nzones, u32 n, const double* __restrict__ settings,
     }
     const u32 first = load(time_ptr + zone), last = load(time_ptr + zone + 1) - 1;
     const double end = load(times + last), fixed = load(settings + FIXED_STEP);
-    // Where nothing changes any step will do.
+    // If nothing changes, any step will do.
     const double step = most > 0 ? 10.0 / most : infinity();
     double own[PACE] = {};
     own[WANTED] = fixed > 0 ? fixed : clamped(step, load(settings + LEAST_FIRST_STEP) * end, end);
@@ -57,8 +57,8 @@ __global__ void begin(u32 nzones, u32 n, const double* __restrict__ settings,
     }
 }
 
-// Moves on by the step, and takes the next one from its error: the predictive controller of Gustafsson,
-// Hairer and Wanner 1996, Solving Ordinary Differential Equations II, equation (8.25).
+// Advances by the step, and chooses the next one from its error: the predictive controller of
+// Gustafsson, Hairer and Wanner 1996, Solving Ordinary Differential Equations II, equation (8.25).
 __device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
                                       const double* settings) {
     pace[TIME] = (flags & ARRIVES) != 0 ? pace[TARGET] : pace[TIME] + pace[STEP];
@@ -76,7 +76,7 @@ __device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
     }
     const double most = (flags & REJECTED) != 0 ? 1.0 : load(settings + GROW);
     const double next = step * clamped(factor, load(settings + SHRINK), most);
-    // A step that an output time cut short says little of what is possible.
+    // A step that an output time cut short says little about the step size that is possible.
     const bool was_cut = step < 0.99 * pace[WANTED];
     pace[WANTED] = was_cut ? maximum(next, pace[WANTED]) : next;
     pace[LAST_STEP] = step;
@@ -84,14 +84,18 @@ __device__ __forceinline__ u32 accept(double* pace, u32 flags, double error,
     return (flags | HAS_LAST) & ~REJECTED;
 }
 
-// Accepts or rejects the steps, and lets zones go that have ended. A warp a place; nvars unknowns, of which the first n
-// are abundances, and another is T9, see CLAMPED.
+// Accepts or rejects the steps, and marks zones that have ended. A warp per place; nvars unknowns:
+// the first n are abundances, another one is T9, see CLAMPED.
 //
-// `weights` are those of the last stage, whose solution is `last`, the error estimate. Where `projects`,
-// abundances are brought back to the sums of a_i Y and z_i Y that `start` has, by changes proportional to
-// them. Unknowns at output time k of a zone go to out[(time_ptr[zone] + k) * nvars ..]. `left` is the number
-// of zones on their way, `tried` the most steps tried in a zone. u_j from `before` on are not read. `stages` to
-// `worst` are of systems that were not counted before, see `Ended`. Shared memory: nvars doubles a warp.
+// - `weights` are those of the last stage. Its solution is `last`, the error estimate.
+// - u_j from `before` on are not read.
+// - `projects`: abundances are brought back to the sums of a_i Y and z_i Y of `start`, by changes
+//   proportional to them.
+// - `out`: unknowns at output time k of a zone go to out[(time_ptr[zone] + k) * nvars ..].
+// - `left`: the number of zones that have not ended; `tried`: the largest number of steps tried in
+//   a zone.
+// - `stages` to `worst`: systems that were not counted before, see `Ended`.
+// - Shared memory: nvars doubles per warp.
 __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u32 before, u32 max_steps, u32 projects,
                       const double* __restrict__ settings, const double* __restrict__ weights,
                       const double* __restrict__ a, const double* __restrict__ z,
@@ -106,7 +110,7 @@ __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u
                       double* __restrict__ out, u32* __restrict__ left, u32* __restrict__ tried) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     const u32 place = u32(grid_thread() / WARP_THREADS), lane = threadIdx.x % WARP_THREADS;
-    // The launch just ahead of this makes the last stage, or finds its residuals, and ends no zone.
+    // The preceding launch computes the last stage or its residuals, and ends no zone.
     const bool idles = place >= nplaces || (course[u64(place) * COURSE + FLAGS] & ENDED) != 0;
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
     // A lane has every 32nd unknown throughout, so that lanes need not wait for each other.
@@ -116,8 +120,8 @@ __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u
     for (u32 i = lane; i < nvars && !idles; i += WARP_THREADS) {
         y_new[i] = at_stage(u64(place) * nvars + i, y, before, weights, u);
     }
-    // What the launch ahead does not write is asked for before it has ended, of a place that exists; flags are not,
-    // which a launch before that one may still write.
+    // Data that the preceding launch does not write are read before it has ended, for a place that
+    // exists. Flags are not, since a launch before that one may still write them.
     const u32 asked = minimum(place, nplaces - 1);
     double own[PACE];
     for (u32 k = 0; k < PACE; ++k) {
@@ -147,7 +151,7 @@ __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u
         const double size = maximum(absolute(y_old[i]), absolute(value));
         const double part =
             absolute(estimate) / (load(settings + ATOL) + load(settings + RTOL) * size);
-        // A step with NaN or infinities is worth nothing.
+        // A step with NaN or infinities has an infinite error.
         error = finite(part) && finite(value) ? maximum(error, part) : infinity();
         y_new[i] = value;
     }
@@ -180,7 +184,8 @@ __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u
             lack_z = sum_of_lanes(lack_z);
             const double determinant = aa * zz - az * az;
             double alpha = 0, zeta = 0;
-            // With Z proportional to A, as in an alpha chain, nucleons are charge.
+            // If Z is proportional to A, as in an alpha chain, conserved nucleons imply conserved
+            // charge.
             if (determinant > 1e-10 * aa * zz) {
                 alpha = (zz * lack_a - az * lack_z) / determinant;
                 zeta = (aa * lack_z - az * lack_a) / determinant;
@@ -213,7 +218,8 @@ __global__ void __launch_bounds__(128, 8) judge(u32 nplaces, u32 n, u32 nvars, u
         now_a = absolute(sum_of_lanes(now_a) - first_a);
         now_z = absolute(sum_of_lanes(now_z) - first_z);
         lowest = -most_of_lanes(-lowest);
-        // Neutrons alone have no charge to lose.
+        // Sums that are 0 at the start, as the charge of neutrons alone, count by their absolute
+        // change.
         figure[0] = maximum(figure[0], first_a == 0 ? now_a : now_a / absolute(first_a));
         figure[1] = maximum(figure[1], first_z == 0 ? now_z : now_z / absolute(first_z));
         figure[2] = minimum(figure[2], lowest);

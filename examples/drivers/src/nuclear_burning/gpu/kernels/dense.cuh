@@ -2,8 +2,8 @@
 
 #include "state.cuh"
 
-// The matrices of all places as dense ones, column by column: entry k of the pattern where
-// entry_of[column * n + row] is k, 0 where it is negative. A thread an entry of a dense matrix; any launch.
+// Writes the matrices of all places as dense ones, column by column: entry k of the pattern where
+// entry_of[column * n + row] is k, 0 where it is negative. A thread per dense entry; any launch.
 __global__ void densify(u32 nplaces, u32 n, u32 nnz, const i32* __restrict__ entry_of,
                         const double* __restrict__ values, double* __restrict__ dense) {
     const u32 each = n * n;
@@ -14,8 +14,8 @@ __global__ void densify(u32 nplaces, u32 n, u32 nnz, const i32* __restrict__ ent
     }
 }
 
-// The status of a dense solve: whether a pivot was missing, by `info`, and whether x is finite. A warp a
-// place.
+// The status of a dense solve: singular if `info` is not 0, non-finite if x is not finite. A warp
+// per place.
 __global__ void judge_dense(u32 nplaces, u32 n, const i32* __restrict__ info,
                             const double* __restrict__ x, u8* __restrict__ statuses) {
     constexpr u8 CONVERGED = 0, NON_FINITE = 5, SINGULAR = 9;

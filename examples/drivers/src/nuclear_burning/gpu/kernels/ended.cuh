@@ -2,15 +2,15 @@
 
 #include "state.cuh"
 
-// What `counts` has: systems by status, accepted by the rounding floor, and by iterations, the last number being
-// for that many and more.
+// Elements of `counts`: numbers of systems by status; systems accepted by the rounding floor;
+// numbers by iterations, the last one for that many and more.
 constexpr u32 STATUSES = 16, ITERATIONS = 64;
 constexpr u32 FLOOR = STATUSES, FIRST_ITERATIONS = STATUSES + 1;
 
-// How the systems of some stages ended, stage by stage `distance` apart, within a stage place by place, as the solvers of
-// the library write it: a status, iterations, twice the restarts plus 1 where the floor accepted, norms of residual and
-// right-hand side; and the tally of all. `worst` holds the bits of the largest relative residual of a system that
-// converged.
+// How the systems of some stages ended, and the totals over all systems. Outcomes lie stage by
+// stage, `distance` apart, and within a stage place by place, as the solvers of the library write
+// them: status, iterations, twice the restarts plus 1 if the floor accepted, norms of residual and
+// right-hand side. `worst` holds the bits of the largest relative residual of a converged system.
 struct Ended {
     u32 stages, distance;
     const u8* statuses;
@@ -21,7 +21,8 @@ struct Ended {
     u64* counts;
     u64* worst;
 
-    // Counts the system of a lane, for the whole warp; whether it was not solved.
+    // Counts the system of each lane, for the whole warp. Returns whether the lane's system was not
+    // solved.
     __device__ __forceinline__ bool count(u32 stage, u32 place, bool counts_here) const {
         constexpr u32 NONE = 0xffffffffu;
         const u32 lane = threadIdx.x % WARP_THREADS;

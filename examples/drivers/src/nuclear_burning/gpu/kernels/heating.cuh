@@ -1,16 +1,17 @@
-// Zones that heat themselves: T9 is the last unknown, after n abundances, and what depends on it is made anew for every
-// stage. The equation of state is that of `eos.rs`.
+// Zones that heat themselves: T9 is the last unknown, after n abundances, and everything that
+// depends on it is recomputed for every stage. The equation of state is that of `eos.rs`.
 #pragma once
 
 #include "rates.cuh"
 #include "state.cuh"
 
-// Kelvin in a GK.
+// Kelvin per GK.
 constexpr double GIGA = 1e9;
 
-// Rates at the temperature of a stage, and where SLOPES their derivatives with respect to it, which are 0 beyond
-// the range of the fits. rho: one a zone. Places whose zone has ended keep what they have. A warp has 32 neighbouring
-// places throughout, those of blockIdx.x, and some of the rates: the warps of blocks of all blockIdx.y share them.
+// Rates at the temperature of a stage, and with SLOPES their derivatives with respect to it, which
+// are 0 outside the range of the fits. `rho` has one element per zone. Places whose zone has ended
+// keep their rates. A warp handles 32 neighbouring places throughout, those of blockIdx.x, and some
+// of the rates: the warps of the blocks of all blockIdx.y share them.
 template <bool SLOPES>
 __global__ void heat_rates(u32 nplaces, u32 n, u32 nrates, u32 stride, double t9_min, double t9_max,
                            const double* __restrict__ rho, const u32* __restrict__ set_ptr,
@@ -45,7 +46,7 @@ __global__ void heat_rates(u32 nplaces, u32 n, u32 nrates, u32 stride, double t9
     }
 }
 
-// What a zone is to its temperature, from sums that the lanes of a warp make: the same in all lanes.
+// Thermal quantities of a zone, from sums over the lanes of a warp: the same in all lanes.
 struct Gas {
     double t9;
     double radiation; // 4 a / rho, erg/(g K^4)
@@ -53,14 +54,14 @@ struct Gas {
     double heating;   // dT9/dt, GK/s
     double particles; // heat of the particles that appear, erg/(g K s)
 
-    // What a mole of a nuclide leaves to the temperature, over 1e9 c_v.
+    // The change of T9 when a mole of a nuclide appears per gram: (binding - heat T) / (1e9 c_v).
     __device__ __forceinline__ double weight(double heat, double binding) const {
         return (binding - heat * GIGA * t9) / (GIGA * capacity);
     }
 };
 
-// `y` and `ydot` are functions of the number of a nuclide. radiation: 4 a, erg/(cm^3 K^4); heat: 3/2 N_A k (1 + Z_i),
-// erg/(mole K); binding: N_A B_i, erg/mole.
+// `y` and `ydot` are functions of the index of a nuclide. radiation: 4 a, erg/(cm^3 K^4); heat: 3/2
+// N_A k (1 + Z_i), erg/(mole K); binding: N_A B_i, erg/mole.
 template <typename Y, typename Ydot>
 __device__ __forceinline__ Gas gas_of(u32 n, double radiation, const double* heat,
                                       const double* binding, double t9, double rho, Y y,
@@ -83,9 +84,9 @@ __device__ __forceinline__ Gas gas_of(u32 n, double radiation, const double* hea
     return gas;
 }
 
-// The last row of a right-hand side, b[n] = dT9/dt + sum_j c_j / h u_j[n], from the dY/dt that `stage` left in
-// `ydot`; 0 where the zone has ended or a system of the step was not solved. A warp a place; unknowns are place after
-// place, n + 1 each.
+// The last row of a right-hand side, b[n] = dT9/dt + sum_j c_j / h u_j[n], from the dY/dt that
+// `stage` wrote to `ydot`; 0 if the zone has ended or a system of the step was not solved. A warp
+// per place; unknowns lie place after place, n + 1 each.
 __global__ void heat(u32 nplaces, u32 n, double radiation, const double* __restrict__ rho,
                      const double* __restrict__ heats, const double* __restrict__ bindings,
                      const double* __restrict__ y, const double* __restrict__ pace,
@@ -121,17 +122,19 @@ __global__ void heat(u32 nplaces, u32 n, double radiation, const double* __restr
                 more += load(weights + BEFORE + 1 + j) * u[j][first + n];
             }
         }
-        // Without stages before it there may be no step yet.
+        // Without preceding stages there may be no step yet.
         b[first + n] = gas.heating + (before == 0 ? 0.0 : more / pace[u64(place) * PACE + STEP]);
     }
 }
 
-// Completes matrices whose entries of nuclides are those of -J: last column, last row, and 1 / (gamma h) on the
-// diagonal. A block a place.
+// Completes matrices whose nuclide entries are those of -J: last column, last row, and 1 / (gamma
+// h) on the diagonal. A block per place.
 //
-// ydot and slopes: dY/dt and its derivative with respect to T9, n + 1 a place. Column j < n has the nuclides
-// column_rows[column_ptr[j]] .. and, at the same places of `column_entries`, their entries, its own last of all; the
-// last row has the entries last_row[0 .. n], the last column those of last_column[0 .. n - 1].
+// - ydot, slopes: dY/dt and its derivative with respect to T9, n + 1 elements per place.
+// - Column j < n has the nuclides column_rows[column_ptr[j]] ..; `column_entries` holds their
+//   entries in the same order. The diagonal entry comes last.
+// - The last row has the entries last_row[0 .. n], the last column those of last_column[0 .. n -
+//   1].
 __global__ void heat_matrix(u32 n, u32 nnz, double gamma, double radiation,
                             const double* __restrict__ rho, const double* __restrict__ heats,
                             const double* __restrict__ bindings, const double* __restrict__ y,
@@ -152,7 +155,7 @@ __global__ void heat_matrix(u32 n, u32 nnz, double gamma, double radiation,
     const Gas gas = gas_of(
         n, radiation, heats, bindings, y[first + n], density, [&](u32 i) { return y[first + i]; },
         [&](u32 i) { return ydot[first + i]; });
-    // Column after column, all of it by one warp; that of the temperature, in which nothing is yet, is number n.
+    // A warp handles a whole column. Column n, that of the temperature, is still empty.
     for (u32 j = warp; j <= n; j += warps) {
         double sum = 0;
         if (j < n) {
@@ -171,11 +174,11 @@ __global__ void heat_matrix(u32 n, u32 nnz, double gamma, double radiation,
         sum = sum_of_lanes(sum);
         if (lane == 0) {
             if (j < n) {
-                // The derivative of 1 / c_v by Y_j.
+                // The derivative of 1 / c_v with respect to Y_j.
                 own[load(last_row + j)] = sum + gas.heating * load(heats + j) / gas.capacity;
                 own[load(column_entries + load(column_ptr + j + 1) - 1)] += shift;
             } else {
-                // Those of what particles bring, and of 1 / c_v, by T9.
+                // The derivatives of the particles' heat and of 1 / c_v with respect to T9.
                 const double temperature = GIGA * gas.t9;
                 const double stiffening = 3.0 * gas.radiation * (temperature * temperature) * GIGA;
                 own[load(last_row + n)] =

@@ -2,14 +2,18 @@
 
 #include "sums.cuh"
 
-// Derivatives whose rates a thread asks for at once.
+// Number of derivatives whose rates a thread requests at once.
 constexpr u32 AT_ONCE = 4;
 
-// I / (gamma h) - J(y) for every place, `nnz` values in the order of CSR; I where the zone has ended. A
-// block for 2^shift places: the derivatives of all rates first, then for each entry the sum of those
-// that it has. `partial_rates` and `partial_factors` hold a derivative each: a rate with its other
-// factors. y is place after place, nvars values each, of which the first n are those of nuclides; entries of
-// the other unknowns are 0 but for the diagonal. `stride` is even. Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
+// I / (gamma h) - J(y) for every place, `nnz` values in the order of CSR; I where the zone has
+// ended. A block handles 2^shift places: the derivatives of all rates first, then for each entry
+// the sum of its derivatives.
+//
+// - `partial_rates`, `partial_factors`: one derivative per element: a rate, and its other factors.
+// - y: place after place, nvars values each, the first n of which are those of nuclides. Entries of
+//   the other unknowns are 0 except on the diagonal.
+// - `stride` is even.
+// - Shared memory: (n + 1 + npartials + npieces) * 2^shift doubles.
 template <u32 W>
 __global__ void __launch_bounds__(1024 / W, 2)
     matrix(u32 nplaces, u32 stride, u32 n, u32 nvars, u32 nnz, u32 npartials, u32 npieces, u32 shift,
@@ -38,7 +42,7 @@ __global__ void __launch_bounds__(1024 / W, 2)
         }
         __syncthreads();
         const double* const rates_here = lambda + part.own;
-        // What several derivatives need is asked for at once.
+        // The rates of several derivatives are requested at once.
         for (u32 p = part.worker; p < npartials; p += part.workers * AT_ONCE) {
             Zones<W> rate[AT_ONCE];
 #pragma unroll

@@ -2,12 +2,13 @@
 
 #include "state.cuh"
 
-// Whose place is to be whose: of the zones on their way at places from `stay` on, and of the places before it that no
-// such zone has, each in their order. `count` gets how many zones there are; they are no more than the places. One
+// Finds the moves that fill the places before `stay`. `from` lists the places from `stay` on whose
+// zone has not ended, `to` the places before `stay` without such a zone, both in ascending order.
+// `count` receives the number of zones to move; there are at least as many places for them. One
 // block.
 __global__ void vacancies(u32 nplaces, u32 stay, const u32* __restrict__ course,
                           u32* __restrict__ from, u32* __restrict__ to, u32* __restrict__ count) {
-    constexpr u32 HALF = 16; // a warp's numbers of both kinds in one word
+    constexpr u32 HALF = 16; // one word holds a warp's counts of both kinds
     __shared__ u32 of_warp[WARP_THREADS];
     const u32 warp = threadIdx.x / WARP_THREADS, lane = threadIdx.x % WARP_THREADS;
     u32 vacant = 0, moving = 0;
@@ -36,15 +37,15 @@ __global__ void vacancies(u32 nplaces, u32 stay, const u32* __restrict__ course,
         }
         vacant += all & mask;
         moving += all >> HALF;
-        __syncthreads(); // all have read the numbers
+        __syncthreads(); // all threads have read the counts
     }
     if (threadIdx.x == 0) {
         *count = moving;
     }
 }
 
-// Moves the zone at from[k] to to[k], k < *count <= most; all of `to` are other places. A thread a number of a zone;
-// neighbours have the same number.
+// Moves the zone at place from[k] to place to[k], k < *count <= most; no place is in both lists. A
+// thread per number of a zone; neighbouring threads move the same number of different zones.
 __global__ void move(u32 most, u32 n, u32 nrates, u32 stride, const u32* __restrict__ count,
                      const u32* __restrict__ from, const u32* __restrict__ to, double* y,
                      double* lambda, double* pace, u32* course) {

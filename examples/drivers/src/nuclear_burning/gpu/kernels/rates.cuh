@@ -2,7 +2,7 @@
 
 #include "state.cuh"
 
-// What the coefficients a0 to a6 of a fit are multiplied with.
+// The functions of T9 that multiply the coefficients a0 to a6 of a fit.
 struct Terms {
     double of[7];
 
@@ -16,13 +16,13 @@ struct Terms {
     }
 };
 
-// At a temperature within the range of the fits, GK.
+// The terms at a temperature in GK within the range of the fits.
 __device__ __forceinline__ Terms terms_at(double t9) {
     const double root = cbrt(t9);
     return {{1.0, 1.0 / t9, 1.0 / root, root, t9, t9 * root * root, log(t9)}};
 }
 
-// Their derivatives.
+// The derivatives of the terms with respect to T9.
 __device__ __forceinline__ Terms slopes_at(double t9) {
     const double root = cbrt(t9);
     return {{0.0, -1.0 / (t9 * t9), -1.0 / (3.0 * t9 * root), 1.0 / (3.0 * root * root), 1.0,
@@ -31,18 +31,18 @@ __device__ __forceinline__ Terms slopes_at(double t9) {
 
 // The fits of all rates,
 //
-//   lambda = prefactor * rho^exponent * sum over sets of exp(a0 + a1/T9 + a2 T9^(-1/3) + a3 T9^(1/3)
-//                                                            + a4 T9 + a5 T9^(5/3) + a6 ln T9)
+//   lambda = prefactor * rho^exponent * sum over sets of
+//            exp(a0 + a1/T9 + a2 T9^(-1/3) + a3 T9^(1/3) + a4 T9 + a5 T9^(5/3) + a6 ln T9)
 //
-// REACLIB, Cyburt et al. 2010, ApJS 189, 240, equation (1). Sets of rate r are set_ptr[r] .. set_ptr[r + 1], seven
-// coefficients each.
+// REACLIB, Cyburt et al. 2010, ApJS 189, 240, equation (1). The sets of rate r are set_ptr[r] ..
+// set_ptr[r + 1], with seven coefficients each.
 struct Fits {
     const u32* set_ptr;
     const double* sets;
     const double* prefactors;
     const u32* exponents;
 
-    // A rate, and where SLOPES its derivative with respect to the temperature.
+    // A rate, and with SLOPES its derivative with respect to the temperature.
     template <bool SLOPES>
     __device__ __forceinline__ double at(u32 rate, const Terms& terms, const Terms& slopes,
                                          double rho, double& derivative) const {
@@ -64,11 +64,13 @@ struct Fits {
     }
 };
 
-// The rates of zones at constant temperature, held within the range of the fits.
+// The rates of zones at constant temperature, clamped to the range of the fits.
 //
-// A thread a rate of a zone; neighbours have the same rate. t9, rho: one a zone. lambda[r * stride + zone],
-// stride >= nzones, nzones * nrates < 2^32; `bad` holds 2^32 - 1 and gets the least zone * nrates + r whose rate
-// is not finite. Any launch.
+// - A thread per rate of a zone; neighbouring threads compute the same rate. Any launch.
+// - t9, rho: one element per zone.
+// - `lambda`: lambda[r * stride + zone], stride >= nzones, nzones * nrates < 2^32.
+// - `bad`: holds 2^32 - 1 before the launch; receives the smallest zone * nrates + r whose rate is
+//   not finite.
 __global__ void rates(u32 nzones, u32 nrates, u32 stride, double t9_min, double t9_max,
                       const double* __restrict__ t9, const double* __restrict__ rho,
                       const u32* __restrict__ set_ptr, const double* __restrict__ sets,

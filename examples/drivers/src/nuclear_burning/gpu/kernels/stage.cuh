@@ -3,7 +3,7 @@
 #include "ended.cuh"
 #include "sums.cuh"
 
-// Adds stage j to a number of some zones, and to what is carried.
+// Adds a_j u_j of stage j to `value` and c_j u_j to `more`, for W zones.
 template <u32 W>
 __device__ __forceinline__ void add_stage(Zones<W>& value, Zones<W>& more, const double* weights,
                                           u32 j, const double* u, u32 nvars,
@@ -20,13 +20,21 @@ __device__ __forceinline__ void add_stage(Zones<W>& value, Zones<W>& more, const
 //
 //   b = f(y + sum_j a_j u_j) + sum_j c_j / h u_j,  j < before
 //
-// a block for 2^shift places. `weights` has a_0 .. a_6, 0, c_0 .. c_6, 0. The rate of reaction r is the lower half of
-// flow_rates[r], that of its reverse the upper, their factors are at 2 r and 2 r + 1; a rate and its reverse are
-// subtracted before anything is summed. y, u_j and b are place after place, nvars values each, of which the first n are
-// those of nuclides; u_j from `before` on are not read. `ydot` gets f alone, unless it is null. 0 where the zone has ended or a system of the step is known not to be solved. `stages` to `worst` are of systems
-// before it, see `Ended`: zones whose system was not solved are marked. A term numbers the rate of
-// a reaction. Shared memory: (n + nrates + max(n + 1, npieces)) * 2^shift doubles.
-// `stride` is even. Two blocks a multiprocessor: what one reads takes its time.
+// b is 0 if the zone has ended or a system of the step is known not to be solved. A block handles
+// 2^shift places. Two blocks per multiprocessor, since a block waits long for what it reads.
+//
+// - `weights`: a_0 .. a_6, 0, c_0 .. c_6, 0.
+// - `flow_rates`: the lower half of flow_rates[r] is the rate of reaction r, the upper half that of
+//   its reverse. `flow_factors`: their factors are at 2 r and 2 r + 1. A rate and its reverse are
+//   subtracted before anything is summed.
+// - y, u_j, b: place after place, nvars values each, the first n of which are those of nuclides.
+//   u_j from `before` on are not read.
+// - `ydot`: receives f alone, unless it is null.
+// - `stages` to `worst`: systems solved before this launch, see `Ended`. Zones whose system was not
+//   solved are marked.
+// - `terms`: a term refers to the rate of a reaction.
+// - `stride` is even.
+// - Shared memory: (n + nrates + max(n + 1, npieces)) * 2^shift doubles.
 template <u32 W>
 __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
     stage(u32 nplaces, u32 stride, u32 n, u32 nvars, u32 nrates, u32 nreactions, u32 npieces, u32 shift,
@@ -41,15 +49,15 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
           const double* u6, double* __restrict__ b, double* __restrict__ ydot) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     const u32 first = blockIdx.x << shift, zones = 1u << shift;
-    double* const net = reinterpret_cast<double*>(dynamic_shared); // rates before
+    double* const net = reinterpret_cast<double*>(dynamic_shared); // rates at first
     double* const carried = net + (nrates << shift);
     double* const y_now = carried + (n << shift);
-    double* const pieces = y_now; // when the abundances are done with
+    double* const pieces = y_now; // once the abundances are no longer needed
     const double* const u[BEFORE] = {u0, u1, u2, u3, u4, u5, u6};
     const Sums sums{npieces, piece_ptr, spans, terms};
     const Part<W> part(shift, nplaces);
     const u32 zone = part.zone;
-    // The launch just ahead of this changes neither rates nor which zones have ended, nor any but the last stage.
+    // The preceding launch changes no rates, ends no zones, and writes no stage except the last.
     const bool idles = all_ended(first, nplaces, shift, course);
     const u32 last = before > 0 ? before - 1 : 0;
     if (!idles) {
@@ -86,7 +94,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
         return;
     }
 
-    // The last warp, which has the least to do else; its first lanes have a zone each.
+    // Done by the last warp, which has the least other work; its first lanes have a zone each.
     if (stages != 0 && threadIdx.x + WARP_THREADS >= blockDim.x) {
         const Ended ended{stages,         distance,  statuses, iterations, restarts,
                           residual_norms, rhs_norms, counts,   worst};
@@ -111,7 +119,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
     }
     cp_async_wait_all();
     __syncthreads();
-    // The net flow takes the place of the rate.
+    // The net flow replaces the rate.
 #pragma unroll 2
     for (u32 r = part.worker; r < nreactions; r += part.workers) {
         const u64 both = load(flow_rates + r);
@@ -137,7 +145,7 @@ __global__ void __launch_bounds__(W > 1 ? 640 : 1024, 2)
 #pragma unroll
     for (u32 k = 0; k < W; ++k) {
         idle[k] = (course[u64(part.at(k)) * COURSE + FLAGS] & (ENDED | LOST)) != 0;
-        // Without stages before it there may be no step yet.
+        // Without preceding stages there may be no step yet.
         by_step[k] = before == 0 ? 0.0 : 1.0 / pace[u64(part.at(k)) * PACE + STEP];
     }
     for (u32 i = part.worker; i < n; i += part.workers) {

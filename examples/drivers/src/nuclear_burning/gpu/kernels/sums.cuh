@@ -2,15 +2,17 @@
 
 #include "state.cuh"
 
-// Where a reaction has no reverse: its rate stands there again.
+// Flag of a reaction without a reverse, whose own rate is listed again in place of the reverse.
 constexpr u32 NO_REVERSE = 0x80000000u;
 
-// What a span may have besides its count: it is of pieces, and not of terms; its sum is on the diagonal.
+// Flags of a span in addition to its count. LONG: it consists of pieces, not of terms. ON_DIAGONAL:
+// its sum is on the diagonal.
 constexpr u32 LONG = 0x80000000u;
 constexpr u32 ON_DIAGONAL = 0x40000000u;
 constexpr u32 COUNT = ON_DIAGONAL - 1;
 
-// A number of each of W zones side by side, from a multiple of W numbers on: read and written in one access.
+// One number for each of W neighbouring zones, from a multiple of W on: read and written in one
+// access.
 template <u32 W>
 struct alignas(W * sizeof(double)) Zones {
     double of[W];
@@ -21,7 +23,7 @@ struct alignas(W * sizeof(double)) Zones {
 
     __device__ __forceinline__ void put(double* to) const { *reinterpret_cast<Zones*>(to) = *this; }
 
-    // From memory to shared memory, asynchronously.
+    // Copies from global to shared memory, asynchronously.
     __device__ __forceinline__ static void fetch(double* to, const double* from) {
         if constexpr (W == 2) {
             cp_async_16(to, from);
@@ -31,14 +33,14 @@ struct alignas(W * sizeof(double)) Zones {
     }
 };
 
-// A thread's part in a block of 2^shift zones, and which zones it has throughout: the threads of a block are a multiple
-// of those that the zones take.
+// A thread's share of the work of a block of 2^shift zones. A thread handles the same W zones
+// throughout: the number of threads of a block is a multiple of 2^shift / W.
 template <u32 W>
 struct Part {
     u32 zone, worker, workers;
     u32 place; // of the first zone
-    u32 own;   // the same, or of other zones that exist
-    u32 last;  // place that exists
+    u32 own;   // `place`, or that of other zones that exist
+    u32 last;  // the last place that exists
 
     __device__ __forceinline__ Part(u32 shift, u32 nplaces) {
         const u32 teams = (1u << shift) / W;
@@ -50,20 +52,21 @@ struct Part {
         own = minimum(place, last - last % W);
     }
 
-    // The k-th zone, or another one that exists.
+    // The place of the k-th zone, or of another one that exists.
     __device__ __forceinline__ u32 at(u32 k) const { return minimum(own + k, last); }
 };
 
-// Sums of many numbers with small integers as factors. Sum e has the terms from the lower half of spans[e] on, as
-// many as COUNT of the upper half says; where LONG is set so many pieces, whose terms are piece_ptr[p] ..
-// piece_ptr[p + 1]. A term is the number of what is added, times 256, and its factor as a signed byte.
+// Sums of many numbers with small integer factors. The lower half of spans[e] is the index of the
+// first term of sum e, the COUNT bits of the upper half are the number of its terms; if LONG is
+// set, these are pieces instead. Piece p has the terms piece_ptr[p] .. piece_ptr[p + 1]. A term is
+// the index of a summand times 256, and its factor as a signed byte.
 struct Sums {
     u32 npieces;
     const u32* piece_ptr;
     const u64* spans;
     const u32* terms;
 
-    // `values` and the result are of some zones among 2^shift.
+    // `values` and the result belong to W of the 2^shift zones.
     template <u32 W>
     __device__ __forceinline__ Zones<W> of(u32 first, u32 count, const double* values,
                                            u32 shift) const {
@@ -87,7 +90,7 @@ struct Sums {
         return of<W>(first, load(piece_ptr + number + 1) - first, values, shift);
     }
 
-    // Where all pieces are in place.
+    // The sum of a span, after all pieces have been summed.
     template <u32 W>
     __device__ __forceinline__ Zones<W> whole(u64 span, const double* values, const double* pieces,
                                               u32 shift) const {
@@ -107,7 +110,8 @@ struct Sums {
     }
 };
 
-// lambda * Y * Y * Y * Y; `factors` has 16 bits for each Y, and stands for 1 where there are fewer.
+// lambda * Y * Y * Y * Y; `factors` has 16 bits for the index of each Y, that of a 1 if there are
+// fewer.
 template <u32 W>
 __device__ __forceinline__ Zones<W> product(Zones<W> lambda, u64 factors, const double* y,
                                             u32 shift) {
@@ -122,7 +126,7 @@ __device__ __forceinline__ Zones<W> product(Zones<W> lambda, u64 factors, const 
     return lambda;
 }
 
-// Whether no zone of a block is on its way.
+// Whether all zones of a block have ended.
 __device__ __forceinline__ bool all_ended(u32 first, u32 nplaces, u32 shift, const u32* course) {
     for (u32 place = first; place < minimum(first + (1u << shift), nplaces); ++place) {
         if ((course[u64(place) * COURSE + FLAGS] & ENDED) == 0) {
