@@ -64,10 +64,10 @@ const CHECKS: &str = "-fsanitize=alignment,bounds,integer-divide-by-zero,shift-e
 /// The variable that compiles the kernels with ThreadSanitizer: `thread`.
 const SANITIZE: &str = "KERNEL_EMU_SANITIZE";
 
-/// Kernels are compiled once for both libraries: every access is a call, which is AddressSanitizer's in
-/// `libkernel_emu_address.so` and returns at once in `libkernel_emu.so` (`runtime/unwatched.cpp`). What
-/// would need the sanitizer's memory without such a call is left out; bounds of arrays on the stack are
-/// among [`CHECKS`].
+/// Kernels are compiled once for both libraries. Every access is a call, which AddressSanitizer
+/// handles in `libkernel_emu_address.so` and which returns at once in `libkernel_emu.so`
+/// (`runtime/unwatched.cpp`). Checks that would access the sanitizer's memory without such a call
+/// are disabled; bounds of arrays on the stack are among [`CHECKS`].
 const WATCHED: &[&str] = &[
     "-fsanitize=address",
     "--param=asan-instrumentation-with-call-threshold=0",
@@ -120,8 +120,8 @@ fn build() -> Result<(), String> {
     let store = objects::Store::new(&out)?;
     let mut objects = store.compile(&kernels, &parts)?;
 
-    // The scheduler shares its own memory between fibers as one thread does, so that ThreadSanitizer
-    // has the kernels alone.
+    // The scheduler's own memory is shared between fibers as within one thread: ThreadSanitizer
+    // watches the kernels only.
     let mut runtime = compiler("2")?;
     runtime.warnings(true).extra_warnings(true);
     if threads {
@@ -148,8 +148,8 @@ fn runtime_files<'a>(names: &'a [&'a str]) -> impl Iterator<Item = String> + 'a 
     names.iter().map(|name| format!("runtime/{name}.cpp"))
 }
 
-/// A library that is opened at run time, so that another, with a sanitizer, can take its place and no
-/// program is linked again.
+/// Links a library that is opened at run time, so that a library with a sanitizer can replace it
+/// without linking any program again.
 fn link(objects: &[PathBuf], library: &Path) -> Result<(), String> {
     let compiler = compiler("g")?.try_get_compiler().map_err(|e| e.to_string())?;
     // Nothing of another library, such as a sanitizer's, is taken for the functions of the runtime.
@@ -163,8 +163,8 @@ fn link(objects: &[PathBuf], library: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{}: not linked", library.display())) }
 }
 
-/// The options that runtime and kernels share. The kernels' many instances take minutes; -Og compiles
-/// them in half the time of -O1.
+/// Compiler options of runtime and kernels. The many instances of kernels take minutes to compile;
+/// -Og takes half the time of -O1.
 fn compiler(optimisation: &str) -> Result<cc::Build, String> {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level_str(optimisation);

@@ -24,17 +24,17 @@ pub(crate) struct CorpusArgs {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Download matrices, check them and lock their hashes; what is there stays
+    /// Download missing matrices, check them and record their hashes in the lock file
     Fetch(FetchArgs),
-    /// Show which matrices are there
+    /// List which matrices are present
     List(Common),
 }
 
 /// Options of both.
 #[derive(Args)]
 struct Common {
-    /// Which matrices, with commas between: flexible, bell-garland, sell-p, mazzucchi, names of
-    /// matrices [default: all 77, many GB]
+    /// Lists (flexible, bell-garland, sell-p, mazzucchi) and names of matrices, separated by commas
+    /// [default: all 77 matrices, many GB]
     #[arg(long = "list", value_name = "LIST|NAME", value_delimiter = ',')]
     names: Vec<String>,
     /// Folder of the corpus [default: SPARSEBATCH_CORPUS, else sparsebatch/corpus below
@@ -47,14 +47,14 @@ struct Common {
 struct FetchArgs {
     #[command(flatten)]
     common: Common,
-    /// Address below which MM/GROUP/NAME.tar.gz lie [default: SPARSEBATCH_CORPUS_URL, else that of
-    /// the SuiteSparse Matrix Collection]
+    /// Base address of the archives MM/GROUP/NAME.tar.gz [default: SPARSEBATCH_CORPUS_URL, else the
+    /// address of the SuiteSparse Matrix Collection]
     #[arg(long, value_name = "URL", conflicts_with = "from")]
     base: Option<String>,
-    /// Take matrices from this folder and those in it, without network
+    /// Take matrices from this folder and its subfolders, without network
     #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
-    /// Most time for the download of each matrix; what came by then is gone on with by another run
+    /// Time limit for the download of each matrix; another run resumes an unfinished download
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 }

@@ -24,7 +24,7 @@ pub(crate) struct GenerateArgs {
 /// A file to write.
 #[derive(Args)]
 struct Out {
-    /// File to write, by its ending: .batch, or .mtx, .mtx.gz, .npz for one matrix
+    /// Output file; its ending decides the format: .batch, or .mtx, .mtx.gz, .npz for one matrix
     #[arg(value_name = "OUT")]
     output: PathBuf,
 }
@@ -35,7 +35,7 @@ struct Sized {
     /// Rows of each system
     #[arg(long)]
     n: usize,
-    /// Systems
+    /// Number of systems
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     #[command(flatten)]
@@ -45,7 +45,7 @@ struct Sized {
 /// A batch of systems of many sizes.
 #[derive(Args)]
 struct Mixed {
-    /// Systems
+    /// Number of systems
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     #[command(flatten)]
@@ -58,10 +58,10 @@ struct Synthetic {
     /// Rows
     #[arg(long)]
     rows: usize,
-    /// Columns [default: as many as rows]
+    /// Columns [default: the number of rows]
     #[arg(long)]
     cols: Option<usize>,
-    /// Seed of the values and places
+    /// Seed of the values and positions
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -82,23 +82,23 @@ enum Kind {
     Lap2d(Sized),
     /// Nonsymmetric, 9 entries a row, diagonally dominant, with right-hand sides
     Rand9(Sized),
-    /// Ragged batch of tri, lap2d and rand9 of 32 to 1,024 rows
+    /// Ragged batch (systems of different sizes) of tri, lap2d and rand9, 32 to 1,024 rows each
     Mix(Mixed),
-    /// Ragged batch of tri and lap2d
+    /// Ragged batch (systems of different sizes) of tri and lap2d
     #[command(alias = "mix_spd")]
     MixSpd(Mixed),
     /// Laplacian on a regular grid
     Laplace {
-        /// Points of the stencil: 3 (1-D), 5 or 9 (2-D), 7 or 27 (3-D)
+        /// Number of points of the stencil: 3 (1-D), 5 or 9 (2-D), 7 or 27 (3-D)
         #[arg(long)]
         stencil: usize,
-        /// Points of the grid, such as 100x100x100
+        /// Grid points in each dimension, such as 100x100x100
         #[arg(long)]
         grid: Grid,
         #[command(flatten)]
         out: Out,
     },
-    /// Primes on the diagonal, ones at distances that are powers of two
+    /// Trefethen matrix: primes on the diagonal, ones at distances from it that are powers of two
     Trefethen {
         /// Rows
         #[arg(long)]
@@ -106,12 +106,12 @@ enum Kind {
         #[command(flatten)]
         out: Out,
     },
-    /// Neighbouring diagonals around the main one, random values
+    /// Band matrix: adjacent diagonals around the main one, random values
     Banded {
         /// Rows
         #[arg(long)]
         n: usize,
-        /// Diagonals
+        /// Number of diagonals
         #[arg(long)]
         bands: usize,
         /// Seed of the values
@@ -120,20 +120,20 @@ enum Kind {
         #[command(flatten)]
         out: Out,
     },
-    /// Row lengths of a Pareto distribution, random columns and values
+    /// Row lengths drawn from a Pareto distribution, random columns and values
     Pareto {
         #[command(flatten)]
         synthetic: Synthetic,
-        /// Exponent of the distribution; the smaller, the heavier its tail
+        /// Exponent of the Pareto distribution; a smaller one has a heavier tail
         #[arg(long, default_value_t = 1.0)]
         shape: f64,
-        /// Entries of a row at least
+        /// Smallest number of entries in a row
         #[arg(long, default_value_t = 32)]
         min_len: usize,
     },
-    /// Every place stored, random values
+    /// Dense matrix: every entry stored, random values
     Dense(Synthetic),
-    /// Equally many entries in every row at random columns, random values
+    /// The same number of entries in every row, random columns and values
     Random {
         #[command(flatten)]
         synthetic: Synthetic,
@@ -141,15 +141,15 @@ enum Kind {
         #[arg(long, default_value_t = 8)]
         row_len: usize,
     },
-    /// Symmetric positive definite, diagonally dominant, random places and values
+    /// Symmetric positive definite, diagonally dominant, random positions and values
     Spd {
         /// Rows
         #[arg(long)]
         n: usize,
-        /// Draws of an off-diagonal pair per row
+        /// Off-diagonal pairs drawn per row
         #[arg(long, default_value_t = 4)]
         row_len: usize,
-        /// Seed of the values and places
+        /// Seed of the values and positions
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[command(flatten)]

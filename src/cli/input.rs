@@ -16,11 +16,12 @@ use super::{Global, options};
 /// Files to read.
 #[derive(Args)]
 pub(crate) struct InputArgs {
-    /// Files and folders: Matrix Market (also gzip), SciPy .npz, NumPy .npy, .batch, known by their
-    /// content; - is standard input. Right-hand sides beside matrices: NAME_b, NAME_rhs, or b beside A
+    /// Files and folders: Matrix Market (also gzip), SciPy .npz, NumPy .npy, .batch; the content
+    /// decides the format; - is standard input. A right-hand side lies beside its matrix: NAME_b or
+    /// NAME_rhs beside NAME, b or rhs beside A
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
-    /// Leave out files that cannot be read, or be solved with, and name them
+    /// Skip files that cannot be read, or whose systems cannot be solved, and name them
     #[arg(long)]
     skip_bad: bool,
     #[command(flatten)]
@@ -30,8 +31,8 @@ pub(crate) struct InputArgs {
 /// The limit of memory.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct MemoryArgs {
-    /// Most memory to take, such as 8GiB; what would take more is refused [default: what is
-    /// available, less a sixteenth and at least 64MiB]
+    /// Largest amount of memory to use, such as 8GiB; a request that needs more is refused
+    /// [default: the available memory minus a margin of a sixteenth, at least 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     max_memory: Option<u64>,
 }

@@ -39,7 +39,7 @@ use clap::{Args, Parser, Subcommand};
 use self::error::CliError;
 use self::options::MOST_THREADS;
 
-/// Sparse linear systems by the thousand: solve them at once, multiply, look at them.
+/// Solve, multiply and inspect batches of thousands of sparse linear systems.
 #[derive(Parser)]
 #[command(
     name = "sparsebatch",
@@ -60,7 +60,7 @@ struct Global {
     /// Print one JSON object instead of tables
     #[arg(long, global = true)]
     json: bool,
-    /// Print nothing but errors (and JSON, if asked for)
+    /// Print only errors (and JSON with --json)
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Print more: one line per system
@@ -80,15 +80,15 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Write a test problem to a file
     Generate(generate::GenerateArgs),
-    /// Measure on the GPU and the CPU, beside other libraries
+    /// Measure products and solves on the GPU and the CPU, and compare with other libraries
     Bench(Box<bench::BenchArgs>),
-    /// Make a page of what was measured: one HTML file, no network
+    /// Write an HTML page of benchmark rows and residual histories: one file, usable offline
     Report(pages::ReportArgs),
-    /// Tell what became faster or slower between two files of rows
+    /// Compare two files of benchmark rows: what became faster or slower
     Compare(compare::CompareArgs),
-    /// Get the matrices that the papers behind our kernels measured with, or show which are there
+    /// Download the test matrices of the papers that the kernels follow, or list which are present
     Corpus(corpus::CorpusArgs),
-    /// Tell what this machine and build offer, and test them
+    /// Report what this machine and this build offer, and run self-tests
     Doctor,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct ReportArgs {
     /// Files of JSON lines written by `bench`, and residual histories (.csv) written by `solve`
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Page to write
+    /// HTML page to write
     #[arg(short, long, value_name = "FILE.html")]
     output: PathBuf,
 }

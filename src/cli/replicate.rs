@@ -15,7 +15,7 @@ const BYTES_PER_SYSTEM: usize = 160;
 /// Copies of the inputs.
 #[derive(Args)]
 pub(crate) struct CopyArgs {
-    /// Take N copies of the systems
+    /// Use N copies of every input system
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     replicate: Option<u64>,
     /// Multiply the values of the copies by 1 + EPS u, u uniform in [0, 1)

@@ -3,7 +3,7 @@
 //!
 //! | start from | for |
 //! | --- | --- |
-//! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches in which nothing is shared |
+//! | [`flexible_batch()`] | the suite `flexible-batch`: products of batches that share nothing |
 //! | [`single()`] | the suite `single`: products with one matrix |
 //! | [`throughput()`] | the suite `throughput`: formats and access patterns, f64 and f32 |
 //! | [`sell_p()`] | the suite `sell-p`: shapes of SELL-P, their padding and speed |

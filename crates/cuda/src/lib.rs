@@ -3,9 +3,9 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`device`] | the GPU: availability, compiler, cache of compiled kernels, memory, streams, timing, graphs |
-//! | [`executor`] | the seam between host plans and kernels: an [`Executor`] runs kernels on a [`Device`] or in an emulation |
-//! | [`module`] | [`Module`]: a CUDA source with its headers, and what is compiled in front of each |
+//! | [`device`] | the GPU: availability, compiler and its cache, memory, streams, timing, graphs |
+//! | [`executor`] | an [`Executor`] runs the kernels of plans on a [`Device`] or in an emulation |
+//! | [`module`] | [`Module`]: a CUDA source with its headers, and the common prelude |
 //! | [`kernels`] | kernels over vectors, by which bandwidth is measured |
 //!
 //! Kernels are compiled by NVRTC for the GPU at hand and cached on disk. On machines with neither

@@ -1,7 +1,10 @@
 //! Measures the Matrix Market reader: MB/s of unpacked text, and the peak of the process's memory
 //! against the size of the matrix.
 //!
-//! `cargo run --release -p sparsebatch-formats --no-default-features --example reader_throughput -- FILE...`
+//! ```text
+//! cargo run --release -p sparsebatch-formats --no-default-features \
+//!     --example reader_throughput -- FILE...
+//! ```
 //!
 //! Gzip files are unpacked to memory first, so that the rate is the reader's; every file is read
 //! seven times and the median counts. Memory is measured for a single plain file only.
@@ -45,7 +48,8 @@ fn core_seconds() -> Option<f64> {
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? * 1e-9)
 }
 
-/// Seconds to read `text` once: the median by the wall, the mean on the core (whose clock is coarse).
+/// Seconds to read `text` once: the median of wall-clock times, and the mean of processor time
+/// (whose clock is coarse).
 fn seconds(text: &[u8], path: &Path) -> Result<[f64; 2], Failure> {
     const REPEATS: usize = 7;
     let mut times = Vec::new();

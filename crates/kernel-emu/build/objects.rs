@@ -1,7 +1,7 @@
 //! Compiles what has changed. The kernels take minutes together, and a change is to one or two.
 //!
-//! Objects are kept by content outside of the target folder, so that a fresh clone, another profile or
-//! `cargo clean` compiles no kernel again: in the folder that `KERNEL_EMU_CACHE` names, else in
+//! Objects are kept by content outside of the target folder, so that a fresh clone, another profile
+//! or `cargo clean` compiles no kernel again: in the folder that `KERNEL_EMU_CACHE` names, else in
 //! `sparsebatch/kernel-emu` of `XDG_CACHE_HOME` or `~/.cache`, else beside the build.
 
 use std::env;

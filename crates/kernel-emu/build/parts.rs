@@ -1,5 +1,5 @@
-//! Cuts the instances of a module into source files that are compiled apart: all processors have work,
-//! and a list that changes is compiled again in part.
+//! Divides the instances of a module into source files that are compiled separately: all processors
+//! have work, and a changed list is compiled again only in part.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub(crate) struct Part {
     pub(crate) file: PathBuf,
     /// The folder of headers that the module includes beside its own.
     pub(crate) headers: Option<PathBuf>,
-    /// The preprocessed text of the module. With the instances it is all that the object depends on but
-    /// compiler and options.
+    /// The preprocessed text of the module. The object depends only on it, the instances, the
+    /// compiler and its options.
     pub(crate) before: Arc<str>,
     /// The instances, as `EMU_REGISTER(...)`, a line each.
     pub(crate) registrations: String,

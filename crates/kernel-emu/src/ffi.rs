@@ -90,9 +90,9 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>, String> {
     let count = unsafe { (functions.kernel_count)() };
     let kernels = (0..count)
         .map(|k| {
-            // SAFETY: k is below the count, so the pointer is to a record. The table does not change
-            // after it is filled. Strings and sizes are static data of the C++ side: strings end
-            // with a zero, `parameter_bytes` has `parameter_count` elements.
+            // SAFETY: k is below the count, so the pointer is to a record. The table does not
+            // change after it is filled. Strings and sizes are static data of the C++ side: strings
+            // end with a zero, `parameter_bytes` has `parameter_count` elements.
             unsafe {
                 let record = &*(functions.kernel)(k);
                 let text = |at| CStr::from_ptr(at).to_string_lossy().into_owned();

@@ -38,7 +38,8 @@ fn lanes_that_do_not_come_to_a_shuffle_are_an_error() {
     expect_error("faulty_shuffle_from_outside", 32, &["reads lane 8, which is not in the mask"]);
 }
 
-/// Whether the kernels were compiled with this sanitizer; tests/sanitizer.rs covers what it reports.
+/// Whether the kernels were compiled with this sanitizer; tests/sanitizer.rs covers what it
+/// reports.
 fn sanitizer_is(name: &str) -> bool {
     kernel_emu::sanitizer().unwrap() == Some(name)
 }

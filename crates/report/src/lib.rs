@@ -2,7 +2,7 @@
 //!
 //! | start from | for |
 //! | --- | --- |
-//! | [`bench_page()`] | the page of `sparsebatch report`: rows of the suites as figures and tables |
+//! | [`bench_page()`] | the page of `sparsebatch report`: figures and tables of suites' rows |
 //! | [`solve_page()`] | the page of `solve --report`: how the systems of one solve ended |
 //! | [`compare()`] | changes in speed between two files of rows |
 //! | [`Page`] | pages as such: sections, tables, figures, and their HTML |

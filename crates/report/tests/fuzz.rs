@@ -1,5 +1,5 @@
-//! Fuzzes the reader of histories, and the pages and comparisons of whatever files of rows are accepted,
-//! in a process of its own: its memory is watched. See `sparsebatch_testing::fuzz`.
+//! Fuzzes the reader of histories, and the pages and comparisons of accepted files of rows. In a
+//! process of its own, whose memory is watched. See `sparsebatch_testing::fuzz`.
 
 use std::path::Path;
 

@@ -55,12 +55,12 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<RowFile>, RowsError> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Reads a file of rows. Empty lines are passed over.
+/// Reads a file of rows. Empty lines are skipped.
 ///
 /// # Errors
-/// [`RowsError::Io`], also for pipes and devices; [`RowsError::Empty`] where there is neither row nor gap; [`RowsError::NotText`];
-/// [`RowsError::Row`] for a line that is none; [`RowsError::Schema`] for one of a schema that this
-/// program does not know.
+/// [`RowsError::Io`], also for pipes and devices; [`RowsError::Empty`] for a file without rows and
+/// gaps; [`RowsError::NotText`]; [`RowsError::Row`] for a line that is no row;
+/// [`RowsError::Schema`] for a row of an unknown schema.
 pub fn read(path: &Path) -> Result<RowFile, RowsError> {
     let bytes = read_file(path).map_err(RowsError::io(path))?;
     let mut file =
@@ -149,7 +149,8 @@ fn check_schema(schema: u64) -> Result<(), Fault> {
 }
 
 impl Found {
-    /// The same in today's schema: rows, which have a schema each, and gaps of this library with today's names.
+    /// Converts to the current schema: rows, each of which has a schema, and the names in this
+    /// library's gaps.
     fn into_current(mut self) -> Result<Self, Fault> {
         for row in &mut self.rows {
             check_schema(u64::from(row.schema))?;

@@ -1,8 +1,9 @@
 //! Names of our kernels in rows of older schemas: [`current`].
 
-/// The configuration of a row of this library of schema 1 as rows of schema 2 have it: kernels of solves say what their
-/// numbers are. `cg(32x4,registers,f32 inner)` is `cg(32 threads x 4 rows, registers, f32 inner)` since then, and
-/// `cg(32 threads,shared)` is `cg(32 threads, shared)`. Whatever else stays as it is.
+/// Converts a configuration in a row of this library from schema 1 to schema 2, in which names of
+/// kernels of solves explain their numbers: `cg(32x4,registers,f32 inner)` becomes
+/// `cg(32 threads x 4 rows, registers, f32 inner)`, and `cg(32 threads,shared)` becomes
+/// `cg(32 threads, shared)`. All else stays.
 pub(crate) fn current(configuration: &str) -> String {
     let solves = ["cg(", "bicgstab(", "lu("].iter().any(|start| configuration.starts_with(start));
     let parts = configuration.split_once('(').filter(|_| solves);

@@ -77,8 +77,8 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.into_iter().map(String::into_bytes).collect()
 }
 
-/// Whether two values are the same, but for the last digits of numbers, which the parser of JSON does
-/// not always keep.
+/// Whether two values are equal except for the last digits of numbers, which the JSON parser does
+/// not always preserve.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {

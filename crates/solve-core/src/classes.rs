@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 
-/// Items (all, or those in `only`, ascending) with equal patterns, as [`by_pattern`] groups them. A batch has
-/// at most [`MAX_SYSTEMS`](sparsebatch_formats::batch::MAX_SYSTEMS) items here.
+/// Items (all, or those in `only`, ascending) with equal patterns, as [`by_pattern`] groups them. A
+/// batch has at most [`MAX_SYSTEMS`](sparsebatch_formats::batch::MAX_SYSTEMS) items here.
 ///
 /// # Panics
 /// When `only` names an item that a ragged batch does not have.

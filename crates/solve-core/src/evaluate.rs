@@ -98,7 +98,8 @@ pub fn pow2(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// Multiplication by `2^exponent`, for exponents in -2044..=2046: exact, short of overflow and underflow.
+/// Multiplication by `2^exponent`, for exponents in -2044..=2046: exact, short of overflow and
+/// underflow.
 pub fn by_power_of_two<T: Scalar>(exponent: i32) -> impl Fn(T) -> T {
     let half = exponent / 2;
     let factors = [pow2(half), pow2(exponent - half)];
@@ -192,9 +193,10 @@ impl Sizes {
     /// A bound of `| ||r||_2 - ||b - A x||_2 |`, where r is what [`residual`] computes, in whatever
     /// order a row's products are added, and `norm` its computed norm.
     ///
-    /// `magnitude` is at least `|| |A||x| + |b| ||_2`, up to a relative error of 1e-10. The bound counts
-    /// the rounding of products and sums in the working precision, products that underflow, and the
-    /// rounding of the norm. It is infinite or NaN where that overflows, and so proves nothing there.
+    /// `magnitude` is at least `|| |A||x| + |b| ||_2`, up to a relative error of 1e-10. The bound
+    /// counts the rounding of products and sums in the working precision, products that underflow,
+    /// and the rounding of the norm. It is infinite or NaN where that overflows, and so proves
+    /// nothing there.
     ///
     /// # Source
     /// N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 3.1,
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn twofold_residuals_see_what_plain_ones_lose() {
-        // x = (1e16 + 2, -1e16): the sum is 2, which products of 1e16 absorb one by one with 0.5 beside.
+        // x = (1e16 + 2, 0.3, -1e16): the sum is 2.3, but 0.3 is lost when it is added to 1e16.
         let a = csr(3, &[1.0, 1.0, 1.0]);
         let x = [1e16 + 2.0, 0.3, -1e16];
         let mut r = [0.0];

@@ -7,12 +7,13 @@
 //! | [`SolveOptions`], [`SpmvOptions`] | what users ask for; how repeated products are made |
 //! | [`verdict`] | the rules by which every solver judges a system, on entry and at the end |
 //! | [`residual()`], [`residual_magnitude`], [`norm2`] | the true residual of a system, checked |
-//! | [`evaluate`] | the same for solvers: in the working precision and in twofold, with bounds of the error |
+//! | [`evaluate`] | the same for solvers, in working or twofold precision, with error bounds |
 //! | [`classes()`], [`by_pattern`] | which items of a batch have equal patterns |
 //! | [`symbolic`] | orders, patterns of factors, matchings, diagonal blocks |
 //! | [`wide`] | functions compiled for the widest instruction set of the machine |
 //!
-//! The crate knows no devices and implements no method; `sparsebatch-cpu-ref` and the solvers stand on it.
+//! The crate knows no devices and implements no method; `sparsebatch-cpu-ref` and the solvers build
+//! on it.
 #![deny(unsafe_code)]
 
 mod argument;

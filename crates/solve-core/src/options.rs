@@ -11,17 +11,19 @@ use crate::{
 /// How the iterations of CG and BiCGStab run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Engine {
-    /// Whole solves, the fast path: several systems side by side in SIMD lanes; on a GPU a group of threads per system.
+    /// Whole solves, the fast path: several systems side by side in SIMD lanes; on a GPU a group of
+    /// threads per system.
     #[default]
     Fused,
-    /// All systems iterate together over repeated products of one SpMV plan. This is the reference, and the engine in
-    /// which a format or a kernel and the cost of its preprocessing can be studied. A GPU supports CSR, COO (not
-    /// bitwise repeatable there), ELL and SELL-P; its default is the packed product.
+    /// All systems iterate together over repeated products of one SpMV plan. This is the reference,
+    /// and the engine in which a format or a kernel and the cost of its preprocessing can be
+    /// studied. A GPU supports CSR, COO (not bitwise repeatable there), ELL and SELL-P; its default
+    /// is the packed product.
     Composed(SpmvOptions),
 }
 
-/// The limit on the cost of a factorisation by LU in the ladder, per system. Costs are those of elimination in
-/// minimum-degree order, known from the pattern before anything is computed.
+/// The limit on the cost of an LU factorisation in the ladder, per system. Costs are those of
+/// elimination in minimum-degree order, known from the pattern in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Maximum number of products of the factorisation.
@@ -66,8 +68,8 @@ pub struct SolveOptions {
     pub max_iters: PerSystem<u32>,
     /// Restarts from the recomputed residual within one solve.
     pub max_restarts: u32,
-    /// Rounding floor C: residuals `||b - A x|| <= C * eps * || |A||x| + |b| ||` are accepted as well, but never above
-    /// `1e-3 ||b||`.
+    /// Rounding floor C: residuals `||b - A x|| <= C * eps * || |A||x| + |b| ||` are accepted as
+    /// well, but never above `1e-3 ||b||`.
     pub floor: Option<f64>,
     /// Whether the ladder is tried on systems that did not converge.
     pub fallback: bool,
@@ -114,7 +116,8 @@ macro_rules! setters {
 
 /// Setters, which can be chained.
 impl SolveOptions {
-    /// The defaults: automatic method and preconditioner, tolerance 1e-10 (1e-5 in f32), 1,000 iterations, the ladder.
+    /// The defaults: automatic method and preconditioner, tolerance 1e-10 (1e-5 in f32), 1,000
+    /// iterations, the ladder.
     pub fn new() -> Self {
         Self::default()
     }
@@ -162,7 +165,8 @@ impl SolveOptions {
         self.preconditioner(preconditioner)
     }
 
-    /// Sets the precision of the preconditioner's factors; no effect on preconditioners without factors.
+    /// Sets the precision of the preconditioner's factors; no effect on preconditioners without
+    /// factors.
     #[must_use]
     pub fn precond_precision(self, precision: PrecondPrecision) -> Self {
         let preconditioner = self.preconditioner.with_precision(precision);

@@ -22,7 +22,8 @@ pub enum Status {
     BreakdownAlpha = 4,
     /// NaN or an infinity, in the input or by overflow inside the solve.
     NonFinite = 5,
-    /// CG met `p'Ap <= 0` or a negative `r'z`: the matrix, or the preconditioner made of it, is not positive definite.
+    /// CG met `p'Ap <= 0` or a negative `r'z`: the matrix, or the preconditioner made of it, is not
+    /// positive definite.
     Indefinite = 6,
     /// The preconditioner needs a diagonal entry that is zero or not stored.
     ZeroDiagonal = 7,
@@ -32,8 +33,8 @@ pub enum Status {
     Singular = 9,
     /// The recurrence passed the test and the true residual did not, after all restarts.
     Stagnated = 10,
-    /// The sparse LU, which does not choose its pivots by their values, met one that is zero: the matrix may
-    /// be singular or not.
+    /// The sparse LU, which does not choose pivots by their values, met a zero pivot: the matrix
+    /// may be singular or not.
     ZeroPivot = 11,
 }
 
@@ -88,8 +89,9 @@ pub struct Outcome {
     pub iterations: u32,
     /// Number of restarts from the true residual.
     pub restarts: u32,
-    /// `||b - A x||_2`, recomputed from the returned `x`; NaN when it is not finite. It is evaluated in the
-    /// working precision, or with twice as much where rounding might decide on the status.
+    /// `||b - A x||_2`, recomputed from the returned `x`; NaN when it is not finite. It is
+    /// evaluated in the working precision, or in twofold precision where rounding might decide the
+    /// status.
     pub residual_norm: f64,
     /// `||b||_2`.
     pub rhs_norm: f64,
@@ -178,9 +180,9 @@ per_system!(f64, u32);
 
 /// When an iterative solve of a system ends.
 ///
-/// The test is `||b - A x||_2 <= max(abs_tol, rel_tol * ||b||_2)`, on entry and after each
-/// iteration on the recurrence's residual, and again on the recomputed one, a bound of its own rounding
-/// error added, before a system counts as converged.
+/// The test is `||b - A x||_2 <= max(abs_tol, rel_tol * ||b||_2)`. It is applied on entry, after
+/// each iteration to the recurrence's residual, and before a system counts as converged to the
+/// recomputed residual plus a bound of its rounding error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criteria {
     /// Relative to `||b||_2`.
@@ -189,11 +191,11 @@ pub struct Criteria {
     pub abs_tol: PerSystem<f64>,
     /// Iteration limit, restarts included.
     pub max_iters: PerSystem<u32>,
-    /// Maximum number of restarts from the true residual, after the residual of the recurrence has deviated from it or
-    /// the method has broken down.
+    /// Maximum number of restarts from the true residual, after the residual of the recurrence has
+    /// deviated from it or the method has broken down.
     pub max_restarts: u32,
-    /// When given, `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2` is accepted too, but never more
-    /// than `1e-3 ||b||_2` ([`LARGEST_FLOOR`](crate::verdict::LARGEST_FLOOR)).
+    /// When given, `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2` is accepted too, but never
+    /// more than `1e-3 ||b||_2` ([`LARGEST_FLOOR`](crate::verdict::LARGEST_FLOOR)).
     pub floor: Option<f64>,
     /// Whether outcomes hold the residual history.
     pub history: bool,

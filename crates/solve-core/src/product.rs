@@ -1,4 +1,4 @@
-//! Products that are repeated: how one is made ([`SpmvOptions`]), and what it cost ([`ProductCost`]).
+//! Repeated products: how one is computed ([`SpmvOptions`]), and its cost ([`ProductCost`]).
 
 use std::time::Duration;
 

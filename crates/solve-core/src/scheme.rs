@@ -1,4 +1,5 @@
-//! What a system is solved by: [`Scheme`], of a [`Method`] and a [`Preconditioner`] with their data.
+//! How a system is solved: [`Scheme`], made of a [`Method`] and a [`Preconditioner`] with their
+//! data.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,19 +45,21 @@ macro_rules! named {
 /// The method that solves a system first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Chosen for each system from its pattern, the symmetry of its values and the signs of its diagonal; the report
-    /// says which method was chosen and why.
+    /// Chosen for each system from its pattern, the symmetry of its values and the signs of its
+    /// diagonal; the report says which method was chosen and why.
     #[default]
     Auto,
     /// Conjugate gradients, for symmetric positive definite matrices.
     Cg,
     /// BiCGStab, for any matrix.
     BiCgStab,
-    /// Sparse LU without pivoting in an order of little fill, with iterative refinement: one step always, further steps
-    /// while the true residual does not pass, up to [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times. Systems with a zero
-    /// pivot in that order are factorised again with permuted rows, so that large entries are on the diagonal (static
-    /// pivoting, by [`match_rows`](crate::symbolic::match_rows) from the values of each system; the rung
-    /// `static-pivoting-lu`). They end `ZeroPivot` if that meets a zero pivot, too.
+    /// Sparse LU without pivoting in an order of little fill, with iterative refinement: one step
+    /// always, further steps while the true residual does not pass, up to
+    /// [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times. Systems with a zero
+    /// pivot in that order are factorised again with permuted rows, so that large entries are on
+    /// the diagonal (static pivoting, by [`match_rows`](crate::symbolic::match_rows) from the
+    /// values of each system; the rung `static-pivoting-lu`). They end `ZeroPivot` if that meets a
+    /// zero pivot, too.
     Lu,
 }
 named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");
@@ -182,26 +185,27 @@ named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
 
 /// The precision in which block-Jacobi, ILU(0) and IC(0) store their factors.
 ///
-/// Factors in f32 take half of the memory and of its traffic, so that a GPU holds more systems at once. They precondition
-/// about as well unless the matrix is numerically singular in f32. The precision of solution and residual stays the
-/// same.
+/// Factors in f32 take half of the memory and of its traffic, so that a GPU holds more systems at
+/// once. They precondition about as well unless the matrix is numerically singular in f32. The
+/// precision of solution and residual stays the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PrecondPrecision {
     /// The precision of values and vectors.
     #[default]
     Working,
-    /// f32 within f64. Factors are computed in f64 from the matrix with rows and columns scaled by powers of two to
-    /// entries of about 1, rounded once, and applied to f64 vectors with f64 arithmetic. A system whose scaled factors
-    /// have entries beyond 3.4e38 ends with `SingularPreconditioner`: its pivots are tiny compared with their row and
-    /// column, or the units of its equations differ too much. The ladder's stronger preconditioner has factors in f64.
-    /// No effect in f32, with Jacobi, without preconditioner, and for the sparse LU.
+    /// f32 within f64. Factors are computed in f64 from the matrix with rows and columns scaled by
+    /// powers of two to entries of about 1, rounded once, and applied to f64 vectors with f64
+    /// arithmetic. A system whose scaled factors have entries beyond 3.4e38 ends with
+    /// `SingularPreconditioner`: its pivots are tiny compared with their row and column, or the
+    /// units of its equations differ too much. The ladder's stronger preconditioner has factors in
+    /// f64. No effect in f32, with Jacobi, without preconditioner, and for the sparse LU.
     ///
     /// # Source
     /// H. Anzt, J. Dongarra, G. Flegar, N. J. Higham, E. S. Quintana-Orti, Adaptive precision in
     /// block-Jacobi preconditioning for iterative sparse linear system solvers, 2019,
-    /// doi 10.1002/cpe.4460; scaling: E. Carson, N. J. Higham, Accelerating the solution of linear systems
-    /// by iterative refinement in three precisions, 2018, doi 10.1137/17M1140819, section 7, and N. J.
-    /// Higham, S. Pranesh, M. Zounon, Squeezing a matrix into half precision, 2019,
+    /// doi 10.1002/cpe.4460; scaling: E. Carson, N. J. Higham, Accelerating the solution of linear
+    /// systems by iterative refinement in three precisions, 2018, doi 10.1137/17M1140819, section
+    /// 7, and N. J. Higham, S. Pranesh, M. Zounon, Squeezing a matrix into half precision, 2019,
     /// doi 10.1137/18M1229511, algorithm 2.4.
     Single,
 }
@@ -219,28 +223,30 @@ impl PrecondPrecision {
 /// Solution and true residual have the precision of values and vectors in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InnerPrecision {
-    /// f32 within f64 where that is faster: on a GPU, for fused solves whose values are in registers (up to nine entries
-    /// per row), except for the smallest systems, and for small systems if there are few. Otherwise, and in f32, the same
-    /// as [`InnerPrecision::Working`].
+    /// f32 within f64 where that is faster: on a GPU, for fused solves whose values are in
+    /// registers (up to nine entries per row), except for the smallest systems, and for small
+    /// systems if there are few. Otherwise, and in f32, the same as [`InnerPrecision::Working`].
     ///
-    /// The matrix of a system is rounded once. Iterations in f32 reduce the residual by 5e4 (2e5 the last time), or by 500
-    /// if 64 iterations do not reach that. Then the correction is added to the solution in f64, the true residual is
-    /// recomputed, and the method continues from it: CG with its search direction, BiCGStab from the residual. For
-    /// well-conditioned systems the number of iterations stays about the same (on average within 13 % of the CPU's for
+    /// The matrix of a system is rounded once. Iterations in f32 reduce the residual by 5e4 (2e5
+    /// the last time), or by 500 if 64 iterations do not reach that. Then the correction is added
+    /// to the solution in f64, the true residual is recomputed, and the method continues from it:
+    /// CG with its search direction, BiCGStab from the residual. For well-conditioned systems the
+    /// number of iterations stays about the same (on average within 13 % of the CPU's for
     /// tridiagonal, five-point and random systems), and a solve takes 0.5 to 0.95 of the time.
     ///
-    /// A system is solved again in f64 from the start, by a second launch with the same threads and rows, if f32
-    /// iterations do not reduce its residual by 10 in 32 iterations and by 500 in 64, or if it does not converge for any
-    /// other reason. The second solve decides its status; it differs from [`InnerPrecision::Working`] only in the order
-    /// of sums. Most ill-conditioned systems are solved so, and the f32 iterations are lost. f32 iterations continue as
-    /// long as they reduce the residual, through breakdowns of BiCGStab as well: `max_restarts` does not limit them, and
-    /// they count no restarts.
+    /// A system is solved again in f64 from the start, by a second launch with the same threads and
+    /// rows, if f32 iterations do not reduce its residual by 10 in 32 iterations and by 500 in 64,
+    /// or if it does not converge for any other reason. The second solve decides its status; it
+    /// differs from [`InnerPrecision::Working`] only in the order of sums. Most ill-conditioned
+    /// systems are solved so, and the f32 iterations are lost. f32 iterations continue as long as
+    /// they reduce the residual, through breakdowns of BiCGStab as well: `max_restarts` does not
+    /// limit them, and they count no restarts.
     ///
     /// # Source
-    /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of equations using
-    /// mixed precision solvers on GPUs, 2010, doi 10.1016/j.cpc.2010.05.002, section 5 (reliable updates); G. L. G.
-    /// Sleijpen, H. A. van der Vorst, Reliable updated residuals in hybrid Bi-CG methods, 1996,
-    /// doi 10.1007/BF02309342.
+    /// M. A. Clark, R. Babich, K. Barros, R. C. Brower, C. Rebbi, Solving lattice QCD systems of
+    /// equations using mixed precision solvers on GPUs, 2010, doi 10.1016/j.cpc.2010.05.002,
+    /// section 5 (reliable updates); G. L. G. Sleijpen, H. A. van der Vorst, Reliable updated
+    /// residuals in hybrid Bi-CG methods, 1996, doi 10.1007/BF02309342.
     #[default]
     Auto,
     /// That of the values and vectors.
@@ -288,8 +294,8 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The scheme of a method and a preconditioner for solves in `T`. [`Method::Auto`] is CG: whatever chooses a
-    /// method has to do so before. Factors in f32 are those of the working precision where `T` is f32.
+    /// The scheme of a method and a preconditioner for solves in `T`. [`Method::Auto`] becomes CG:
+    /// the caller chooses a method before. In f32, factors in f32 have the working precision.
     pub fn new<T: Scalar>(method: Method, preconditioner: Preconditioner) -> Self {
         let preconditioner = match preconditioner.precision().is_mixed::<T>() {
             true => preconditioner,

@@ -1,11 +1,11 @@
 //! Functions compiled for the widest instruction set of the machine.
 //!
-//! This module holds all unsafe code of the crate: calls of functions that need AVX2 or AVX-512, after these were
-//! detected.
+//! This module holds all unsafe code of the crate: calls of functions that need AVX2 or AVX-512,
+//! after these were detected.
 #![allow(unsafe_code)]
 
-/// A computation that is compiled for several instruction sets. Implementations are `#[inline(always)]`, and so is
-/// all that they call per element.
+/// A computation that is compiled for several instruction sets. Implementations are
+/// `#[inline(always)]`, and so is all that they call per element.
 pub trait Part {
     /// What it returns.
     type Output;
@@ -13,11 +13,13 @@ pub trait Part {
     fn run(self) -> Self::Output;
 }
 
-/// Runs a part with the widest instruction set of this machine, for parts that round alike in all of them.
+/// Runs a part with the widest instruction set of this machine, for parts that round alike in all
+/// of them.
 pub fn widest<P: Part>(part: P) -> P::Output {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the functions need AVX2 and FMA, and AVX-512F in the first case, which were detected.
+        // SAFETY: the functions need AVX2 and FMA, and AVX-512F in the first case, which were
+        // detected.
         return unsafe {
             match is_x86_feature_detected!("avx512f") {
                 true => call_avx512(part),

@@ -4,8 +4,8 @@ use sparsebatch_cuda::GpuError;
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solve_core::symbolic::SymbolicError;
 
-/// Why a plan refused a batch, an option or an array, or what the GPU reports. A system that does not converge is a
-/// result, not an error: see [`Status`](sparsebatch_solve_core::Status).
+/// Why a plan refused a batch, an option or an array, or what the GPU reports. A system that does
+/// not converge is a result, not an error: see [`Status`](sparsebatch_solve_core::Status).
 #[derive(Debug, thiserror::Error)]
 pub enum GpuSolveError {
     /// A system has more rows than columns or the reverse.

@@ -1,25 +1,26 @@
-//! Solves on an NVIDIA GPU of data that lies there: [`FusedSolver`], [`FactoredSolver`],
-//! [`ComposedSolver`] and [`GpuLu`]. For data on the host see
-//! `BatchSolver::on`, which uses these plans.
+//! Solves on an NVIDIA GPU, for data on the device: [`FusedSolver`], [`FactoredSolver`],
+//! [`ComposedSolver`] and [`GpuLu`]. For data on the host see `BatchSolver::on`, which uses these
+//! plans.
 //!
 //! | folder | holds |
 //! | --- | --- |
-//! | `fused/` | CG and BiCGStab, whole solves in one launch, without preconditioner or with Jacobi |
-//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0) and IC(0); sparse LU in device memory |
+//! | `fused/` | CG and BiCGStab in one launch, without preconditioner or with Jacobi |
+//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
-//! | `choose.rs` | which of them a scheme gets: [`solver_for`] |
-//! | `common/` | what all share: limits and outcomes, what is refused; [`Confirmer`], [`ShiftedValues`] |
+//! | `choose.rs` | the solver of a scheme: [`solver_for`] |
+//! | `common/` | shared: limits, outcomes, checks; [`Confirmer`], [`ShiftedValues`] |
 //!
-//! Each has its plan, its kernels (`kernels/`) and the lists of their instances.
+//! Each solver has its plan, its kernels (`kernels/`) and the lists of their instances.
 //!
 //! Plans are written over [`Executor`](sparsebatch_cuda::Executor), like the products: tests run
 //! the same kernels on the CPU.
 //!
-//! Limitations: CG and BiCGStab with no preconditioner or Jacobi, fused of at most 4,096 rows, 32,768 from
-//! compute capability 9.0 on; with others for uniform batches, item-major, ILU(0), IC(0) and LU of up to 33,554,432
-//! products a factorisation, without pivoting; residual histories of composed solves alone, which wait on the host and are
-//! not for graphs; no ladder. Everything else is refused with
+//! Limitations: without preconditioner or with Jacobi, fused CG and BiCGStab solve systems of at
+//! most 4,096 rows, 32,768 from compute capability 9.0 on. Other preconditioners and the LU are for
+//! uniform, item-major batches; ILU(0), IC(0) and LU have no pivoting and at most 33,554,432
+//! products per factorisation. Only composed solves record residual histories; they wait on the
+//! host and cannot be captured in graphs. There is no ladder. Everything else is refused with
 //! [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
 

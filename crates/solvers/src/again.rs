@@ -1,4 +1,5 @@
-//! Solves with matrices that a solver keeps: [`BatchSolver::factor`] and [`BatchSolver::solve_again`].
+//! Solves with matrices that a solver keeps: [`BatchSolver::factor`] and
+//! [`BatchSolver::solve_again`].
 
 use std::time::Instant;
 
@@ -27,23 +28,26 @@ pub(crate) enum Matrices<T> {
 impl<T: SolveScalar> BatchSolver<T> {
     /// Whether [`BatchSolver::factor`] keeps factors: with the fused sparse LU on the CPU.
     ///
-    /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them again. A caller that
-    /// still has the batch saves the copy with [`BatchSolver::solve`].
+    /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them again. A
+    /// caller that still has the batch saves the copy with [`BatchSolver::solve`].
     pub fn keeps_factors(&self) -> bool {
         self.keeps_factors
     }
 
-    /// Keeps the matrices of a batch for [`BatchSolver::solve_again`], in place of those of the last call.
-    /// Matrices that several solves share, as the stages of a time step do, are then factorised once.
+    /// Keeps the matrices of a batch for [`BatchSolver::solve_again`], in place of those of the
+    /// last call. Matrices that several solves share, as the stages of a time step do, are then
+    /// factorised once.
     ///
     /// `batch` is the one that was analysed, or one with the same patterns and other values. Later
-    /// changes of the batch, and solves of other batches, do not change the kept matrices. Memory: for each item the
-    /// entries of L, U and A where factors are [kept](BatchSolver::keeps_factors), else the entries of A. An item whose
-    /// factorisation fails is no error: its solves end with a status, or go to later rungs.
+    /// changes of the batch, and solves of other batches, do not change the kept matrices. Memory:
+    /// for each item the entries of L, U and A where factors are
+    /// [kept](BatchSolver::keeps_factors), else the entries of A. An item whose factorisation fails
+    /// is no error: its solves end with a status, or go to later rungs.
     ///
     /// # Errors
-    /// [`SolveError::Length`] for another number of items. [`SolveError::Cpu`] for other patterns than those analysed;
-    /// a solver that keeps no factors reports them at the next solve instead. After an error nothing is kept.
+    /// [`SolveError::Length`] for another number of items. [`SolveError::Cpu`] for other patterns
+    /// than those analysed; a solver that keeps no factors reports them at the next solve instead.
+    /// After an error nothing is kept.
     ///
     /// # Examples
     /// ```
@@ -85,11 +89,11 @@ impl<T: SolveScalar> BatchSolver<T> {
         Ok(())
     }
 
-    /// Solves every system with the matrices of the last [`BatchSolver::factor`]; `x` holds the initial
-    /// guesses on entry and the solutions on return.
+    /// Solves every system with the matrices of the last [`BatchSolver::factor`]; `x` holds the
+    /// initial guesses on entry and the solutions on return.
     ///
-    /// Solutions and reports equal those of [`BatchSolver::solve`] with these matrices bit for bit, except for the
-    /// times, which do not include the factorisation.
+    /// Solutions and reports equal those of [`BatchSolver::solve`] with these matrices bit for bit,
+    /// except for the times, which do not include the factorisation.
     ///
     /// # Errors
     /// [`SolveError::NotFactored`] when no matrices are kept, else those of [`BatchSolver::solve`].

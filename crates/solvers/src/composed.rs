@@ -39,7 +39,8 @@ pub(crate) struct Composed<'a, T> {
 }
 
 impl<'a, T: Scalar> Composed<'a, T> {
-    /// Tests every system on entry; `failed` holds the status of each item whose preconditioner failed.
+    /// Tests every system on entry; `failed` holds the status of each item whose preconditioner
+    /// failed.
     pub(crate) fn new(
         batch: &'a Batch<T>,
         nrhs: usize,
@@ -154,8 +155,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
         }
     }
 
-    /// Judges a stopped system. Returns true when it restarts: `r` then holds its true residual. Otherwise `x` holds
-    /// its solution.
+    /// Judges a stopped system. Returns true when it restarts: `r` then holds its true residual.
+    /// Otherwise `x` holds its solution.
     fn settle(&mut self, system: usize, stop: Stop, x: &mut [T]) -> bool {
         let range = self.range(system);
         let scale = self.scales[system];

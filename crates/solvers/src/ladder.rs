@@ -1,7 +1,8 @@
 //! The ladder: systems that did not converge are tried again by stronger means.
 //!
-//! [`next_rung`] chooses the next rung of a system from that system and its statuses so far, never from other systems.
-//! [`Ladder`] is the driver: it solves all systems that take the same rung in one batch.
+//! [`next_rung`] chooses the next rung of a system from that system and its statuses so far, never
+//! from other systems. [`Ladder`] is the driver: it solves all systems that take the same rung in
+//! one batch.
 
 use std::borrow::Cow;
 
@@ -31,7 +32,8 @@ const STRONGER: Scheme = Scheme::BiCgStab(Preconditioner::Ilu0 {
 /// A restart is tried only if the residual has fallen below this fraction of `||b||`.
 const GAINED: f64 = 0.1;
 
-/// A residual below this many units of rounding of `|| |A||x| + |b| ||` cannot be reduced by another method.
+/// A residual below this many units of rounding of `|| |A||x| + |b| ||` cannot be reduced by
+/// another method.
 const ROUNDING_ERRORS: f64 = 8.0;
 
 /// The state of a system on the ladder.
@@ -65,8 +67,8 @@ pub(crate) enum Next {
     End,
 }
 
-/// The next rung of a system whose first scheme was `first`. Without `fallback` static pivoting is the only rung: it is
-/// part of the sparse LU.
+/// The next rung of a system whose first scheme was `first`. Without `fallback` static pivoting is
+/// the only rung: it is part of the sparse LU.
 pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Next {
     if climber.last == Status::Converged || climber.at_rounding {
         return Next::End;
@@ -144,9 +146,10 @@ pub(crate) struct Ladder<'a, T> {
 }
 
 impl<T: Scalar> Ladder<'_, T> {
-    /// Runs the rungs in order. Each takes the systems that have not converged and starts from their best `x` so far. A
-    /// system keeps the `x` with the smallest true residual, with the status and the rung of that `x`. An analysis of
-    /// the last climb is reused if its rung has the same items with the same row orders. Returns what ran.
+    /// Runs the rungs in order. Each takes the systems that have not converged and starts from
+    /// their best `x` so far. A system keeps the `x` with the smallest true residual, with the
+    /// status and the rung of that `x`. An analysis of the last climb is reused if its rung has the
+    /// same items with the same row orders. Returns what ran.
     pub(crate) fn climb(
         &self,
         x: &mut [T],
@@ -341,8 +344,8 @@ impl<T: Scalar> Ladder<'_, T> {
             history.append(&mut outcome.history);
             outcome.history = history;
             report.singular |= outcome.status == Status::Singular;
-            // NaN compares false: a finite residual replaces a NaN, never the reverse. If the residual is
-            // unchanged, the verdict of partial pivoting counts.
+            // NaN compares false: a finite residual replaces a NaN, never the reverse. If the
+            // residual is unchanged, the verdict of partial pivoting counts.
             let says_singular =
                 outcome.status == Status::Singular && outcome.residual_norm == before.residual_norm;
             let is_better = outcome.status == Status::Converged
@@ -364,8 +367,8 @@ impl<T: Scalar> Ladder<'_, T> {
         Ok(Ended { statuses, run: Some(run) })
     }
 
-    /// Marks the systems that iterations solved after LU failed and whose matrix is singular: their solution is one of
-    /// many.
+    /// Marks the systems that iterations solved after LU failed and whose matrix is singular: their
+    /// solution is one of many.
     fn tell_singular(&self, x: &[T], systems: &mut [SystemReport], climbers: &[(usize, Climber)]) {
         let candidates: Vec<usize> = climbers
             .iter()
@@ -403,7 +406,8 @@ impl<T: Scalar> Ladder<'_, T> {
     }
 }
 
-/// The result of a rung: the status of each system asked for, `None` if the rung could not take it, and what ran.
+/// The result of a rung: the status of each system asked for, `None` if the rung could not take it,
+/// and what ran.
 struct Ended {
     statuses: Vec<Option<Status>>,
     run: Option<RungRun>,

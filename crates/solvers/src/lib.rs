@@ -6,23 +6,25 @@
 //! | BiCGStab | any matrix | [`Method::BiCgStab`] |
 //! | sparse LU | patterns that fill in little; the ladder | [`Method::Lu`] |
 //!
-//! [`solve`] takes a [`Batch`](sparsebatch_formats::Batch), right-hand sides and
-//! [`SolveOptions`], and returns the solutions with a [`BatchReport`]: a [`Status`], the true
-//! residual, iterations and the [`Rung`] for every system. [`BatchSolver`] keeps the analysis for
-//! further solves, and with [`BatchSolver::factor`] the factors of the sparse LU. The engine is either [fused](Engine::Fused) (whole solves in SIMD lanes) or
-//! [composed](Engine::Composed) of products and vector operations over all systems.
+//! [`solve`] takes a [`Batch`](sparsebatch_formats::Batch), right-hand sides and [`SolveOptions`],
+//! and returns the solutions with a [`BatchReport`]: a [`Status`], the true residual, iterations
+//! and the [`Rung`] for every system. [`BatchSolver`] keeps the analysis for further solves, and
+//! with [`BatchSolver::factor`] the factors of the sparse LU. The engine is either
+//! [fused](Engine::Fused) (whole solves in SIMD lanes) or [composed](Engine::Composed) of products
+//! and vector operations over all systems.
 //!
-//! The same solve runs on the CPU or on an NVIDIA GPU by one argument, a [`Backend`]: see [`solve_on`]
-//! and [`BatchSolver::on`]. What the GPU cannot do yet goes to the CPU where that is allowed, and the
-//! report says so. [`gpu`] has the plans of the GPU, for data that lies there already.
+//! The same solve runs on the CPU or on an NVIDIA GPU, selected by one argument, a [`Backend`]: see
+//! [`solve_on`] and [`BatchSolver::on`]. Systems that the GPU does not support go to the CPU where
+//! that is allowed, and the report says so. [`gpu`] has the plans of the GPU, for data that is on
+//! the device.
 //!
-//! A process that was forked from one that has solved gets
-//! [`CpuError::Forked`](sparsebatch_cpu_ref::CpuError::Forked) on the CPU, unless it calls from within a thread pool that
-//! it made; a context of CUDA does not outlive a fork at all, so that solvers on a GPU are made in the child, of a
-//! parent that has used none.
+//! A process forked from one that has solved gets
+//! [`CpuError::Forked`](sparsebatch_cpu_ref::CpuError::Forked) on the CPU, unless it calls from
+//! within a thread pool of its own. A CUDA context does not outlive a fork: make solvers on a GPU
+//! in the child, of a parent that has used none.
 //!
-//! Limitations: real `f32` and `f64` matrices; on the CPU vectors are item-major; on the GPU those of
-//! [`gpu`].
+//! Limitations: real `f32` and `f64` matrices; on the CPU vectors are item-major; on the GPU those
+//! of [`gpu`].
 #![deny(unsafe_code)]
 
 mod again;

@@ -19,12 +19,13 @@ pub enum Rung {
     StrongerPreconditioner,
     /// Sparse LU without pivoting on a minimum-degree order.
     Lu,
-    /// Static pivoting: sparse LU with the rows permuted so that large entries are on the diagonal, for systems that
-    /// end [`ZeroPivot`](Status::ZeroPivot) without it. With [`Method::Lu`](crate::Method::Lu) this rung is taken
-    /// even without [fallback](crate::SolveOptions::fallback).
+    /// Static pivoting: sparse LU with the rows permuted so that large entries are on the diagonal,
+    /// for systems that end [`ZeroPivot`](Status::ZeroPivot) without it. With
+    /// [`Method::Lu`](crate::Method::Lu) this rung is taken even without
+    /// [fallback](crate::SolveOptions::fallback).
     StaticPivotingLu,
-    /// CG, for symmetric matrices without negative diagonal entries for which LU found no solution: it solves
-    /// consistent singular systems.
+    /// CG, for symmetric matrices without negative diagonal entries for which LU found no solution:
+    /// it solves consistent singular systems.
     Cg,
     /// BiCGStab, for the same purpose and any matrix.
     BiCgStab,
@@ -75,10 +76,11 @@ pub struct SystemReport {
     pub outcome: Outcome,
     /// The rung that produced the returned `x`.
     pub rung: Rung,
-    /// The ladder found no pivot in any row: the matrix is singular to working precision. If the system converged all
-    /// the same, its solution is one of many.
+    /// The ladder found no pivot in any row: the matrix is singular to working precision. If the
+    /// system converged all the same, its solution is one of many.
     pub singular: bool,
-    /// Rungs whose factorisation exceeds [`SolveOptions::fallback_budget`](crate::SolveOptions) were skipped.
+    /// Rungs whose factorisation exceeds [`SolveOptions::fallback_budget`](crate::SolveOptions)
+    /// were skipped.
     pub over_budget: bool,
 }
 
@@ -161,7 +163,7 @@ pub struct RungRun {
     /// Pieces in which systems of one pattern went through a GPU, the most of any pattern: several
     /// where copies and solves overlap, or where memory is short; else 1.
     pub chunks: usize,
-    /// The most bytes of GPU memory that it took at a time: matrices, vectors, patterns and outcomes.
+    /// The peak of its GPU memory in bytes: matrices, vectors, patterns and outcomes.
     pub device_bytes: u64,
     /// Why the CPU solved systems instead of the GPU.
     pub cpu_reason: Option<String>,

@@ -8,8 +8,8 @@ use crate::{Backend, BatchReport, BatchSolver, Rhs, SolveError, SolveOptions};
 
 /// A value type that CPU and GPU solve in: `f32` and `f64`.
 ///
-/// Its methods are those of [`BatchSolver`]. They are compiled once per type in this crate, not again in every program
-/// that solves.
+/// Its methods are those of [`BatchSolver`]. They are compiled once per type in this crate, not
+/// again in every program that solves.
 pub trait SolveScalar: CpuScalar + Value {
     /// [`BatchSolver::on_with_rhs`], with right-hand sides or without.
     #[doc(hidden)]

@@ -33,8 +33,8 @@ pub struct Solution<T> {
 ///
 /// # Errors
 /// [`SolveError`] when nothing was solved: a matrix that is not square, a vector of the wrong
-/// length, an option out of range, a forked process whose threads are in its parent. Systems that do
-/// not converge are no error.
+/// length, an option out of range, a forked process whose threads are in its parent. Systems that
+/// do not converge are no error.
 ///
 /// # Examples
 /// ```
@@ -108,13 +108,13 @@ pub struct BatchSolver<T> {
 impl<T: SolveScalar> BatchSolver<T> {
     /// As [`BatchSolver::new`], to solve on a backend.
     ///
-    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or for
-    /// some of the [pieces](crate::Pieces) in which a large batch goes through it; each solve copies
-    /// them there and the solutions back.
+    /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or
+    /// for some of the [pieces](crate::Pieces) in which a large batch goes through it; each solve
+    /// copies them there and the solutions back.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::new`]; [`SolveError::Unsupported`] for what the GPU does not do, unless
-    /// the [CPU may](crate::Gpu::or_cpu); [`SolveError::Gpu`] when memory or compiler fail.
+    /// Those of [`BatchSolver::new`]; [`SolveError::Unsupported`] for what the GPU does not do,
+    /// unless the [CPU may](crate::Gpu::or_cpu); [`SolveError::Gpu`] when memory or compiler fail.
     pub fn on(
         backend: &Backend,
         batch: &Batch<T>,
@@ -123,8 +123,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         T::analyse(backend, batch, None, options)
     }
 
-    /// As [`BatchSolver::on`], for solves with right-hand sides and guesses of these lengths, which are checked
-    /// before anything is analysed.
+    /// As [`BatchSolver::on`], for solves with right-hand sides and guesses of these lengths, which
+    /// are checked before anything is analysed.
     ///
     /// # Errors
     /// Those of [`BatchSolver::on`]; [`SolveError::Length`] when `rhs` does not fit.
@@ -137,8 +137,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         T::analyse(backend, batch, Some(rhs), options)
     }
 
-    /// [`BatchSolver::on`] any executor, such as an emulated GPU, or [`BatchSolver::on_with_rhs`]. Unlike
-    /// those it is compiled where it is called.
+    /// [`BatchSolver::on`] any executor, such as an emulated GPU, or [`BatchSolver::on_with_rhs`].
+    /// Unlike those it is compiled where it is called.
     ///
     /// # Errors
     /// Those of [`BatchSolver::on_with_rhs`].
@@ -161,8 +161,9 @@ impl<T: SolveScalar> BatchSolver<T> {
     ///
     /// # Errors
     /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
-    /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked, when there
-    /// are more systems than can be counted, and in a forked process whose threads are in its parent.
+    /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked, when
+    /// there are more systems than can be counted, and in a forked process whose threads are in its
+    /// parent.
     pub fn new(batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         T::analyse(&Backend::Cpu, batch, None, options)
     }
@@ -220,8 +221,9 @@ impl<T: SolveScalar> BatchSolver<T> {
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
     ///
-    /// `batch` is the one that was analysed, or one with the same patterns and other values. NaN and
-    /// infinities in a guess end an iterative solve with `NonFinite`; to the sparse LU they are 0.
+    /// `batch` is the one that was analysed, or one with the same patterns and other values. NaN
+    /// and infinities in a guess end an iterative solve with `NonFinite`; to the sparse LU they are
+    /// 0.
     ///
     /// # Errors
     /// [`SolveError::Length`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
@@ -274,8 +276,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         self.finish(systems, later, start)
     }
 
-    /// Replaces NaN and infinities by 0 in the guesses of systems that start with the sparse LU. The LU needs no guess
-    /// and would fail because of them; iterations keep them and end with `NonFinite`.
+    /// Replaces NaN and infinities by 0 in the guesses of systems that start with the sparse LU.
+    /// The LU needs no guess and would fail because of them; iterations keep them and end with
+    /// `NonFinite`.
     fn drop_lost_guesses(&self, batch: &Batch<T>, x: &mut [T]) {
         match &self.first[..] {
             [first] => {
@@ -297,8 +300,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         }
     }
 
-    /// Whether systems that did not converge may be tried again: by the ladder, or by static pivoting in the
-    /// sparse LU.
+    /// Whether systems that did not converge may be tried again: by the ladder, or by static
+    /// pivoting in the sparse LU.
     pub(crate) fn climbs(&self) -> bool {
         self.options.fallback || self.first.contains(&Scheme::Lu)
     }
@@ -386,12 +389,13 @@ pub(crate) fn drop_lost<T: SolveScalar>(x: &mut [T]) {
     });
 }
 
-/// The reports after the first rung. Built in parallel: those of a large batch take hundreds of megabytes.
+/// The reports after the first rung. Built in parallel: those of a large batch take hundreds of
+/// megabytes.
 pub(crate) fn reports(outcomes: Vec<Option<Outcome>>) -> Vec<SystemReport> {
     outcomes.into_par_iter().with_min_len(1 << 14).flatten_iter().map(SystemReport::first).collect()
 }
 
-/// Checks a batch, options and vectors against each other, and that the threads to solve with are there.
+/// Checks that batch, options and vectors fit together, and that the threads for the solve exist.
 fn check<T: Scalar>(
     batch: &Batch<T>,
     rhs: Option<Rhs<'_, T>>,

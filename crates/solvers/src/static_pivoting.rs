@@ -1,7 +1,7 @@
 //! Static pivoting: rows in another order for systems in which the sparse LU has found no pivot.
 //!
-//! The order of a system's rows depends on its own values only. Systems that have equal patterns after the permutation
-//! are factorised together.
+//! The order of a system's rows depends on its own values only. Systems that have equal patterns
+//! after the permutation are factorised together.
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
@@ -18,8 +18,9 @@ pub(crate) struct RowOrders {
 }
 
 impl RowOrders {
-    /// The orders that [`match_rows`] finds for some items (ascending), which put large entries on the diagonal. Items
-    /// with NaN or infinities, structurally singular items, and items whose natural order is the best have none.
+    /// The orders that [`match_rows`] finds for some items (ascending), which put large entries on
+    /// the diagonal. Items with NaN or infinities, structurally singular items, and items whose
+    /// natural order is the best have none.
     pub(crate) fn find<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Result<Self, SolveError> {
         let of = |&item: &usize| {
             let mut copy = Vec::new();
@@ -55,7 +56,8 @@ impl RowOrders {
         Some(&self.orders[place].1)
     }
 
-    /// The batch with these items permuted; item numbers stay. All other items keep their rows but have no entries.
+    /// The batch with these items permuted; item numbers stay. All other items keep their rows but
+    /// have no entries.
     pub(crate) fn batch<T: Scalar>(&self, batch: &Batch<T>) -> Batch<T> {
         let mut permuted = RaggedCsr::new();
         let mut values = Vec::new();

@@ -1,5 +1,5 @@
-//! A forked process: rayon's threads stay in its parent. A program of its own, since a child of a
-//! process with other threads may meet locks that they hold.
+//! A forked process: rayon's threads stay in its parent. A program of its own, since a forked child
+//! may meet locks held by other threads of its process.
 #![cfg(unix)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +10,10 @@ use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_solve_core::{Criteria, PerSystem, Scheme, SpmvOptions, Status};
 use sparsebatch_solvers::{BatchSolver, Method, SolveError, SolveOptions};
 
-/// Seconds after which a child that hangs is ended.
+/// Seconds after which a hanging child is killed.
 const PATIENCE: u32 = 20;
 
-/// Whether `holds` is true in a forked process; `None` where it did not end by itself.
+/// Whether `holds` returns true in a forked process; `None` if that does not end by itself.
 #[expect(unsafe_code, reason = "fork has no safe wrapper")]
 fn in_child(holds: impl FnOnce() -> bool) -> Option<bool> {
     // SAFETY: (1) fork takes no arguments; the child calls what is safe in one thread, and ends by
@@ -75,7 +75,7 @@ fn a_forked_process_is_told_to_make_a_pool_of_its_own() {
         plan.apply(1.0, &vec![1.0; a.nrows()], 0.0, &mut y).map(|()| y[1] == 2.0)
     };
 
-    // Before any pool is used a child has its own.
+    // If no pool has been used before the fork, the child makes its own.
     assert_eq!(in_child(|| solve(&make().unwrap()).unwrap()), Some(true));
 
     let mut lanes = make().unwrap();
@@ -107,13 +107,13 @@ fn a_forked_process_is_told_to_make_a_pool_of_its_own() {
     assert_eq!(in_child(|| refuses(solver.factor(&batch))), Some(true));
     assert_eq!(in_child(|| refuses(solver.solve_again(&b, &mut x).map(drop))), Some(true));
 
-    // A pool that the child makes has threads there.
+    // A pool made by the child has its threads there.
     let own_pool = || rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let in_own_pool =
         || own_pool().install(|| solve(&lanes).unwrap() && product(&products).unwrap());
     assert_eq!(in_child(in_own_pool), Some(true));
 
-    // A fork from within a pool takes one of its threads along, not the others.
+    // A fork from within a pool keeps one of its threads, not the others.
     let from_within = own_pool().install(|| {
         assert!(solve(&lanes).unwrap());
         in_child(|| is_forked(solve(&lanes)))

@@ -1,4 +1,4 @@
-//! A device without memory left. In a process of its own, since it takes it from all tests in it.
+//! A device without free memory. In a process of its own, since other tests in it would find none.
 
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Device, Executor, GpuError};
@@ -8,7 +8,7 @@ use sparsebatch_spmv_gpu::flexible::{FlexibleKernel, FlexibleOptions, FlexiblePl
 use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan, SingleKernel, SingleOptions, SinglePlan};
 use sparsebatch_testing::random_vector;
 
-/// All memory but about `left` bytes.
+/// Takes all memory except about `left` bytes.
 fn take_all_but(device: &Device, left: u64) -> Vec<sparsebatch_cuda::DeviceBuffer<u8>> {
     let mut taken = Vec::new();
     let mut size = device.free_memory().unwrap();
@@ -64,7 +64,7 @@ fn without_memory_plans_are_refused_and_others_go_on() {
     refused(PackedPlan::new(device.clone(), &batch, PackedOptions::default()));
     refused(packed.update_values(&batch));
     assert_eq!(device.free_memory().unwrap(), free, "what was allocated is released");
-    // The plans that are there go on, and copies do.
+    // Existing plans and copies still work.
     device.fill_zero(&mut y).unwrap();
     plan.apply(1.0, &x, 0.0, &mut y).unwrap();
     assert!(device.download(&y).unwrap() == before);

@@ -13,17 +13,17 @@ use super::{Common, Measured, kernels};
 pub(super) struct CpuArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Kernels, with commas between [default: all]
+    /// Kernels, separated by commas [default: all]
     #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
     kernels: Vec<String>,
-    /// Numbers of threads, with commas between [default: powers of two, and all]
+    /// Numbers of threads, separated by commas [default: powers of two, and all threads]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Vec<u16>,
-    /// Folder of matrices to measure too; may be given several times
+    /// Folder of further matrices to measure; may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
+    /// Do not measure the generated matrices
     #[arg(long)]
     no_generated: bool,
 }
@@ -33,7 +33,7 @@ pub(super) struct CpuArgs {
 pub(super) struct OnMachinesArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Systems of a batch [default: 10000; of gpu-vs-cpu 1000 at small size, 40000 at full]
+    /// Systems per batch [default: 10000; gpu-vs-cpu: 1000 at small size, 40000 at full size]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     items: Option<u32>,
 }
@@ -43,7 +43,7 @@ pub(super) struct OnMachinesArgs {
 pub(super) struct GpuVsCpuArgs {
     #[command(flatten)]
     pub(super) on: OnMachinesArgs,
-    /// Folder of matrices to multiply too; may be given several times
+    /// Folder of further matrices to multiply; may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
 }
@@ -53,10 +53,10 @@ pub(super) struct GpuVsCpuArgs {
 pub(super) struct ScalingArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// What grows: batch, rows or entries [default: one after the other]
+    /// Quantity that grows: batch, rows or entries [default: each in turn]
     #[arg(long)]
     experiment: Option<String>,
-    /// Leave sizes beyond this one out: systems, rows of one, entries
+    /// Largest size to measure: systems of a batch, rows of a system, or entries of a matrix
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     most: Option<u32>,
 }
@@ -66,7 +66,7 @@ pub(super) struct ScalingArgs {
 pub(super) struct EnergyArgs {
     #[command(flatten)]
     pub(super) on: OnMachinesArgs,
-    /// Folder of the CPU's counters [default: /sys/class/powercap]
+    /// Folder of the CPU's energy counters [default: /sys/class/powercap]
     #[arg(long, value_name = "FOLDER")]
     powercap: Option<PathBuf>,
 }

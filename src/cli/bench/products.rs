@@ -14,17 +14,18 @@ use super::{Common, kernels};
 pub(super) struct ThroughputArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// One experiment, by the first figure that it makes again [default: all]
+    /// Measure one experiment, named by the first figure of the paper that it reproduces
+    /// [default: all]
     #[arg(long, value_name = "fig1|fig8|fig9|fig10|fig11|fig13")]
     experiment: Option<String>,
-    /// Kernels of ours, with commas between [default: auto and those of the source, and
-    /// their like on the CPU]
+    /// Kernels of this library, separated by commas [default: auto and the kernels of the paper, on
+    /// the CPU their equivalents]
     #[arg(long = "kernel", value_name = "LIST", value_delimiter = ',')]
     kernels: Vec<String>,
-    /// Folder of unstructured matrices, for fig13; may be given several times
+    /// Folder of unstructured matrices for fig13; may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
-    /// Leave f32 out
+    /// Do not measure in f32
     #[arg(long)]
     no_f32: bool,
 }
@@ -34,18 +35,18 @@ pub(super) struct ThroughputArgs {
 pub(super) struct SellPArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Shapes, with commas between, such as 8x8,32x1x512: rows of a slice x threads a row x rows of
-    /// a sorting window [default: a grid of them]
+    /// Shapes, separated by commas, such as 8x8,32x1x512: rows per slice x threads per row x rows
+    /// per sorting window [default: a grid of shapes]
     #[arg(long = "shape", value_name = "LIST", value_delimiter = ',')]
     shapes: Vec<String>,
-    /// Folder of matrices, of which those of the source's Table I are measured, or those that
-    /// --case names; may be given several times
+    /// Folder to search for the matrices of the paper's Table I, or for those that --case names;
+    /// may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
+    /// Do not measure the generated matrices
     #[arg(long)]
     no_generated: bool,
-    /// Leave f32 out
+    /// Do not measure in f32
     #[arg(long)]
     no_f32: bool,
 }
@@ -55,14 +56,14 @@ pub(super) struct SellPArgs {
 pub(super) struct RowKernelArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Folder of matrices, of which those of the source's Table I are measured, or those that
-    /// --case names; may be given several times
+    /// Folder to search for the matrices of the paper's Table I, or for those that --case names;
+    /// may be given several times
     #[arg(long, value_name = "FOLDER")]
     matrices: Vec<PathBuf>,
-    /// Leave the generated matrices out
+    /// Do not measure the generated matrices
     #[arg(long)]
     no_generated: bool,
-    /// Leave f32 out
+    /// Do not measure in f32
     #[arg(long)]
     no_f32: bool,
 }

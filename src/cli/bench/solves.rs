@@ -15,57 +15,60 @@ use crate::cli::options::size;
 pub(super) struct SolverArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Systems of a batch, with commas between [default: the suite's sizes]
+    /// Systems per batch, separated by commas [default: the suite's sizes]
     #[arg(long = "batch", value_name = "LIST", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..))]
     batches: Vec<u32>,
-    /// Methods, with commas between: auto, cg, bicgstab, lu [default: cg where matrices are
-    /// symmetric, and bicgstab; on sets and at full size all]
+    /// Methods, separated by commas: auto, cg, bicgstab, lu [default: bicgstab, and cg where the
+    /// matrices are symmetric; all for the batches of --sets and at full size]
     #[arg(long = "method", value_name = "LIST", value_delimiter = ',')]
     methods: Vec<String>,
-    /// Preconditioners of cg and bicgstab, with commas between [default: none,jacobi]
+    /// Preconditioners of cg and bicgstab, separated by commas [default: none,jacobi]
     #[arg(long = "precond", value_name = "LIST", value_delimiter = ',')]
     preconditioners: Vec<String>,
-    /// Precisions in which block-jacobi, ilu0 and ic0 store the factors of f64 solves, with commas
-    /// between: working, f32 [default: working]
+    /// Precisions in which block-jacobi, ilu0 and ic0 store the factors of f64 solves, separated by
+    /// commas: working, f32 [default: working]
     #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
     precond_precisions: Vec<String>,
-    /// Precisions in which cg and bicgstab iterate on a GPU in f64 solves with jacobi or none, with commas
-    /// between: auto (f32 where that is quicker; measured where it differs), working [default: both]
+    /// Precisions of the iterations of cg and bicgstab in f64 solves on a GPU with jacobi or none,
+    /// separated by commas: auto (f32 where that is faster; measured only where it differs from
+    /// working), working [default: both]
     #[arg(long = "inner-precision", value_name = "LIST", value_delimiter = ',')]
     inner_precisions: Vec<String>,
     /// Precision of values and vectors
     #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
     precision: SolvePrecision,
-    /// Folders of batches to measure too, NAME.batch or batch_NAME.bin, their systems in turn
+    /// Folders of further batches to measure, files NAME.batch or batch_NAME.bin, whose systems are
+    /// repeated in turn
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     sets: Vec<PathBuf>,
-    /// Leave the generated batches out
+    /// Do not measure the generated batches
     #[arg(long)]
     no_generated: bool,
-    /// Kernel shapes of the GPU to measure too, with commas between, such as 32x4,16x8:registers:
-    /// threads per system x rows per thread, where values are (registers, shared, global), vectors in
-    /// shared memory (v1, v3), blocks a multiprocessor is to hold (r4)
+    /// Further shapes of the GPU kernel to measure, separated by commas, such as
+    /// 32x4,16x8:registers: threads per system x rows per thread, memory of the values (registers,
+    /// shared, global), number of vectors in shared memory (v1, v3), resident blocks per
+    /// multiprocessor (r4)
     #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
     tunings: Vec<String>,
-    /// End-to-end solves of one batch on the host in place of the suite's own: whole on the GPU, in
-    /// pieces, in pieces within --gpu-memory
+    /// Measure end-to-end solves of one batch in host memory instead of the suite's cases: on the
+    /// GPU as a whole, in pieces, and in pieces within --gpu-memory
     #[arg(long, value_enum)]
     experiment: Option<SolveExperiment>,
-    /// Of the experiment: bytes of the batch, values, right-hand sides and solutions [default: 512MiB]
+    /// Bytes of the experiment's batch: values, right-hand sides and solutions [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
     data: Option<u64>,
-    /// Of the experiment: most memory of the GPU to take [default: half of --data]
+    /// Largest amount of GPU memory that the experiment may use [default: half of --data]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
     gpu_memory: Option<u64>,
-    /// Of the experiment: bytes of a piece [default: an eighth of the batch, 8 to 64 MiB]
+    /// Bytes of each piece in the experiment [default: an eighth of the batch, 8 to 64 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
     piece: Option<u64>,
-    /// Of the experiment: pieces on the GPU at a time [default: 3]
+    /// Number of pieces on the GPU at a time in the experiment [default: 3]
     #[arg(long, value_name = "PIECES", value_parser = clap::value_parser!(u8).range(1..=16),
         requires = "experiment")]
     at_once: Option<u8>,
-    /// Recorded figures of other libraries, shown beside ours
+    /// CSV file of recorded figures of other libraries, shown beside the measured ones
     #[arg(long, value_name = "FILE.csv")]
     reference: Option<PathBuf>,
 }

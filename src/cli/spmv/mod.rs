@@ -41,13 +41,14 @@ pub(crate) struct SpmvArgs {
     machine: MachineArgs,
     #[command(flatten)]
     copies: CopyArgs,
-    /// Operands: ones, random:SEED or a FILE with one number per column of every system [default: random:96]
+    /// Operands x: ones, random:SEED or a FILE with one number per column of every system
+    /// [default: random:96]
     #[arg(long, value_name = "SOURCE")]
     x: Option<VectorSource>,
     /// Format of the matrix
     #[arg(long, value_parser = named(FORMATS), default_value = "auto")]
     format: FormatChoice,
-    /// Kernels, with commas between them; `all` runs every one of the backend in turn
+    /// Kernels, separated by commas; `all` runs every kernel of the backend in turn
     #[arg(
         long,
         value_name = "LIST",
@@ -56,7 +57,7 @@ pub(crate) struct SpmvArgs {
         default_value = "auto"
     )]
     kernel: Vec<String>,
-    /// Tell what each plan does and what it holds
+    /// Print what each plan does and what it stores
     #[arg(long)]
     explain: bool,
     /// Write the products: .npz (offsets, y), or .mtx for one system

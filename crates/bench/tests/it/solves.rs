@@ -167,8 +167,8 @@ fn mixes_are_held_against_their_families() {
     (larger.batch, larger.converged) = (2000, Some(2000));
     rows.push(larger);
     assert_eq!(ratio(&rows), [Ok(0.5)]);
-    // Each preconditioner and precision of iterations is held against its like, or, where a family has
-    // no iterations in f32, against those in f64.
+    // Each preconditioner and inner precision is compared with the same one of the family, or with
+    // f64 where the family has no iterations in f32.
     for item in [0, 1] {
         rows.push(ours(&name(of(item)), "cg", "jacobi", 5.0, 5.0));
     }

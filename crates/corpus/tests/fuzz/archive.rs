@@ -87,7 +87,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Gives headers the checksums that they should have, so that the mutations reach what comes behind.
+/// Corrects the checksums of headers, so that mutations reach the code behind that check.
 fn mend(bytes: &mut [u8]) {
     let mut at = 0;
     while at + BLOCK <= bytes.len() {

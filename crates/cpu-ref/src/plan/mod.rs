@@ -172,9 +172,9 @@ impl<T: Scalar> SpmvPlan<T> {
     /// have the plan's layout, as drawn in [`sparsebatch_formats::batch`].
     ///
     /// # Errors
-    /// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that is
-    /// shared between threads, in a forked process whose threads are in its parent. On an error `y`
-    /// is untouched.
+    /// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that
+    /// is shared between threads, in a forked process whose threads are in its parent. On an error
+    /// `y` is untouched.
     pub fn apply(&self, alpha: T, x: &[T], beta: T, y: &mut [T]) -> Result<(), CpuError> {
         if self.takes_threads {
             check_threads()?;

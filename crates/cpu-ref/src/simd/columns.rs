@@ -43,8 +43,8 @@ impl Columns {
         acc
     }
 
-    /// The dot product of `values` and `x[columns]` over `range`, in ascending order from 0, each product
-    /// rounded before it is added: the same bits whatever the instruction set.
+    /// The dot product of `values` and `x[columns]` over `range`, in ascending order from 0, each
+    /// product rounded before it is added: the same bits whatever the instruction set.
     #[inline(always)]
     pub(crate) fn rounded_dot<V: Vector>(
         &self,

@@ -36,7 +36,8 @@ pub(crate) use portable::{Plain, plain, plain_mut};
 ///
 /// # Safety
 /// Implementors are `repr(transparent)` or arrays over exactly `LANES` values of `Scalar`, without
-/// padding and valid for every bit pattern, so that slices of them may be seen as slices of scalars.
+/// padding and valid for every bit pattern, so that slices of them may be seen as slices of
+/// scalars.
 pub unsafe trait Vector: Copy + Send + Sync + 'static {
     /// The value type.
     type Scalar: Scalar;

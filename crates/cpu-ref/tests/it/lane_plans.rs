@@ -1,5 +1,5 @@
-//! What plans of batched solves refuse: patterns, items, systems, criteria and lengths that are not
-//! those they were made for. Nothing is written then.
+//! Inputs that plans of batched solves refuse: patterns, items, systems, criteria and lengths other
+//! than those they were made for. Nothing is written then.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn three_rows() -> Csr<f64> {
     Csr::try_new(3, 3, vec![0, 2, 3, 5], vec![0, 2, 1, 0, 2], values).unwrap()
 }
 
-/// As many rows and entries as [`three_rows`].
+/// A matrix with as many rows and entries as [`three_rows`].
 fn three_other_rows() -> Csr<f64> {
     let values = vec![4.0, 1.0, 3.0, 1.0, 5.0];
     Csr::try_new(3, 3, vec![0, 1, 3, 5], vec![0, 0, 1, 1, 2], values).unwrap()
@@ -54,7 +54,7 @@ fn ragged(items: &[&Csr<f64>]) -> Batch<f64> {
     Batch::Ragged(batch)
 }
 
-/// Solves with b = 1 from x = 7; says that x is as it was where that is refused.
+/// Solves with b = 1 from x = 7; checks that x is unchanged if the solve is refused.
 fn solve(
     plan: &LanePlan,
     batch: &Batch<f64>,
@@ -164,7 +164,7 @@ fn lists_of_items_and_systems_ascend_and_name_what_there_is() {
             assert!(solve(&none, &batch, &criteria(), Some(&[])).unwrap().0.is_empty());
             let error = solve(&none, &batch, &criteria(), None).unwrap_err();
             assert!(matches!(error, CpuError::NotPlanned { item: 0 }), "{error}");
-            // The same list is fine for a plan of all.
+            // A plan of all items accepts the same list.
             let some = solve(&plan(&batch, method, None), &batch, &criteria(), Some(&[1, 3]));
             assert_eq!(some.unwrap().0.len(), 2);
         }
@@ -204,7 +204,7 @@ fn criteria_have_a_number_for_each_system_or_one_for_all() {
 
 #[test]
 fn products_of_items_and_right_hand_sides_do_not_wrap() {
-    // 2^63 * 2, 2^62 * 4, ...: 0 in 64 bits.
+    // Products 2 * 2^63, 4 * 2^62, ..., which wrap to small numbers in 64 bits.
     for (items, nrhs) in
         [(2usize, 1usize << 63), (4, 1 << 62), (4, 1 << 63), (3, usize::MAX / 3 + 1)]
     {
@@ -222,7 +222,7 @@ fn products_of_items_and_right_hand_sides_do_not_wrap() {
             }
         }
     }
-    // Systems without rows have vectors without values, however many they are.
+    // Systems without rows have empty vectors, however many they are.
     let none = Batch::Uniform(UniformBatch::shared(Csr::zeros(0, 0).unwrap(), 2));
     let plan = plan(&none, Scheme::Lu, None);
     let error = plan.solve(&none, 1 << 40, &[], &mut [], &criteria(), None).unwrap_err();

@@ -1,4 +1,4 @@
-//! Products and the pivoting LU, from outside of the crate. One program, because each
+//! Products and the pivoting LU, tested through the public interface. One program, because each
 //! takes seconds to build.
 
 mod lane_plans;

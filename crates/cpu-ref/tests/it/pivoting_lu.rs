@@ -26,7 +26,7 @@ fn singular(reason: Singularity) -> Result<(), PivotingLuError> {
     Err(PivotingLuError::Singular { reason })
 }
 
-/// Right-hand side ones; the seven singular ones as their null spaces say.
+/// The right-hand side is all ones; seven matrices are singular.
 #[test]
 fn small_real_matrices_are_solved_or_called_singular() {
     const SINGULAR: [&str; 7] =
@@ -64,7 +64,7 @@ fn small_real_matrices_are_solved_or_called_singular() {
     }
 }
 
-/// One analysis for all systems of a network; the floor of the residual is a few roundings.
+/// One analysis for all systems of a network; residuals reach a few rounding errors.
 #[test]
 fn network_systems_reach_the_rounding_floor() {
     let Some(shared) = sparsebatch_testing::shared_dir() else {
@@ -189,7 +189,7 @@ fn f32_systems_are_solved_in_f64_and_rounded_once() {
     let report = pivoting_lu::solve(a.view(), &[1.0, 1.0], &mut x).unwrap();
 
     assert_eq!(x, [0.2, 0.4]);
-    // The residual is that of the rounded x, not of the f64 one.
+    // The residual is that of x rounded to f32, not of the f64 solution.
     assert!(report.residual_norm > 1e-9 && report.residual_norm < 1e-7, "{report:?}");
 }
 
@@ -207,7 +207,7 @@ fn bad_input_gets_one_clear_error() {
     assert_eq!(error(a.values(), &[1.0, f64::INFINITY]), "b[1] is not finite");
     let result = lu.factor_and_solve(a.values(), &[1.0; 2], &mut [0.0; 3]);
     assert_eq!(result.unwrap_err().to_string(), "x has 3 entries, expected 2");
-    // After all that the analysis still serves.
+    // After all these errors the analysis still works.
     assert!(lu.factor_and_solve(a.values(), &[1.0; 2], &mut x).unwrap().is_solved(1e-15));
 
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
@@ -285,7 +285,7 @@ fn any_matrix() -> impl Strategy<Value = Csr<f64>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// No panic, and an answer that is right or says that it is not.
+    /// No panic; the answer is right or the report says that it is not.
     #[test]
     fn any_matrix_is_solved_or_called_singular(a in any_matrix()) {
         let b: Vec<f64> = (0..a.nrows()).map(|row| 1.0 + row as f64).collect();

@@ -1,4 +1,4 @@
-//! Products of batches: every format and layout against the oracle, item by item.
+//! Products of batches: every format and layout compared with the oracle, item by item.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn interleave<T: Copy>(v: &[T], nitems: usize) -> Vec<T> {
     (0..per_item).flat_map(|i| (0..nitems).map(move |item| v[item * per_item + i])).collect()
 }
 
-/// The three storages of one batch.
+/// The batch with item-major and with interleaved values.
 fn storages<T: CpuScalar>(batch: &BatchCsr<T>) -> [BatchCsr<T>; 2] {
     [batch.clone(), batch.to_interleaved()]
 }
@@ -168,7 +168,7 @@ fn an_item_gives_what_it_gives_alone_wherever_it_stands() {
     let mut reversed = items.clone();
     reversed.reverse();
     for mut options in batch_options() {
-        // Without "auto", which looks at the whole batch; its result is one of the others.
+        // `auto` looks at the whole batch and chooses one of the other formats: replaced by CSR.
         if options.format == FormatChoice::Auto {
             options.format = FormatChoice::Csr;
         }
@@ -176,7 +176,7 @@ fn an_item_gives_what_it_gives_alone_wherever_it_stands() {
         for order in [&items, &reversed] {
             let batch = ragged(order);
             let plan = SpmvPlan::new(&batch, &options).unwrap();
-            // The same x for an item wherever it stands.
+            // Each item has the same x at every position.
             let x: Vec<f64> = order
                 .iter()
                 .flat_map(|item| reals::<f64>(2 * item.ncols(), item.nrows() as u64))
@@ -218,7 +218,7 @@ fn an_item_of_a_uniform_batch_gives_what_it_gives_alone() {
 
 #[test]
 fn an_interleaved_item_does_not_depend_on_its_place() {
-    // The same item at every place, in a tile of 16 and among the rest.
+    // The same item at every position, in a tile of 16 items and in the remainder.
     let a = banded::<f64>(60, 60);
     let values = reals::<f64>(a.nnz(), 42);
     let batch = uniform(&a, 21, values.repeat(21));
@@ -418,7 +418,7 @@ fn lengths_that_64_bits_do_not_count_are_refused() {
     too_large(seq::batch_spmv(1.0, &three, nrhs, &x, 0.0, &mut y).unwrap_err());
     too_large(par::batch_spmv(1.0, &three, nrhs, &x, 0.0, &mut y).unwrap_err());
     assert_eq!(y, [7.0; 2]);
-    // No rows, no columns: nothing to do, and done at once.
+    // No rows and no columns: returns at once, however many items there are.
     let none = UniformBatch::shared(Csr::<f64>::zeros(0, 0).unwrap(), usize::MAX);
     seq::batch_spmv(1.0, &none, 1, &[], 0.0, &mut []).unwrap();
     par::batch_spmv(1.0, &none, 1, &[], 0.0, &mut []).unwrap();

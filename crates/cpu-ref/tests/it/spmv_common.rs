@@ -41,14 +41,14 @@ pub(crate) fn all_options() -> Vec<SpmvOptions> {
     all
 }
 
-/// The same without the kernels that single matrices alone have.
+/// The same without the kernels that support only single matrices.
 pub(crate) fn batch_options() -> Vec<SpmvOptions> {
     let mut all = all_options();
     all.retain(|o| !matches!(o.kernel, KernelChoice::Blocks | KernelChoice::Runs));
     all
 }
 
-/// A matrix from rows of (column, value); columns may repeat, the last one counts.
+/// A matrix from rows of (column, value); of repeated columns the last one counts.
 pub(crate) fn from_rows<T: Scalar>(ncols: usize, rows: &[Vec<(usize, T)>]) -> Csr<T> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in rows {
@@ -80,8 +80,8 @@ impl Sequence {
     }
 }
 
-/// `nrows x ncols` with rows of 0 to 12 entries, a dense row where `dense` says so, every fifth
-/// row empty; integer values.
+/// An `nrows x ncols` matrix with rows of 0 to 12 integer entries; every fifth row is empty, and
+/// row `dense` is dense.
 pub(crate) fn mixed<T: Scalar>(
     nrows: usize,
     ncols: usize,
@@ -106,7 +106,7 @@ pub(crate) fn mixed<T: Scalar>(
     from_rows(ncols, &rows)
 }
 
-/// Five diagonals, some of them with gaps: long runs, and the edges where they break.
+/// Five diagonals, some with gaps: long runs, and the ends of runs.
 pub(crate) fn banded<T: Scalar>(nrows: usize, ncols: usize) -> Csr<T> {
     let mut random = Sequence(7);
     let rows: Vec<Vec<(usize, T)>> = (0..nrows as i64)
@@ -134,7 +134,7 @@ pub(crate) fn reals<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
     (0..len).map(|_| T::from_f64(random.real())).collect()
 }
 
-/// Small matrices of integers, any shape from 0 x 0.
+/// Small integer matrices of any shape from 0 x 0.
 pub(crate) fn small_matrix() -> impl Strategy<Value = Csr<f64>> {
     (0usize..40, 0usize..40).prop_flat_map(|(nrows, ncols)| {
         let entries = if ncols == 0 { 0 } else { 8 };

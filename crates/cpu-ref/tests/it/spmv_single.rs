@@ -1,4 +1,4 @@
-//! Products of single matrices: every format and kernel against the oracle.
+//! Products of single matrices: every format and kernel compared with the oracle.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn oracle<T: CpuScalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<
     y
 }
 
-/// `y = 2*A*x - 3*y` and `y = A*x` into NaN by a plan with `options`, equal to the oracle. Values
-/// are small integers, so that every order of sums is exact.
+/// Checks that `y = 2*A*x - 3*y`, and `y = A*x` into NaN, by a plan with `options` equal the
+/// oracle's. Values are small integers, so every order of sums is exact.
 fn check_exact<T: CpuScalar>(a: &Csr<T>, options: &SpmvOptions) {
     let x = integers::<T>(a.ncols(), 1);
     let y = integers::<T>(a.nrows(), 2);
@@ -63,7 +63,7 @@ fn matrices_without_rows_or_columns_are_products_too() {
     }
 }
 
-/// Large enough for many chunks, with a row that straddles CSR-I's parts several times.
+/// A matrix with many chunks, and with a row that spans several of CSR-I's parts.
 fn large<T: CpuScalar>() -> Csr<T> {
     mixed(60_000, 90_000, Some(31_000), 5)
 }
@@ -172,7 +172,7 @@ fn nan_and_inf_in_x_reach_exactly_the_rows_that_store_the_column() {
     }
 }
 
-/// Three diagonals, of which runs of rows, single rows and whole words of 64 rows are missing.
+/// Three diagonals that lack runs of rows, single rows and whole words of 64 rows.
 fn with_holes(nrows: usize, ncols: usize) -> Csr<f64> {
     let row = |row: usize| {
         let entry = |col: usize| (col < ncols).then_some((col, 1.0 + (row % 5) as f64));
@@ -186,12 +186,12 @@ fn with_holes(nrows: usize, ncols: usize) -> Csr<f64> {
 
 #[test]
 fn fill_of_diagonals_multiplies_nothing_in_any_product() {
-    // [2 1 .; . . 3; . . 4]: row 1 has no entry on the main diagonal, which is occupied.
+    // [2 1 .; . . 3; . . 4]: row 1 has no entry on the main diagonal, which DIA stores.
     let a = from_rows(3, &[vec![(0, 2.0), (1, 1.0)], vec![(2, 3.0)], vec![(2, 4.0)]]);
     let x = [1.0, f64::NAN, 10.0];
     let is_right = |y: &[f64]| y[0].is_nan() && y[1..] == [30.0, 40.0];
     let mut dia = Dia::from_csr(&a, &Default::default()).unwrap();
-    // What a slot of the fill holds does not matter.
+    // The value in a slot of the fill does not matter.
     dia.values_mut()[1] = f64::INFINITY;
     let mut y = [7.0; 3];
 
@@ -366,7 +366,7 @@ fn the_automatic_choice_takes_runs_diagonals_and_parts() {
     assert_eq!(auto(&mixed(600, 600, None, 25)), ("csr", "rows"));
 }
 
-/// A plan's CSR-I gives what the schedule by name gives, part for part.
+/// A plan with CSR-I gives the same bits as the CSR-I schedule with as many parts.
 #[test]
 fn parts_are_pinned_by_the_plan() {
     let mut a = large::<f64>();
@@ -390,7 +390,7 @@ fn parts_are_pinned_by_the_plan() {
     }
 }
 
-/// Both the oracle and the multicore product of a view in every format, against CSR's oracle.
+/// Compares the oracle's and the multicore product of a view in every format with CSR's oracle.
 fn check_views(a: &Csr<f64>) -> Result<(), TestCaseError> {
     fn both<P: par::ParSpmv>(
         a: &Matrix<P, f64>,

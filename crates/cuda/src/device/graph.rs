@@ -49,7 +49,8 @@ impl Device {
     /// Records the work that `record` issues to the stream of this device, instead of running it.
     ///
     /// Kernels must be [prepared](crate::Executor::prepare) before, and `record` may launch, fill
-    /// with zeros and record events, but neither allocate, free, copy to or from the host, nor wait.
+    /// with zeros and record events, but neither allocate, free, copy to or from the host, nor
+    /// wait.
     ///
     /// # Errors
     /// The error of `record`; what the driver reports, also for a forbidden operation in `record`.
@@ -75,7 +76,8 @@ impl Device {
     pub(super) fn records(&self) -> Result<bool, GpuError> {
         bind(&self.shared.context)?;
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: (1) the context is current; (2) the stream is alive; (3) the pointer is to one status.
+        // SAFETY: (1) the context is current; (2) the stream is alive; (3) the pointer is to one
+        // status.
         let result = unsafe { sys::cuStreamIsCapturing(self.stream.raw(), &mut status) };
         check("cuStreamIsCapturing", result)?;
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)

@@ -121,11 +121,11 @@ impl Kernel {
             resources: kernel.resources,
         };
         let image = compiled.image.as_ptr().cast();
-        // SAFETY: (1) the context is current; (2) the image is a cubin, or PTX that ends with NUL, which
-        // the driver copies: either NVRTC gave it to this process, or it was read from the disk cache,
-        // which takes a file only where it is whole, was stored under the hash of the source and options
-        // asked for, and could be written by nobody but the user and root, who could change this program
-        // as well (`cache.rs`); (3) the pointer is to one handle.
+        // SAFETY: (1) the context is current; (2) the image is a cubin, or PTX that ends with NUL,
+        // which the driver copies: either NVRTC gave it to this process, or it was read from the
+        // disk cache, which takes a file only where it is whole, was stored under the hash of the
+        // source and options asked for, and could be written by nobody but the user and root, who
+        // could change this program as well (`cache.rs`); (3) the pointer is to one handle.
         let result = unsafe { sys::cuModuleLoadData(&mut loaded.module, image) };
         check("cuModuleLoadData", result)?;
         let symbol = CString::new(kernel.symbol.as_str()).unwrap_or_default();
@@ -224,8 +224,8 @@ impl Kernel {
         let threads = config.block.iter().product::<u32>() as i32;
         let mut blocks = 0;
         bind(&self.context)?;
-        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module; (3) the pointer is to
-        // one integer.
+        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module; (3) the
+        // pointer is to one integer.
         let result = unsafe {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &mut blocks,
@@ -249,8 +249,8 @@ impl Kernel {
         let launch = attributes.launch(config, ptr::null_mut());
         let mut clusters = 0;
         bind(&self.context)?;
-        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module; (3) the pointers
-        // are to one integer, and to a launch whose attributes live through the call.
+        // SAFETY: (1) the context is current; (2) the function belongs to a loaded module; (3) the
+        // pointers are to one integer, and to a launch whose attributes live through the call.
         let result = unsafe {
             sys::cuOccupancyMaxActiveClusters(&mut clusters, self.function, &raw const launch)
         };

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`availability()`] | whether there is a GPU to use, and if not, why |
 //! | [`Device`] | a GPU and a stream; launches and copies by its [`Executor`](crate::Executor) |
-//! | [`DeviceBuffer`], [`PinnedBuffer`] | typed memory of the GPU; of the host, for copies that nobody waits for |
+//! | [`DeviceBuffer`], [`PinnedBuffer`] | typed memory: of the GPU; pinned, on the host |
 //! | [`Event`], [`Graph`] | timing; recorded sequences of launches |
 //! | [`nvrtc`], [`cache`] | compiling without a GPU; compiled kernels on disk |
 //!

@@ -145,9 +145,9 @@ impl Device {
         }
         host.copy(self, || {
             let (from, to) = (host.start().as_ptr().cast(), buffer.raw());
-            // SAFETY: (1) `hold` bound the context; (2) both have as many bytes at least, checked above;
-            // (3) the host memory is neither written nor freed before the event that `copy` records
-            // has passed, nor the device's, since freeing it waits.
+            // SAFETY: (1) `hold` bound the context; (2) both have as many bytes at least, checked
+            // above; (3) the host memory is neither written nor freed before the event that `copy`
+            // records has passed, nor the device's, since freeing it waits.
             let result =
                 unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, buffer.bytes(), self.stream.raw()) };
             ("cuMemcpyHtoDAsync", result)

@@ -131,8 +131,8 @@ impl Chunk {
         target: CUdeviceptr,
     ) -> Result<(), GpuError> {
         self.done.wait()?;
-        // SAFETY: (1) `part` is at most a chunk; (2) the event has passed, so that no copy reads the
-        // chunk, and a staging is used by one copy at a time.
+        // SAFETY: (1) `part` is at most a chunk; (2) the event has passed, so that no copy reads
+        // the chunk, and a staging is used by one copy at a time.
         copy(part, unsafe { self.bytes(part.len()) });
         let from = self.memory.start().as_ptr().cast();
         // SAFETY: (1) the context is bound by `wait`; (2) source and target have that many bytes;

@@ -128,8 +128,8 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         if bind(&self.context).is_ok() {
-            // SAFETY: the event was made by `Mark::new` and is destroyed only here; the driver keeps
-            // it until waits for it are over.
+            // SAFETY: the event was made by `Mark::new` and is destroyed only here; the driver
+            // keeps it until waits for it are over.
             unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
     }

@@ -306,8 +306,8 @@ fn kernels_of_the_caller_run() {
     assert!(matches!(refused, Err(GpuError::InvalidArgument { .. })), "{refused:?}");
 }
 
-/// Each block of a cluster of `RANKS` adds what thread t of all its blocks has, in static and in dynamic
-/// shared memory, and writes its own number to the shared memory of the next.
+/// Thread t of each block of a cluster of `RANKS` sums the values of thread t of all its blocks, in
+/// dynamic shared memory. Each block writes its rank to the static shared memory of the next one.
 static CLUSTERS: Module = Module::new(
     "clusters",
     "template <u32 RANKS> __global__ void cluster_sums(const double* x, double* sums,
@@ -358,8 +358,8 @@ fn blocks_of_a_cluster_reach_each_others_shared_memory() {
         let mut args = Args::new();
         args.input(&x_device).output(&mut sums).output(&mut neighbours);
 
-        // SAFETY: (1) the arguments are those of `cluster_sums`; (2) the arrays have a value for each
-        // thread and each block, the shared memory one for each thread; (5) the kernel waits.
+        // SAFETY: (1) the arguments are those of `cluster_sums`; (2) the arrays have a value for
+        // each thread and each block, the shared memory one for each thread; (5) the kernel waits.
         unsafe { device.launch(&key, config, &mut args) }.unwrap();
 
         let expected: Vec<f64> = (0..x.len())

@@ -1,4 +1,4 @@
-//! NVRTC: what is compiled, what is told of it, what is refused; kernels over vectors for every architecture.
+//! NVRTC: compiled images, resources and errors; kernels over vectors for every architecture.
 
 use kernel_emu::nvrtc::{Extent, check, check_emulated};
 use sparsebatch_cuda::device::cache::DiskCache;

@@ -7,7 +7,8 @@
 //! | [`hetero`], [`replicate`] | batches of perturbed copies of given matrices |
 //! | [`laplace`] | 3-, 5-, 7-, 9- and 27-point Laplacians on grids |
 //! | [`trefethen`] | primes on the diagonal, ones at distances that are powers of two |
-//! | [`banded`], [`dense`], [`random`], [`pareto`], [`spd`] | synthetic families of the SpMV literature |
+//! | [`banded`], [`dense`], [`random`] | synthetic families of the SpMV literature |
+//! | [`pareto`], [`spd`] | further synthetic families of that literature |
 //!
 //! Random numbers are those of [`rng`]: every value depends on its own indices alone, so a smaller
 //! batch is the prefix of a larger one. Sizes are checked before anything is allocated.

@@ -1,4 +1,5 @@
-//! Every bad binary file gets one clear error: which file, where, what was expected, what was found.
+//! Every bad binary file gets one clear error: which file, where, what was expected, what was
+//! found.
 
 use std::path::Path;
 

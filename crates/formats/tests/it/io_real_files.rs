@@ -48,8 +48,9 @@ fn check_matrix(path: &Path, row: &Row) {
     let rows = number(row, "rows").unwrap();
     assert_eq!(matrix.nrows(), rows, "{name}");
     assert_eq!(matrix.ncols(), number(row, "cols").unwrap_or(rows), "{name}");
-    // "nnz" does not count explicit zeros. The entries do: "entries" of small/, where they differ,
-    // and the lines of the file, "stored" of large/, where a symmetric matrix has its lower triangle.
+    // Column "nnz" excludes explicit zeros. "entries" of small/ counts them where the numbers
+    // differ; "stored" of large/ counts the lines of the file, which has the lower triangle of a
+    // symmetric matrix.
     let symmetric = row["symmetry"] == "symmetric";
     let nnz = row.iter().find(|(column, _)| column.starts_with("nnz"));
     let nnz: usize = nnz.unwrap().1.parse().unwrap();

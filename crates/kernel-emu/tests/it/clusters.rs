@@ -1,4 +1,5 @@
-//! Clusters of blocks: right kernels give the oracle's answer in every order, each faulty one is caught.
+//! Clusters of blocks: correct kernels give the oracle's results in every order of threads, and
+//! each faulty kernel is detected.
 
 use std::ptr::null_mut;
 

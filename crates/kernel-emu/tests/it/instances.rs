@@ -8,9 +8,9 @@ const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
 /// Instances that random systems choose, not in every run.
 const DRAWN: &str = include_str!("../../../solvers-gpu/src/fused/kernels/drawn.txt");
 
-/// An instance that is compiled for the emulation, but that no test launches and no list of instances for GPUs
-/// names, only takes time. Run by `.ci/run` behind all tests, with the names of what they have launched in the file
-/// `KERNEL_EMU_LAUNCHED`.
+/// Finds instances that are compiled for the emulation in vain: no test launches them, and no list
+/// of instances for GPUs names them. `.ci/run` runs this after all tests, with the names of
+/// launched kernels in the file `KERNEL_EMU_LAUNCHED`.
 #[test]
 #[ignore = "needs the launches of all tests: see .ci/run"]
 fn every_instance_of_the_emulation_is_launched_or_compiled_for_a_gpu() {
@@ -20,7 +20,7 @@ fn every_instance_of_the_emulation_is_launched_or_compiled_for_a_gpu() {
     let listed = kernel_emu::nvrtc::all_listed();
 
     let mut idle = kernel_emu::registered().unwrap();
-    // The emulator's own kernels are also there for its example, those of the drivers are listed with the
+    // The emulator's own kernels also serve its example; those of the drivers are listed in the
     // test that compiles them.
     let elsewhere = |name: &str| name.starts_with("test_") || name.starts_with("burning:");
     idle.retain(|name| {

@@ -1,6 +1,6 @@
-//! The emulator on kernels made for tests, the rewriting of their sources, and the kernels of the driver
-//! `nuclear_burning`. One program, because each takes seconds to build; `faults` and `sanitizer` start
-//! themselves again and are programs of their own.
+//! The emulator on kernels made for tests, the rewriting of their sources, and the kernels of the
+//! driver `nuclear_burning`. One program, because each takes seconds to build; `faults` and
+//! `sanitizer` are separate programs, because they start themselves again.
 
 mod clusters;
 #[path = "../common/mod.rs"]

@@ -22,7 +22,8 @@ use super::{NO_SOURCE, Permutation, SymbolicError, check_square};
 ///
 /// Both triangular solves gather. Forward, rows ascending:
 /// `y[i] = (b[i] - sum over k in strict(i) of l[k] * y[cols[k]]) / l[diagonal(i)]`. Backward, rows
-/// descending: `x[j] = (y[j] - sum over k in column(j) of l[pos[k]] * x[rows[k]]) / l[diagonal(j)]`.
+/// descending:
+/// `x[j] = (y[j] - sum over k in column(j) of l[pos[k]] * x[rows[k]]) / l[diagonal(j)]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LowerPattern {
     perm: Vec<u32>,

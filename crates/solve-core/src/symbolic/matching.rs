@@ -31,8 +31,8 @@ const NONE: u32 = u32::MAX;
 /// only rows that have to move do, and the pattern stays as symmetric as it was. The result is a
 /// function of the arguments alone.
 ///
-/// Shortest augmenting paths, O(n (nnz + n) log n) at most, and little more than O(nnz) where few rows
-/// have to be moved.
+/// Shortest augmenting paths, O(n (nnz + n) log n) at most, and little more than O(nnz) where few
+/// rows have to be moved.
 ///
 /// # Errors
 /// [`SymbolicError::NotSquare`]; [`SymbolicError::Magnitudes`] unless `magnitudes` has one element

@@ -38,8 +38,9 @@ const BLOCKS: u32 = 4;
 /// precision is needed.
 ///
 /// # Source
-/// Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005 (doi 10.1137/030601818); bounds as
-/// in Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, section 3.1.
+/// Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005
+/// (doi 10.1137/030601818); bounds as in Higham, Accuracy and Stability of Numerical Algorithms,
+/// 2nd ed. 2002, section 3.1.
 pub struct Confirmer<E: Executor, T: Value> {
     executor: E,
     key: KernelKey,
@@ -102,8 +103,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     /// the tolerances and the floor of the options. Arrays are item-major.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of range;
-    /// [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// options out of range; [`GpuSolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -259,9 +260,10 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         let most = (BLOCKS * self.executor.info().multiprocessors.max(1)) as usize;
         let blocks = systems.div_ceil(SYSTEMS).min(most);
         let config = LaunchConfig::linear(blocks as u32, THREADS);
-        // SAFETY: the arguments are those of `confirm`; the lengths of values, vectors and outcomes were checked here,
-        // there are not more systems than the confirmer is for, however the plan divides them among items, and items are
-        // where their patterns and layouts say; what is written is outcomes alone.
+        // SAFETY: the arguments are those of `confirm`; the lengths of values, vectors and outcomes
+        // were checked here, there are not more systems than the confirmer is for, however the plan
+        // divides them among items, and items are where their patterns and layouts say; what is
+        // written is outcomes alone.
         unsafe { self.executor.launch(&self.key, config, &mut args) }.map_err(GpuError::into)
     }
 }

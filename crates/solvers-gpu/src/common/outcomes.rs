@@ -28,7 +28,7 @@ impl<E: Executor> Limits<E> {
     /// before. Allocates nothing.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when a limit changes between common and per system, or has another
+    /// [`GpuSolveError::Argument`] when a limit changes between common and per system, or has another
     /// length; what the device reports.
     pub(crate) fn replace(
         &mut self,
@@ -121,8 +121,8 @@ pub struct Outcomes<E: Executor> {
     rhs_norm: E::Buffer<f64>,
 }
 
-/// How each system of the last solve ended, on the device: item by item, within an item by right-hand
-/// sides. Written by the solve, in the order of launches.
+/// How each system of the last solve ended, on the device: item by item, within an item by
+/// right-hand sides. Written by the solve, in the order of launches.
 pub struct DeviceOutcomes<'a, E: Executor> {
     /// Indices into [`Status::ALL`].
     pub statuses: &'a E::Buffer<u8>,

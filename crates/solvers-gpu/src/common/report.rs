@@ -1,4 +1,4 @@
-//! What a solver of the GPU chose, and what it takes: [`PlanReport`].
+//! The plan of a GPU solver, its choices and memory: [`PlanReport`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use sparsebatch_solve_core::Scheme;
 
 use crate::{FactoredShape, FusedShape, LuShape};
 
-/// What a solver chose and what it takes on the device. `Display` gives a sentence.
+/// A solver's choices and its memory on the device. `Display` gives a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanReport {
@@ -47,7 +47,7 @@ pub struct LaunchReport {
     pub blocks: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
-    /// What is of this kind of kernel alone.
+    /// Fields that only this kind of kernel has.
     pub shape: LaunchShape,
 }
 
@@ -67,8 +67,8 @@ pub enum LaunchShape {
 const NAMED_KERNELS: usize = 3;
 
 impl PlanReport {
-    /// Method and shape of the launch with the most work, as rows of measurements name them: such as
-    /// `cg(32 threads x 4 rows, registers)`, `and 2 more` where there are.
+    /// Method and shape of the launch with the most work, as named in rows of measurements, such as
+    /// `cg(32 threads x 4 rows, registers)`; with several launches followed by `and 2 more`.
     pub fn name(&self) -> String {
         match self.launches.as_slice() {
             [] => self.scheme.name().to_owned(),
@@ -77,7 +77,8 @@ impl PlanReport {
         }
     }
 
-    /// The kernels by what they do, with the systems of each where there are several, most systems first.
+    /// The names of the kernels, with the number of systems of each where there are several, in
+    /// descending order of it.
     pub fn kernels(&self) -> String {
         let launches = self.launches.iter();
         kernels_in_words(launches.map(|launch| (launch.name(self.scheme), launch.systems)))
@@ -88,7 +89,7 @@ impl PlanReport {
         self.launches.iter().any(|launch| launch.fused().is_some_and(|shape| shape.is_mixed))
     }
 
-    /// Bytes of device memory, vectors and values apart.
+    /// Bytes of device memory besides the caller's vectors and values.
     pub fn bytes(&self) -> u64 {
         self.pattern_bytes + self.workspace_bytes + self.kept_bytes
     }

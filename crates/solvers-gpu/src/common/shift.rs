@@ -17,15 +17,16 @@ const THREADS: u32 = 256;
 /// Largest number of blocks in y; these share the entries of an item.
 const MAX_PARTS: u64 = 64;
 
-/// Forms the values of `I/dt_i - J_i` for every item of a uniform batch, from Jacobians and time steps
-/// that lie on the device: the matrices of the linearised implicit Euler method, and with
+/// Forms the values of `I/dt_i - J_i` for every item of a uniform batch, from Jacobians and time
+/// steps that lie on the device: the matrices of the linearised implicit Euler method, and with
 /// `dt = gamma h` those of Rosenbrock methods.
 ///
 /// `dt` has the unit of time, `J` its inverse. No value is checked: a step of 0 makes the diagonal
 /// infinite, and the solve of that item ends `NonFinite`; an infinite step leaves `-J`.
 ///
 /// # Source
-/// Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.7, equation (7.25).
+/// Hairer and Wanner 1996, Solving Ordinary Differential Equations II, section IV.7, equation
+/// (7.25).
 pub struct ShiftedValues<E: Executor, T: Value> {
     executor: E,
     nnz: usize,
@@ -40,8 +41,8 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
     /// Prepares for `nitems` items of a pattern that has every diagonal entry.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] when an entry on the diagonal is missing;
-    /// [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] when an entry on the diagonal is
+    /// missing; [`GpuSolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -83,16 +84,17 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
         })
     }
 
-    /// Overwrites `values` with the matrices of all items, item-major, as
-    /// [`FusedSolver::solve`](crate::FusedSolver::solve) takes them. Allocates nothing and returns
-    /// before it is done.
+    /// Overwrites `values` with the matrices of all items, item-major, in the layout of
+    /// [`FusedSolver::solve`](crate::FusedSolver::solve). Allocates nothing and returns before the
+    /// launch is done.
     ///
-    /// `jacobian` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
-    /// item, for all. `dt` holds one time step per item.
+    /// `jacobian` holds the entries of item 0 in CSR order, of item 1, ...; or those of one item,
+    /// shared by all. `dt` holds one time step per item.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `values` overlaps
-    /// another one, [`GpuSolveError::Gpu`] when the launch is refused; `values` are untouched then.
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when
+    /// `values` overlaps another one, [`GpuSolveError::Gpu`] when the launch is refused; `values`
+    /// are untouched then.
     #[expect(unsafe_code, reason = "the one launch")]
     pub fn apply(
         &self,
@@ -124,8 +126,8 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
             .input(jacobian)
             .input(dt)
             .output(values);
-        // SAFETY: the arguments are those of `shift`; lengths were checked here and that of the flags
-        // is the pattern's; `values` overlaps nothing that is read.
+        // SAFETY: the arguments are those of `shift`; lengths were checked here and that of the
+        // flags is the pattern's; `values` overlaps nothing that is read.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }?;
         Ok(())
     }

@@ -8,15 +8,16 @@ use super::report::PlanReport;
 use super::task::Guess;
 use crate::GpuSolveError;
 
-/// A solver of a batch of systems on a GPU, of data that lies there: [`FusedSolver`](crate::FusedSolver),
-/// [`FactoredSolver`](crate::FactoredSolver) and [`GpuLu`](crate::GpuLu), whose documentation says what each takes.
+/// A solver on a GPU for a batch of systems whose data is on the device:
+/// [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver) or
+/// [`GpuLu`](crate::GpuLu); see there for what each supports.
 pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
-    /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have the layout that the
-    /// solver was made for.
+    /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have
+    /// the layout that the solver was made for.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch is refused. `x` is
-    /// unchanged then.
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch
+    /// is refused. `x` is unchanged then.
     fn solve(
         &mut self,
         values: &E::Buffer<T>,
@@ -28,21 +29,22 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// How each system of the last solve ended, item by item. Waits for the solve.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
+    /// [`GpuSolveError::Gpu`] with the device's error.
     fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError>;
 
-    /// The same on the device, to be copied behind the solve.
+    /// The outcomes on the device, to be copied after the solve.
     fn outcome_arrays(&self) -> &Outcomes<E>;
 
     /// Tolerances and limits on the device.
     #[doc(hidden)]
     fn limits_mut(&mut self) -> &mut Limits<E>;
 
-    /// Takes tolerances and limits of other systems, given one by one where they were before; waits for the last
-    /// solve.
+    /// Replaces tolerances and iteration limits. Each must be given per system if and only if it
+    /// was before. Waits for the last solve.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when there are not as many as systems, [`GpuSolveError::Option`] for negative ones.
+    /// [`GpuSolveError::Length`] when there is not one per system, [`GpuSolveError::Option`] for
+    /// negative ones.
     fn replace_limits(
         &mut self,
         executor: &E,
@@ -52,6 +54,6 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         self.limits_mut().replace(executor, options.criteria::<T>(systems)?)
     }
 
-    /// What was chosen, and what it takes.
+    /// The plan's choices and its memory.
     fn explain(&self) -> PlanReport;
 }

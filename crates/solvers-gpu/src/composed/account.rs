@@ -1,4 +1,4 @@
-//! What a plan tells of itself.
+//! Reports of a plan: its choices, memory and times.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use crate::GpuSolveError;
 use crate::common::outcomes::Outcomes;
 use sparsebatch_solve_core::ProductCost;
 
-/// Products that are timed together.
+/// Number of products in one timing.
 const TIMED_PRODUCTS: u32 = 8;
 
 impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
-    /// What was chosen, and what it takes.
+    /// The plan's choices and its memory.
     pub fn explain(&self) -> ComposedExplain {
         let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system() + 8 * STATE_WORDS;
         let Vectors { r, p, w, v, shadow, hat, m, flawed } = &self.vectors;
@@ -42,35 +42,35 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         }
     }
 
-    /// Launches of an iteration that are no products.
+    /// Launches of an iteration other than products.
     fn launches_between(&self) -> usize {
         let of_parts: usize = self.steps.iterate.iter().map(|phases| phases.parts.len()).sum();
         let there = |blocks: &E::Buffer<u64>| usize::from(!blocks.is_empty());
         there(&self.work.whole) * self.steps.iterate.len() + there(&self.work.parts) * of_parts
     }
 
-    /// The time of a product of all systems. Waits.
+    /// Measures the time of one product of all systems. Waits.
     fn time_product(&mut self) -> Result<Duration, GpuSolveError> {
         let Vectors { p, w, .. } = &mut self.vectors;
         time(&self.executor, &self.product, p, w)
     }
 
-    /// Products of the last solve and their time, by the time of some that are done now, against the
-    /// cost of the plan. Waits.
+    /// The number of products of the last solve and their time, against the cost of the plan. The
+    /// time is estimated from products that this call runs and times. Waits.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
+    /// [`GpuSolveError::Gpu`] with the device's error.
     pub fn product_cost(&mut self) -> Result<ProductCost, GpuSolveError> {
         let each = self.time_product()?;
         let products = self.last_products;
         Ok(ProductCost::new(products, each.mul_f64(products as f64), self.product.cost()))
     }
 
-    /// Times products of the plan and of one without analysis, `batch-csr-scalar` of the same batch,
-    /// which is on the device for that long. Waits.
+    /// Times products of the plan and of one without analysis, `batch-csr-scalar` of the same
+    /// batch, which is on the device during this call. Waits.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports,
+    /// [`GpuSolveError::Gpu`] with the device's error,
     /// [`OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory) where there is no room for both.
     pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, GpuSolveError> {
         let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
@@ -88,7 +88,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     }
 }
 
-/// The mean time of some products, after one that is not counted.
+/// The mean time of `TIMED_PRODUCTS` products, after one warm-up product.
 fn time<E: Executor + Clone, T: Value>(
     executor: &E,
     product: &Product<E, T>,

@@ -1,4 +1,4 @@
-//! The inverse of the diagonal of values on the device: [`Diagonal`].
+//! [`Diagonal`]: inverts the diagonals of values on the device.
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, Pattern};
@@ -6,20 +6,20 @@ use sparsebatch_formats::{Batch, Pattern};
 use super::kernels;
 use super::work::Work;
 
-/// Threads of a block, and the most blocks, as `diagonal.cu` wants them.
+/// Threads of a block, and the most blocks, as `diagonal.cu` expects.
 const THREADS: u32 = 256;
 const MOST_BLOCKS: usize = 4096;
 
-/// Stands for an entry that is not there.
+/// Marks an absent diagonal entry.
 const NO_ENTRY: u64 = u64::MAX;
 
-/// Where the diagonals of a batch are among its values: item after item in the order of CSR.
+/// Positions of the diagonal entries among the values of a batch, item after item in CSR order.
 pub(super) struct Diagonal<E: Executor> {
     key: KernelKey,
-    /// One for each row of the batch, or of the pattern where all have the same.
+    /// One for each row of the batch, or of the pattern if all items share it.
     entries: E::Buffer<u64>,
     is_uniform: bool,
-    /// Values from item to item; 0 where places count from the first one, or values are shared.
+    /// Number of values per item; 0 where positions are absolute, or values are shared.
     stride: u64,
 }
 
@@ -47,9 +47,9 @@ impl<E: Executor> Diagonal<E> {
         })
     }
 
-    /// `inverse` becomes 1 over the diagonal of `values`, or 1 where that is 0, for all systems of `work`,
-    /// `nrhs` an item; `flawed`, unless it is empty, 1 for each system that has such a row. Enqueues and
-    /// returns.
+    /// Writes to `inverse`, for all systems of `work`, `nrhs` per item, the reciprocals of the
+    /// diagonal of `values`, with 1 in place of a zero. Unless `flawed` is empty, sets it to 1 for
+    /// each system with such a zero. Enqueues and returns.
     #[expect(unsafe_code, reason = "the one launch")]
     pub(super) fn invert<T: Value>(
         &self,
@@ -80,10 +80,10 @@ impl<E: Executor> Diagonal<E> {
             args.output(flawed);
         }
         let config = LaunchConfig::linear(blocks as u32, THREADS);
-        // SAFETY: (1) the arguments are those of `invert_diagonal`; (2) `work` and `entries` were made of
-        // one batch, whose rows, `nrhs` times, `inverse` has, and whose systems `flawed` has; the caller
-        // gives values of that batch; (3) all are of this executor; (4) what is written is borrowed
-        // exclusively.
+        // SAFETY: (1) the arguments are those of `invert_diagonal`; (2) `work` and `entries` were
+        // made of one batch; `inverse` has its rows, `nrhs` times, and `flawed` its systems; the
+        // caller gives values of that batch; (3) all buffers are of this executor; (4) what is
+        // written is borrowed exclusively.
         unsafe { executor.launch(&self.key, config, &mut args) }
     }
 

@@ -1,29 +1,30 @@
-//! What a plan chose, and what its products cost: [`ComposedExplain`], [`Amortisation`].
+//! A plan's choices and the cost of its products: [`ComposedExplain`], [`Amortisation`].
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a plan chose and what it takes.
+/// A plan's choices and its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComposedExplain {
     /// `cg` or `bicgstab`.
     pub method: &'static str,
-    /// The storage of the matrices: `packed`, or that of a flexible kernel.
+    /// The storage format of the matrices: `packed`, or that of a flexible kernel.
     pub format: &'static str,
     /// The kernel of the products.
     pub product: &'static str,
-    /// Systems whose vectors have 8 lanes, 32 lanes, a block, and several blocks.
+    /// Number of systems whose vectors are handled by 8 lanes, 32 lanes, a block, and several
+    /// blocks.
     pub systems: [usize; 4],
-    /// Products and other launches of an iteration.
+    /// Number of products, and of other launches, in an iteration.
     pub launches: (usize, usize),
-    /// Bytes of the plan of the products on the device.
+    /// Bytes on the device of the plan of the products.
     pub product_bytes: u64,
     /// Bytes of vectors, scalars, outcomes and limits on the device.
     pub workspace_bytes: u64,
 }
 
 impl ComposedExplain {
-    /// The kernels of a solve, in short.
+    /// A short name for the kernels of a solve.
     pub fn kernels(&self) -> String {
         format!("composed {} over {}", self.method, self.product)
     }
@@ -45,27 +46,27 @@ impl fmt::Display for ComposedExplain {
     }
 }
 
-/// Whether the plan of the products has paid for itself, against one that needs no analysis: products
-/// by `batch-csr-scalar`.
+/// Whether the plan of the products has paid for itself, against the baseline: a plan without
+/// analysis, `batch-csr-scalar`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amortisation {
-    /// Analysis, conversion and packing, without compiling kernels.
+    /// Time of analysis, conversion and packing, without compiling kernels.
     pub plan: Duration,
-    /// A product of all systems, timed now.
+    /// Time of a product of all systems, measured now.
     pub product: Duration,
-    /// Products done so far.
+    /// Number of products done so far.
     pub products: u64,
-    /// The last solve.
+    /// Time of the last solve.
     pub solve: Duration,
-    /// What the other plan cost.
+    /// Time of making the baseline plan.
     pub baseline_plan: Duration,
-    /// A product of it.
+    /// Time of a product of the baseline.
     pub baseline_product: Duration,
 }
 
 impl Amortisation {
-    /// After so many products the plan costs less than the other, its own cost included; `None` where
-    /// its products are no faster.
+    /// Number of products after which the plan costs less than the baseline, its own cost included;
+    /// `None` where its products are no faster.
     pub fn break_even_products(&self) -> Option<u64> {
         let gain =
             self.baseline_product.checked_sub(self.product).filter(|gain| !gain.is_zero())?;
@@ -73,7 +74,7 @@ impl Amortisation {
         Some(cost.as_nanos().div_ceil(gain.as_nanos()) as u64)
     }
 
-    /// The plan's share of plan and last solve, 0 to 1.
+    /// The plan's share of the time of plan and last solve, 0 to 1.
     pub fn share_of_plan(&self) -> f64 {
         let plan = self.plan.as_secs_f64();
         plan / (plan + self.solve.as_secs_f64()).max(f64::MIN_POSITIVE)

@@ -1,17 +1,17 @@
-//! Residuals iteration by iteration: [`Histories`].
+//! Residual norms of every iteration: [`Histories`].
 
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer};
 
 use super::run::MOST_ITERATIONS;
 
-/// Bytes on the device for the norms of some iterations, unless those of one take more.
+/// The most bytes of norms on the device, except that one iteration's norms always fit.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The norms of recurrences' residuals. The device holds those of the iterations between two looks of
-/// the host, which collects them.
+/// The norms of the recurrences' residuals. The device holds those of the iterations between two
+/// checks by the host, which collects them.
 pub(super) struct Histories<E: Executor> {
     systems: usize,
-    /// Iteration by iteration; each norm with its sign bit set, 0 where a system had no iteration.
+    /// Iteration by iteration; each norm has its sign bit set, 0 where a system did not iterate.
     recent: E::Buffer<f64>,
     collected: Vec<Vec<f64>>,
 }
@@ -23,7 +23,7 @@ impl<E: Executor> Histories<E> {
         Ok(Self { systems, recent, collected: Vec::new() })
     }
 
-    /// Iterations that there is memory for.
+    /// Number of iterations whose norms the buffer holds.
     pub(super) fn most_iterations(&self) -> u32 {
         (self.recent.len() / self.systems.max(1)) as u32
     }
@@ -33,17 +33,17 @@ impl<E: Executor> Histories<E> {
         self.collected = norms.into_iter().map(|norm| vec![norm]).collect();
     }
 
-    /// Forgets what is on the device.
+    /// Clears the norms on the device.
     pub(super) fn clear(&mut self, executor: &E) -> Result<(), GpuError> {
         executor.fill_zero(&mut self.recent)
     }
 
-    /// Where an iteration since then writes.
+    /// Address where iteration `iteration` since the last `clear` writes its norms.
     pub(super) fn address(&self, iteration: u32) -> u64 {
         self.recent.raw() + (iteration as usize * self.systems * size_of::<f64>()) as u64
     }
 
-    /// Collects so many iterations. Waits for them.
+    /// Collects the norms of `iterations` iterations. Waits for them.
     pub(super) fn take(&mut self, executor: &E, iterations: u32) -> Result<(), GpuError> {
         let recent = executor.download(&self.recent)?;
         for norms in recent.chunks_exact(self.systems).take(iterations as usize) {

@@ -7,12 +7,13 @@ use sparsebatch_formats::{Batch, Scalar};
 pub(super) struct Jacobi<T> {
     /// One value for each row of the vectors.
     pub(super) inverse: Vec<T>,
-    /// 1 for each system without it; empty where zeros count as 1.
+    /// 1 for each system with a zero on the diagonal; empty where zeros count as 1.
     pub(super) flawed: Vec<u8>,
 }
 
 impl<T: Scalar> Jacobi<T> {
-    /// Of `nrhs` systems for each item. A zero in the diagonal, or none, counts as 1 where `lenient`.
+    /// The preconditioner of `nrhs` systems per item. With `lenient`, a zero or absent diagonal
+    /// entry counts as 1.
     pub(super) fn new(batch: &Batch<T>, nrhs: usize, lenient: bool) -> Self {
         let of_item = |item: usize| {
             let pattern = batch.pattern(item);

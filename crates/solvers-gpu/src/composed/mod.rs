@@ -3,13 +3,14 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `run.rs` | the solve |
-//! | `account.rs`, `explain.rs` | what was chosen, what it costs |
-//! | `product.rs` | the plan that multiplies |
-//! | `kernels.rs` | the kernels between products |
-//! | `work.rs` | which threads have which rows |
-//! | `jacobi.rs`, `diagonal.rs` | the preconditioner, of values on the host and on the device |
-//! | `sizes.rs` | what rounding floors compare with |
-//! | `history.rs` | residuals iteration by iteration |
+//! | `account.rs`, `explain.rs` | reports of choices, memory and times |
+//! | `product.rs` | the plan of the products `A x` |
+//! | `kernels/` | the kernels between products |
+//! | `phases.rs` | the launches of each step of a method |
+//! | `work.rs` | the assignment of rows to threads |
+//! | `jacobi.rs`, `diagonal.rs` | the preconditioner, from values on the host and on the device |
+//! | `sizes.rs` | the norms that rounding floors compare residuals with |
+//! | `history.rs` | residual norms of every iteration |
 
 mod account;
 mod diagonal;
@@ -46,22 +47,23 @@ pub use product::ProductKernel;
 use sizes::Sizes;
 use work::Work;
 
-/// Words of a system's state, and numbers of a part's sums, as in `krylov.cuh`.
+/// Words of a system's state, and sums of a part, as in `krylov.cuh`.
 const STATE_WORDS: usize = 16;
 const MOST_SUMS: usize = 4;
 
-/// CG or BiCGStab for every system of a batch, in step: products of all systems at once by an SpMV
-/// plan, and between them one launch for the vectors of all systems (of more than 8,192 rows: one for
-/// each pass, several blocks a system).
+/// CG or BiCGStab for every system of a batch, in lockstep: an SpMV plan multiplies all systems at
+/// once, and between products one launch updates the vectors of all systems. (Systems of more than
+/// 8,192 rows take one launch per pass, with several blocks per system.)
 ///
-/// Scalars, tests and statuses of systems are on the device; the host only looks from time to time how
-/// many have not ended. Systems that stopped are judged then, by their true residual from a product of
-/// the plan, and start again where that asks for it. What has ended stays as it is, whatever the
-/// products multiply on. A system's result is a function of that system and of the plan's kernel, bit
-/// for bit, as long as that of its products is: not of its neighbours or its place.
+/// Scalars, tests and statuses of systems stay on the device; from time to time the host reads how
+/// many systems have not ended. Systems that stopped are then judged by their true residual, from a
+/// product of the plan, and restart where needed. A system that has ended keeps its result,
+/// although the products go on multiplying it. A system's result is a function of that system and
+/// of the plan's kernel, bit for bit, as long as its products are: not of its neighbours or its
+/// position in the batch.
 ///
-/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
-/// [`ComposedSolver::confirm`] counts them.
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding
+/// errors; [`ComposedSolver::confirm`] includes that bound.
 ///
 /// # Source
 /// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
@@ -70,23 +72,23 @@ const MOST_SUMS: usize = 4;
 pub struct ComposedSolver<E: Executor, T: Value> {
     executor: E,
     product: Product<E, T>,
-    /// Where the product does not compare them itself.
+    /// Hashes of the patterns, where the product does not compare patterns itself.
     patterns: Option<PatternFingerprint>,
     method: Krylov,
     jacobi: bool,
     lenient: bool,
     nrhs: usize,
     systems: usize,
-    /// Most iterations of any system.
+    /// The largest iteration limit of any system.
     most_iterations: u32,
     steps: Steps,
     work: Work<E>,
     limits: Limits<E>,
     outcomes: Outcomes<E>,
     histories: Option<Histories<E>>,
-    /// Where there is a rounding floor.
+    /// `Some` with a rounding floor.
     sizes: Option<Sizes<E, T>>,
-    /// Where values may come from the device, for Jacobi.
+    /// `Some` with Jacobi, where values may come from the device.
     diagonal: Option<Diagonal<E>>,
     remaining: E::Buffer<u32>,
     states: E::Buffer<u64>,
@@ -98,30 +100,31 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     last_products: u64,
 }
 
-/// The vectors of a method; empty where it does not have them.
+/// The vectors of a method; those that it does not use are empty.
 struct Vectors<E: Executor, T: Value> {
     r: E::Buffer<T>,
     p: E::Buffer<T>,
-    /// `A p`; of BiCGStab `A s^`.
+    /// `A p` of CG, `A s^` of BiCGStab.
     w: E::Buffer<T>,
     /// `A p^`.
     v: E::Buffer<T>,
     shadow: E::Buffer<T>,
     /// `p^` and `s^` in turn.
     hat: E::Buffer<T>,
-    /// The inverse of the diagonal.
+    /// The inverse of the diagonal, row by row.
     m: E::Buffer<T>,
     flawed: E::Buffer<u8>,
 }
 
 impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
-    /// Makes the plan of the products of a batch, with its values, uploads what each system has of its
-    /// own, allocates everything and compiles the kernels. [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
+    /// Makes the plan of the products of a batch, with its values, uploads the tolerances and
+    /// limits of the systems, allocates all device memory and compiles the kernels.
+    /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
-    /// range; [`GpuSolveError::Unsupported`] for what is not done yet: preconditioners but none and
-    /// Jacobi, the ladder; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// options out of range; [`GpuSolveError::Unsupported`] for the ladder and for preconditioners
+    /// other than none and Jacobi; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
         executor: &E,
         batch: &Batch<T>,
@@ -197,12 +200,12 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(solver)
     }
 
-    /// Replaces the values of all systems, the patterns staying as they are: these are compared by
-    /// [hashes](PatternFingerprint).
+    /// Replaces the values of all systems. The patterns must stay the same;
+    /// [hashes](PatternFingerprint) are compared.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] and [`GpuSolveError::Gpu`] when the batch is not of the same sizes, has other
-    /// patterns, or shares its values otherwise.
+    /// [`GpuSolveError::Length`] and [`GpuSolveError::Gpu`] when the batch has other sizes or other
+    /// patterns, or differs in whether items share values.
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuSolveError> {
         let rows = batch.row_offset(batch.nitems()).saturating_mul(self.nrhs);
         check_len("rows of the batch", self.vectors.r.len(), rows)?;
@@ -219,12 +222,12 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         self.precondition(batch)
     }
 
-    /// As [`ComposedSolver::update_values`], for values on the device: item after item in the order of CSR,
-    /// one set where they are shared. Enqueues and returns.
+    /// As [`ComposedSolver::update_values`], for values on the device: item after item in CSR
+    /// order, one set where they are shared. Enqueues and returns.
     ///
     /// # Errors
-    /// [`GpuSolveError::Unsupported`] over a flexible kernel; [`GpuSolveError::Gpu`] when there are more or fewer
-    /// values, and with what the device reports.
+    /// [`GpuSolveError::Unsupported`] over a flexible kernel; [`GpuSolveError::Gpu`] for a wrong
+    /// number of values, and with the device's error.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
         let Product::Packed(plan) = &mut self.product else {
             return Err(GpuSolveError::Unsupported {
@@ -254,13 +257,13 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(())
     }
 
-    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
-    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
-    /// solve and returns before it is done.
+    /// Confirms which systems of the last solve converged, with the rounding errors of their
+    /// residuals bounded: see [`Confirmer`]. `values`, `b` and `x` are those of that solve.
+    /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
-    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,
@@ -275,7 +278,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// How each system of the last solve ended, item by item.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
+    /// [`GpuSolveError::Gpu`] with the device's error.
     pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
         let mut outcomes = self.outcomes.download(&self.executor)?;
         if let Some(histories) = &self.histories {

@@ -1,11 +1,11 @@
-//! The kernels of a method, by what they do: [`Steps`].
+//! The kernels of a method, by step of the solve: [`Steps`].
 
 use super::kernels;
 use sparsebatch_cuda::{Executor, GpuError, KernelKey, Value};
 
 use sparsebatch_solve_core::Krylov;
 
-/// Phases that follow each other: one launch for whole systems, one for each phase of parts.
+/// Consecutive phases: one launch for systems handled whole, one launch per phase for parts.
 pub(super) struct Phases {
     pub(super) whole: KernelKey,
     pub(super) parts: Vec<KernelKey>,
@@ -15,16 +15,16 @@ pub(super) struct Phases {
 pub(super) struct Steps {
     /// Before the first product.
     pub(super) enter: Phases,
-    /// Before a product with x.
+    /// Before a product `A x`: undoes the scaling of `x`.
     pub(super) lift: Phases,
-    /// Behind a product with x.
+    /// After a product `A x`: judges systems by their true residuals.
     pub(super) judge: Phases,
-    /// Behind each product of an iteration.
+    /// After each product of an iteration.
     pub(super) iterate: Vec<Phases>,
 }
 
 impl Steps {
-    /// Names the kernels, and makes those of whole systems or of parts ready, or both.
+    /// Names the kernels, and compiles those for whole systems, for parts, or both.
     pub(super) fn new<E: Executor, T: Value>(
         executor: &E,
         method: Krylov,

@@ -12,8 +12,8 @@ use sparsebatch_spmv_gpu::{
 
 use crate::GpuSolveError;
 
-/// The plan whose products a composed solve repeats. Right-hand sides are those of the solve,
-/// whatever the options say.
+/// The plan whose products a composed solve repeats. The number of right-hand sides is that of the
+/// solve, whatever these options say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProductKernel {
     /// The packed product, the default.
@@ -34,7 +34,7 @@ impl ProductKernel {
         Self::Flexible(FlexibleOptions::new(kernel))
     }
 
-    /// What options of the CPU's products ask for on a GPU.
+    /// The GPU product that corresponds to options of a CPU product.
     ///
     /// # Errors
     /// [`GpuSolveError::Unsupported`] for formats and kernels that no plan for batches has;
@@ -100,12 +100,12 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
         }
     }
 
-    /// Whether values may come from the device.
+    /// Whether the plan takes values from device memory.
     pub(super) fn takes_values_there(&self) -> bool {
         matches!(self, Self::Packed(_))
     }
 
-    /// The values of a batch of the same patterns, which shares them as the one before did.
+    /// Replaces the values by those of a batch of the same patterns, shared as before.
     pub(super) fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
         match self {
             Self::Packed(plan) => plan.update_values(batch),
@@ -121,7 +121,7 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
         }
     }
 
-    /// The storage of the matrices.
+    /// The storage format of the matrices.
     pub(super) fn format(&self) -> &'static str {
         match self {
             Self::Packed(_) => "packed",
@@ -137,7 +137,7 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
         }
     }
 
-    /// What the plan has cost: analysis, conversion and upload, without compiling kernels.
+    /// Time of making the plan: analysis, conversion and upload, without compiling kernels.
     pub(super) fn cost(&self) -> Duration {
         match self {
             Self::Packed(plan) => plan.explain().packing,
@@ -154,7 +154,7 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
     }
 }
 
-/// The values of a batch in the order of CSR, item after item; one set where they are shared.
+/// The values of a batch in CSR order, item after item; one set where they are shared.
 pub(super) fn values_of<T: Value>(batch: &Batch<T>) -> Cow<'_, [T]> {
     match batch {
         Batch::Ragged(ragged) => Cow::Borrowed(ragged.values()),

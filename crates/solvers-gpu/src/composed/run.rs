@@ -1,4 +1,4 @@
-//! The solve: launches between products, until no system is left.
+//! The solve: launches between products, until every system has ended.
 
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use crate::GpuSolveError;
 use crate::common::task::{Guess, check_apart};
 use sparsebatch_solve_core::{Krylov, check_len};
 
-/// Iterations between two looks at how many systems are left: few at first, since systems may be
-/// well guessed.
+/// Iterations between two checks of the number of systems left: few at first, since initial guesses
+/// may be good.
 const FIRST_ITERATIONS: u32 = 4;
 pub(super) const MOST_ITERATIONS: u32 = 32;
 
@@ -27,15 +27,16 @@ enum Step {
 }
 
 impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
-    /// Solves every system, with the values last given. Allocates nothing on the device; returns when
+    /// Solves every system with the current values. Allocates nothing on the device; returns when
     /// all systems have ended.
     ///
-    /// `b` and `x` are item-major, right-hand side after right-hand side within an item. Systems that
-    /// do not converge are no error: see [`ComposedSolver::outcomes`].
+    /// `b` and `x` are item-major, one right-hand side after the other within an item. A system
+    /// that does not converge is no error: see [`ComposedSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when a vector does not fit, [`GpuSolveError::Option`] when they overlap,
-    /// [`GpuSolveError::Gpu`] with what the device reports; `x` is untouched in the first two cases.
+    /// [`GpuSolveError::Length`] when a vector does not fit, [`GpuSolveError::Option`] when they
+    /// overlap, [`GpuSolveError::Gpu`] with the device's error; `x` is untouched in the first two
+    /// cases.
     pub fn solve(
         &mut self,
         b: &E::Buffer<T>,
@@ -61,7 +62,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         }
         let (mut done, mut iterations) = (0u32, FIRST_ITERATIONS);
         while self.remaining()? > 0 {
-            // Systems that started again are behind the others.
+            // Restarted systems lag behind the others: at least one more iteration.
             let left = self.most_iterations.saturating_sub(done).max(1);
             let most = self.histories.as_ref().map_or(MOST_ITERATIONS, Histories::most_iterations);
             let count = iterations.min(left).min(most);
@@ -79,14 +80,14 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(())
     }
 
-    /// Systems that have not ended. Waits.
+    /// Number of systems that have not ended. Waits.
     fn remaining(&self) -> Result<u32, GpuError> {
         let mut remaining = [0];
         self.executor.copy_to_host(&self.remaining, &mut remaining)?;
         Ok(remaining[0])
     }
 
-    /// Judges what is new or has stopped, by `A x`.
+    /// Judges systems that are new or have stopped, by `A x`.
     fn verdict(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
         self.product.apply(x, &mut self.vectors.w)?;
         self.products += 1;
@@ -94,7 +95,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         self.launch(Step::Judge, b, x, 0)
     }
 
-    /// So many iterations of all systems that have not stopped.
+    /// Runs `count` iterations of all systems that have not stopped.
     fn iterate(
         &mut self,
         count: u32,
@@ -122,7 +123,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(())
     }
 
-    /// The launches of a step.
+    /// Launches the kernels of a step.
     #[expect(unsafe_code, reason = "the launches")]
     fn launch(
         &mut self,
@@ -172,19 +173,20 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             if words == 2 {
                 args.scalar(PART_ROWS);
             }
-            // SAFETY: (1) these are the parameters of `krylov` and, with part_rows, of `krylov_part`;
-            // (2) the plan made blocks, order, firsts, states, tickets and partials for each other and
-            // for vectors of the length that `solve` has checked, those that the method does not have
-            // aside; the history has a number for each system, or is null; (3) all buffers are of this
-            // executor, by the types, the history's is the plan's; (4) x is borrowed exclusively and
-            // apart from b, all else is the plan's; (5) the kernels wait before they touch states and
-            // vectors; what they read before is written when the plan is made.
+            // SAFETY: (1) these are the parameters of `krylov` and, with part_rows, of
+            // `krylov_part`; (2) the plan made blocks, order, firsts, states, tickets and partials
+            // for each other and for vectors of the length that `solve` has checked (vectors that
+            // the method does not use are empty); the history has a number for each system, or is
+            // null; (3) all buffers are of this executor, by the types, and the history's is the
+            // plan's; (4) x is borrowed exclusively and apart from b, all else is the plan's; (5)
+            // the kernels wait for the launches ahead before they touch states and vectors; what
+            // they read before is written when the plan is made.
             unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
         }
         Ok(())
     }
 
-    /// The launches before a judgement that may rest on a rounding floor.
+    /// Launches the kernels that compute `Sizes` before a judgement with a floor.
     #[expect(unsafe_code, reason = "the launches")]
     fn launch_sizes(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
         let Self { executor, work, .. } = self;
@@ -209,15 +211,16 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             if words == 2 {
                 args.scalar(PART_ROWS);
             }
-            // SAFETY: as in `launch`, of `krylov_sizes` and `krylov_sizes_part`; their matrices are
-            // those of the batch that the work was made of, validated, with values of its length.
+            // SAFETY: as in `launch`, for `krylov_sizes` and `krylov_sizes_part`; their matrices
+            // are those of the batch that the work was made of, validated, with values of its
+            // length.
             unsafe { executor.launch(key, config(blocks.len() / words), &mut args)? };
         }
         Ok(())
     }
 }
 
-/// A launch of so many blocks, which waits by itself for those ahead.
+/// A launch of `blocks` blocks, whose kernel itself waits for the launches ahead.
 fn config(blocks: usize) -> LaunchConfig {
     let grid = u32::try_from(blocks).unwrap_or(u32::MAX);
     LaunchConfig { overlaps: true, ..LaunchConfig::linear(grid, THREADS) }

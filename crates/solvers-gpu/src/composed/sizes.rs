@@ -1,4 +1,4 @@
-//! What rounding floors compare residuals with: [`Sizes`].
+//! The norms that rounding floors compare residuals with: [`Sizes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, Pattern};
@@ -7,11 +7,11 @@ use super::kernels;
 use super::product::values_of;
 use sparsebatch_cuda::kernels::VECTOR;
 
-/// The launch that copies values.
+/// Grid of the launch that copies values.
 const COPY_BLOCKS: u32 = 1024;
 const COPY_THREADS: u32 = 256;
 
-/// `|| |A||x| + |b| ||` of systems that are judged, from the matrices in CSR.
+/// Computes `|| |A||x| + |b| ||` of the systems that are judged, from the matrices in CSR.
 pub(super) struct Sizes<E: Executor, T: Value> {
     pub(super) whole: KernelKey,
     pub(super) part: KernelKey,
@@ -19,7 +19,7 @@ pub(super) struct Sizes<E: Executor, T: Value> {
     row_ptr: E::Buffer<i32>,
     col_idx: E::Buffer<i32>,
     values: E::Buffer<T>,
-    /// Where the values of each item begin.
+    /// Offset of each item's first value.
     entries: E::Buffer<u64>,
     is_uniform: bool,
     nrhs: usize,
@@ -57,12 +57,12 @@ impl<E: Executor, T: Value> Sizes<E, T> {
         })
     }
 
-    /// Values of the same patterns, shared as they were.
+    /// Replaces the values by those of a batch of the same patterns, shared as before.
     pub(super) fn update_values(&mut self, executor: &E, batch: &Batch<T>) -> Result<(), GpuError> {
         executor.copy_from_host(&values_of(batch), &mut self.values)
     }
 
-    /// The same for values on the device. Enqueues and returns.
+    /// As `update_values`, for values on the device. Enqueues and returns.
     #[expect(unsafe_code, reason = "a launch")]
     pub(super) fn update_from(
         &mut self,
@@ -73,8 +73,9 @@ impl<E: Executor, T: Value> Sizes<E, T> {
         args.scalar(values.len() as u64).scalar(T::ONE).input(values).scalar(T::ZERO);
         args.output(&mut self.values);
         let config = LaunchConfig::linear(COPY_BLOCKS, COPY_THREADS);
-        // SAFETY: (1) the arguments are those of `axpby`; (2) the caller gives as many values as were
-        // uploaded; (3) both buffers are of this executor; (4) the copy is borrowed exclusively.
+        // SAFETY: (1) the arguments are those of `axpby`; (2) the caller gives as many values as
+        // were uploaded; (3) both buffers are of this executor; (4) the copy is borrowed
+        // exclusively.
         unsafe { executor.launch(&self.copy, config, &mut args) }
     }
 

@@ -1,4 +1,4 @@
-//! Which threads have which rows: [`Work`].
+//! Assigns rows to threads: [`Work`].
 
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer};
 use sparsebatch_formats::{Batch, Scalar};
@@ -6,29 +6,29 @@ use sparsebatch_formats::{Batch, Scalar};
 /// Threads of a block, as in `krylov.cuh`.
 pub(super) const THREADS: u32 = 256;
 
-/// Rows of the largest systems that 8 and 32 lanes and a block of threads have whole. A function of
-/// the system alone decides, since the order of its sums depends on it.
+/// `(lanes, rows)`: `lanes` threads handle a whole system of up to `rows` rows. The choice depends
+/// on the system alone, since the order of its sums depends on it.
 const OF_LANES: [(u32, u64); 3] = [(8, 32), (32, 512), (THREADS, 8192)];
 
-/// Rows of a part of a larger system.
+/// Rows of one part of a larger system.
 pub(super) const PART_ROWS: u32 = 4096;
 
-/// Systems by their sizes, and the blocks that have them.
+/// Systems by size, and the blocks that handle them.
 pub(super) struct Work<E: Executor> {
-    /// Systems, those that blocks have whole in the order of the blocks.
+    /// Systems that are handled whole, in the order of the blocks.
     pub(super) order: E::Buffer<u32>,
-    /// The first row of each system, and the end of the last.
+    /// The first row of each system, then the total number of rows.
     pub(super) firsts: E::Buffer<u64>,
     /// A word for each block of whole systems.
     pub(super) whole: E::Buffer<u64>,
     /// Two words for each block of a part.
     pub(super) parts: E::Buffer<u64>,
-    /// Systems of each number of lanes, and those in parts.
+    /// Number of systems for each entry of `OF_LANES`, then of systems in parts.
     pub(super) systems: [usize; 4],
 }
 
 impl<E: Executor> Work<E> {
-    /// Of `nrhs` systems for each item.
+    /// Assigns `nrhs` systems per item.
     pub(super) fn new<T: Scalar>(
         executor: &E,
         batch: &Batch<T>,
@@ -73,7 +73,7 @@ impl<E: Executor> Work<E> {
         })
     }
 
-    /// Parts of all systems.
+    /// Number of parts of all systems.
     pub(super) fn parts(&self) -> usize {
         self.parts.len() / 2
     }

@@ -1,25 +1,26 @@
-//! The shape of the launch, in fields and in words.
+//! The shape of the launch, as fields and as text.
 
 use std::fmt;
 
 use super::shape::FactoredPlace;
 use sparsebatch_solve_core::Order;
 
-/// The factors of a system, and where its numbers are.
+/// The factors of a system, and where its data are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FactoredShape {
-    /// What the factors are: `block-jacobi`, `ilu0` or `ic0`; `complete factors` of the LU.
+    /// The kind of factors: `block-jacobi`, `ilu0` or `ic0`; `complete factors` for LU.
     pub factors: &'static str,
     /// The order of elimination; natural for block-Jacobi.
     pub order: Order,
-    /// Values of a system's factors.
+    /// Number of values in a system's factors.
     pub factor_entries: usize,
     /// Precision of values and vectors: `f64` or `f32`.
     pub precision: &'static str,
-    /// Precision in which factors are stored.
+    /// Precision of the stored factors.
     pub factor_precision: &'static str,
-    /// Their bytes; in f32 within f64 with the exponents by which rows and columns are scaled.
+    /// Bytes of the factors; in f32 within f64 including the exponents by which rows and columns
+    /// are scaled.
     pub factor_bytes: u64,
     /// Levels of the factorisation, each of which ends with a barrier; 1 for block-Jacobi.
     pub factorisation_levels: usize,
@@ -27,14 +28,14 @@ pub struct FactoredShape {
     pub application_levels: usize,
     /// Bytes of a system's values, factors and vectors.
     pub system_bytes: u64,
-    /// What is in shared memory: as much of them as a block can have.
+    /// What is in shared memory.
     pub place: FactoredPlace,
-    /// Systems that a multiprocessor holds at once, by the estimate.
+    /// Estimated number of systems that a multiprocessor holds at once.
     pub systems_per_multiprocessor: u32,
 }
 
 impl FactoredShape {
-    /// Whether factors are stored in less precision than values and vectors.
+    /// Whether factors are stored in lower precision than values and vectors.
     pub fn has_mixed_precision(&self) -> bool {
         self.factor_precision != self.precision
     }

@@ -1,4 +1,4 @@
-//! What kernels read of a pattern: programs, row pointers, columns.
+//! The pattern as the kernels read it: programs, row pointers, columns.
 
 use rayon::prelude::*;
 use sparsebatch_formats::CsrPatternRef;
@@ -9,16 +9,16 @@ use super::programs::{Factors, Program};
 use super::streams::Streams;
 use crate::GpuSolveError;
 
-/// Rows whose columns stand side by side.
+/// Rows of a chunk, whose columns are interleaved.
 const CHUNK: usize = 32;
 
-/// A bit of a segment: a level ends with it.
+/// Flag of a segment that ends a level.
 const ENDS_LEVEL: u32 = 1 << 31;
 
-/// No column: the row has fewer.
+/// Marks an absent column, in rows shorter than others of their chunk.
 const NO_COLUMN: u32 = u32::MAX;
 
-/// The schedule of factorisation and application, as `factored.cuh` has it.
+/// The schedule of factorisation and application, in the format of `factored_task.cuh`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
     pub(super) words: Vec<u32>,
@@ -26,7 +26,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// For groups of so many threads; `wide`: as lists with places of 32 bits.
+    /// The schedule for groups of `threads` threads; `wide`: as lists with 32-bit positions.
     pub(super) fn new(
         factors: &Factors,
         nrows: usize,
@@ -42,7 +42,8 @@ impl Words {
                 }
             }
             Factors::Sums(sums) => {
-                // Padding multiplies the 0 behind the factors with it, or with the one behind z.
+                // A padding pair multiplies the 0 behind the factors by itself, or by the 0 behind
+                // z.
                 let zero = sums.sources.len() as u32;
                 let warps = threads as usize / 32;
                 for (program, right) in
@@ -52,7 +53,7 @@ impl Words {
                     let streams = Streams::new(&tasks, warps);
                     let first = made.starts.len();
                     streams.append(zero | right << 16, &mut made.words, &mut made.starts);
-                    // Without tasks there is one empty stream: for all.
+                    // Without tasks there is one empty stream, which all warps share.
                     made.starts.resize(first + warps, made.starts[first]);
                 }
             }
@@ -86,7 +87,7 @@ impl Words {
         let by_level = by_level.into_par_iter();
         let levels: Vec<Vec<Segment>> =
             by_level.map(|level| segments(&program.tasks, level, threads)).collect();
-        // Segments, tasks and pairs are read by 64 bits.
+        // Segments, tasks and pairs are read as 64-bit words.
         self.words.resize(self.words.len().next_multiple_of(2), 0);
         let head = self.words.len();
         self.starts.push(head as u32);
@@ -117,9 +118,9 @@ impl Words {
 /// The pattern of A for products by rows.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    /// Row pointers, then where the columns of each chunk of rows begin, and where the last ones end.
+    /// Row pointers, then the offset of each chunk's columns, then the length of `columns`.
     pub(super) index: Vec<u32>,
-    /// Those of a chunk's rows side by side; `NO_COLUMN` where a row has fewer than others.
+    /// Columns of a chunk's rows, interleaved; `NO_COLUMN` where a row is shorter than others.
     pub(super) columns: Vec<u32>,
 }
 
@@ -150,7 +151,7 @@ impl Rows {
         Ok(Self { index, columns })
     }
 
-    /// The columns in 16 bits, which all of them have.
+    /// The columns in 16 bits; the caller ensures that they fit.
     pub(super) fn narrow_columns(&self) -> Vec<u16> {
         self.columns.iter().map(|&column| column as u16).collect()
     }
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn columns_of_32_rows_stand_side_by_side() {
-        // Row 0 has two entries, the others one; a chunk of 32 rows and one of 2.
+        // Row 0 has two entries, the others one; there is a chunk of 32 rows and one of 2.
         let row_ptr = [0].into_iter().chain(2..36).collect();
         let col_idx = [0, 33].into_iter().chain(1..34).collect();
         let a = CsrPattern::try_new(34, 34, row_ptr, col_idx).unwrap();
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn lists_hold_every_task_in_its_level() {
-        // [. x; x .] with a diagonal: two rows, the second after the first.
+        // A full matrix of two rows: the second depends on the first.
         let a = CsrPattern::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1]).unwrap();
         let factors = Factors::new(a.view(), Scheme::Cg(Preconditioner::ILU0)).unwrap();
         let Factors::Sums(sums) = &factors else { unreachable!("incomplete factors") };

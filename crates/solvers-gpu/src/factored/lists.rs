@@ -1,33 +1,33 @@
-//! Sums of a level on the lanes of a group, for programs that are read as lists.
+//! Assigns the sums of a level to the lanes of a group, for programs that are read as lists.
 
 use super::programs::Task;
 
-/// Cycles of a turn of a group, and of what its lanes do in one, by which shares are compared: places and
-/// values come through the caches.
+/// Rough cycle costs of a group's turns, by which assignments are compared; positions and values
+/// are read through the caches.
 mod cycles {
-    /// To begin and to end, and to add the sums of two lanes.
+    /// Starting and finishing a turn; adding the partial sums of two lanes.
     pub(super) const TURN: u64 = 700;
     pub(super) const ADD: u64 = 30;
-    /// A product of each lane: until its values are there, and for each lane that has one.
+    /// A product per lane: its latency, and the throughput cost of each lane that has one.
     pub(super) const PRODUCT: u64 = 250;
     pub(super) const PRODUCT_OF_LANE: f64 = 1.2;
 }
 
-/// Products that a lane is made to have at most, about.
+/// Candidate limits of the products per lane; the number of lanes is rounded to a power of two.
 const LENGTHS: [usize; 12] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 8192, usize::MAX];
 
 /// The most lanes that share a sum.
 const MOST_LANES: usize = 32;
 
-/// Tasks of one level, each by `1 << shift` lanes.
+/// Tasks of one level that `1 << shift` lanes each compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) shift: u32,
     pub(super) tasks: Vec<usize>,
 }
 
-/// Gives the tasks of a level, of which there are some, to the lanes of a group of `threads`: the segments
-/// of the least time by the estimate. A function of its arguments alone.
+/// Assigns the tasks of a non-empty level to the lanes of a group of `threads`: the segments of
+/// least estimated time. A function of its arguments alone.
 pub(super) fn segments(tasks: &[Task], mut level: Vec<usize>, threads: u32) -> Vec<Segment> {
     let products = |task: &usize| tasks[*task].pairs.len();
     level.sort_by_key(|task| std::cmp::Reverse(products(task)));

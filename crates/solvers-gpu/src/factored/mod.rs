@@ -1,16 +1,16 @@
-//! [`FactoredSolver`]: whole solves by CG or BiCGStab with a factorised preconditioner, or by complete
-//! factors, in one launch.
+//! [`FactoredSolver`]: whole solves by CG or BiCGStab with a factorised preconditioner, or by
+//! complete factors, in one launch.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `tasks.rs` | elimination as sums of products, and their levels |
-//! | `streams.rs` | the sums that each warp and lane makes, level by level |
 //! | `programs.rs` | factorisation and application as sums of products in levels |
-//! | `lists.rs` | the lanes that share a sum, where programs are lists |
+//! | `tasks.rs` | the same with 16-bit positions |
+//! | `streams.rs` | the sums of each warp and lane, level by level |
+//! | `lists.rs` | the lanes that share a sum, for programs that are lists |
 //! | `layout.rs` | programs and pattern as the kernels read them |
 //! | `shape.rs` | threads per system, and what is in shared memory |
 //! | `plan.rs` | the plan and its launches |
-//! | `explain.rs` | the shape of the launch, in words |
+//! | `explain.rs` | the shape of the launch, as text |
 
 mod explain;
 pub(crate) mod kernels;

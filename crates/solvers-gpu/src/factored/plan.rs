@@ -1,4 +1,4 @@
-//! The plan: options checked, arrays on the device, the launches, the outcomes.
+//! The plan: checked options, arrays on the device, launches, outcomes.
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
@@ -26,44 +26,48 @@ const KEPT: u32 = 4;
 const KEEP: u32 = 8;
 const ONE_KEPT: u32 = 16;
 
-/// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0), or the sparse LU, for every system of a uniform batch, each
-/// factorised and solved whole by a group of threads, all in one launch.
+/// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0), or the sparse LU, for every system of a
+/// uniform batch. A group of threads factorises and solves each system whole; one launch covers all
+/// systems.
 ///
-/// Levels of the factorisation and of triangular solves are found once per pattern, on the CPU. Statuses,
-/// restarts and the true residual are those of the CPU's solvers: `SingularPreconditioner` where a pivot
-/// is zero (with IC(0): not positive), `Converged` only after `b - A x` was recomputed in the same
-/// launch. A system's result is a function of that system and of the plan's kernel, bit for bit: not of
-/// its neighbours, its place in the batch, or the order of threads.
+/// The levels of the factorisation and of the triangular solves are computed once per pattern, on
+/// the CPU. Statuses, restarts and the true residual are those of the CPU solvers:
+/// `SingularPreconditioner` where a pivot is zero (with IC(0): not positive), `Converged` only
+/// after `b - A x` was recomputed in the same launch. A system's result is a function of that
+/// system and of the plan's kernel, bit for bit: not of its neighbours, its position in the batch,
+/// or the order of threads.
 ///
-/// With [`PrecondPrecision::Single`](sparsebatch_solve_core::PrecondPrecision::Single) factors of f64 systems are stored
-/// in f32, in half of the memory. They are made in f64, in memory that vectors and values have later, of
-/// the matrix with its rows and columns scaled by powers of two.
+/// With [`PrecondPrecision::Single`](sparsebatch_solve_core::PrecondPrecision::Single) the factors
+/// of f64 systems are stored in f32, in half of the memory. They are computed in f64, from the
+/// matrix with its rows and columns scaled by powers of two, in memory that later holds vectors and
+/// values.
 ///
-/// By default each solve makes the factors of each system anew and stores none. After
-/// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for values
-/// that have changed since, whose residual is still the true one.
+/// By default each solve computes the factors of each system and does not keep them. After
+/// [`FactoredSolver::factorise`] solves use the factors that it kept: a lagged preconditioner for
+/// values that have changed since. The residual is still the true one.
 ///
-/// With [`Scheme::Lu`] factors are complete, in minimum-degree order whatever the options say, without pivoting,
-/// and in the precision of the values; there is no scaling, as on the CPU. They are in device memory: for systems
-/// whose factors do not fit where [`GpuLu`](crate::GpuLu) has them, of up to 33,554,432 products a
-/// factorisation. An iteration is a solve with the factors; the solution is refined from the true residual while
-/// that does not pass, up to [`SolveOptions::max_restarts`] times, by the same factors. A system without a pivot
-/// is `Singular` (`BatchSolver` permutes its rows and tries again). Statuses and counts are those of `GpuLu` and the CPU, and so is the order of elimination of the
-/// CPU; sums have another order.
+/// With [`Scheme::Lu`] the factors are complete, in minimum-degree order whatever the options say,
+/// without pivoting, and in the precision of the values; there is no scaling, as on the CPU. They
+/// are in device memory, for systems whose factors do not fit where [`GpuLu`](crate::GpuLu) keeps
+/// them; a factorisation may have up to 33,554,432 products. An iteration is a solve with the
+/// factors. While the true residual does not pass, the solution is refined with the same factors,
+/// up to [`SolveOptions::max_restarts`] times. A system with a zero pivot is `Singular`
+/// (`BatchSolver` permutes its rows and tries again). Statuses and counts are those of `GpuLu` and
+/// the CPU. The order of elimination is that of the CPU; sums are added in another order.
 ///
-/// What fits is in the shared memory of a block, the rest in a workspace on the device
-/// ([`FactoredPlace`](super::FactoredPlace)), so that systems may have any size; ILU(0) and IC(0), too, are of up
-/// to 33,554,432 products a factorisation. With several right-hand sides each has its factors made anew, unless
-/// they are kept.
+/// As much as fits is in the shared memory of a block, the rest in a workspace on the device
+/// ([`FactoredPlace`](super::FactoredPlace)), so systems may have any size. ILU(0) and IC(0), too,
+/// may have up to 33,554,432 products per factorisation. With several right-hand sides the factors
+/// are computed once for each, unless they are kept.
 ///
-/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
-/// [`FactoredSolver::confirm`] counts them.
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding
+/// errors; [`FactoredSolver::confirm`] includes that bound.
 ///
 /// # Source
-/// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0)) and 9.1
-/// (CG); Meijerink and van der Vorst 1977 (doi 10.1090/S0025-5718-1977-0438681-4, IC(0)); Anzt et al. 2019
-/// (doi 10.1016/j.parco.2017.12.006, block-Jacobi by Gauss-Jordan with row pivoting; doi 10.1002/cpe.4460,
-/// its blocks in less precision); van der Vorst 1992
+/// Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd ed., 2003, algorithms 10.4 (ILU(0))
+/// and 9.1 (CG); Meijerink and van der Vorst 1977 (doi 10.1090/S0025-5718-1977-0438681-4, IC(0));
+/// Anzt et al. 2019 (doi 10.1016/j.parco.2017.12.006, block-Jacobi by Gauss-Jordan with row
+/// pivoting; doi 10.1002/cpe.4460, its blocks in less precision); van der Vorst 1992
 /// (doi 10.1137/0913035, BiCGStab); levels of triangular solves: Anderson and Saad 1989
 /// (doi 10.1142/S0129053389000056).
 pub struct FactoredSolver<E: Executor, T: Value> {
@@ -73,7 +77,7 @@ pub struct FactoredSolver<E: Executor, T: Value> {
     nnz: usize,
     nfactors: usize,
     nitems: usize,
-    /// Of which so many take part.
+    /// Number of participating items (`active <= nitems`).
     active: usize,
     nrhs: usize,
     root: bool,
@@ -91,23 +95,23 @@ pub struct FactoredSolver<E: Executor, T: Value> {
     outcomes: Outcomes<E>,
 }
 
-/// Columns in 16 or 32 bits.
+/// Column indices in 16 or 32 bits.
 enum Columns<E: Executor> {
     Narrow(E::Buffer<u16>),
     Wide(E::Buffer<u32>),
 }
 
-/// Factors that last.
+/// Factors that are kept between solves.
 struct Kept<E: Executor, T: Value> {
-    /// Of each item, or of one for all.
+    /// The factors of each item, or of one item for all.
     factors: KeptFactors<E, T>,
-    /// 1 for items that have none.
+    /// 1 for items that could not be factorised.
     refused: E::Buffer<u8>,
-    /// Items of a batch that they serve.
+    /// Number of items that the factors serve.
     made: usize,
 }
 
-/// Factors and a 0, item by item; those in f32 with the exponents of their rows and columns behind them.
+/// Factors and a 0, item by item; in f32, followed by the exponents that scale rows and columns.
 enum KeptFactors<E: Executor, T: Value> {
     Working(E::Buffer<T>),
     Single(E::Buffer<f32>),
@@ -124,13 +128,15 @@ impl<E: Executor, T: Value> KeptFactors<E, T> {
 
 impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
-    /// everything and compiles the kernel. [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
+    /// all device memory and compiles the kernel.
+    /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
-    /// range; [`GpuSolveError::Symbolic`] for a block size out of range; [`GpuSolveError::Unsupported`] for what
-    /// the GPU does not do yet, too many products among it, and for preconditioners without factors;
-    /// [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// options out of range; [`GpuSolveError::Symbolic`] for a block size out of range;
+    /// [`GpuSolveError::Unsupported`] for options that the GPU does not support, for too many
+    /// products, and for preconditioners without factors; [`GpuSolveError::Gpu`] when an allocation
+    /// or the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -143,8 +149,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// As [`FactoredSolver::new`], for the pattern of a batch.
     ///
     /// # Errors
-    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Unsupported`] for ragged batches and interleaved
-    /// values.
+    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Unsupported`] for ragged batches and
+    /// interleaved values.
     pub fn for_batch(
         executor: &E,
         batch: &Batch<T>,
@@ -154,10 +160,11 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
     }
 
-    /// As [`FactoredSolver::new`], with choices fixed.
+    /// As [`FactoredSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
+    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the
+    /// pattern.
     pub fn with_tuning(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -233,15 +240,16 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         })
     }
 
-    /// Makes the factors of every item from `values`, as [`FactoredSolver::solve`] takes them, and keeps
-    /// them on the device: solves use them from now on, with whatever values. The first call allocates
-    /// the memory. Launches one kernel and returns before it is done.
+    /// Computes the factors of every item from `values`, as [`FactoredSolver::solve`] takes them,
+    /// and keeps them on the device: from now on solves use them, whatever their values. The first
+    /// call allocates the memory. Launches one kernel and returns before it is done.
     ///
-    /// An item without factors is no error: its systems end with `SingularPreconditioner`, by LU with `Singular`.
+    /// An item that cannot be factorised is no error: its systems end with
+    /// `SingularPreconditioner`, by LU with `Singular`.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is short or
-    /// the launch is refused; what was kept before is gone then.
+    /// [`GpuSolveError::Length`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is
+    /// short or the launch is refused; the factors kept before are lost then.
     pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
         let shared = shares_values(values.len(), self.nnz, self.nitems)?;
         let items = if shared { self.nitems.min(1) } else { self.nitems };
@@ -259,7 +267,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             },
         };
         kept.made = if shared { self.nitems } else { self.active };
-        // Those of one item for all are made whoever takes part.
+        // The factors of one item shared by all are computed whatever `active` is.
         if kept.made > 0 {
             self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
         }
@@ -267,21 +275,21 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         Ok(())
     }
 
-    /// Drops the factors that were kept: solves make their own again.
+    /// Drops the kept factors: solves compute their own again.
     pub fn forget_factors(&mut self) {
         self.kept = None;
     }
 
     /// Solves every system. Allocates nothing, launches one kernel and returns before it is done.
     ///
-    /// `values` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
-    /// item, for all. `b` and `x` are item-major, right-hand side after right-hand side within an
-    /// item. Systems that do not converge are no error: see [`FactoredSolver::outcomes`].
+    /// `values` holds the entries of item 0 in CSR order, of item 1, ...; or those of one item,
+    /// shared by all. `b` and `x` are item-major, one right-hand side after the other within an
+    /// item. A system that does not converge is no error: see [`FactoredSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x` overlaps
-    /// another one or factors are kept of too few items, [`GpuSolveError::Gpu`] when the launch is refused; `x` is
-    /// untouched then.
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// overlaps another array or factors are kept for too few items, [`GpuSolveError::Gpu`] when
+    /// the launch is refused; `x` is untouched then.
     pub fn solve(
         &mut self,
         values: &E::Buffer<T>,
@@ -359,41 +367,41 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             shared_bytes: self.shape.shared_bytes,
             ..LaunchConfig::linear(self.shape.blocks, self.shape.threads * self.shape.groups)
         };
-        // SAFETY: the arguments are those of `factored`; the callers checked the lengths of values, b
-        // and x, and that x overlaps neither of them; all three are borrowed as long as `task` is.
-        // What is kept has `nfactors + 1` values (in f32: and `nrows` more) and a byte for as many items as
-        // the flags say; the
-        // kernel writes it only for KEEP, when no other launch is given it. The plan's own arrays are
-        // what `with_tuning` made of one pattern: places below the numbers of factors and rows,
-        // columns below the rows, entries below those of A, a workspace for each group of the launch.
-        // The queue holds zeros before and after each launch.
+        // SAFETY: the arguments are those of `factored`. The callers checked the lengths of values,
+        // b and x, and that x overlaps neither of the others; all three are borrowed as long as
+        // `task` is. Kept factors have `nfactors + 1` values (in f32: and `nrows` more) and a byte
+        // for as many items as the flags say; the kernel writes them only for KEEP, when no other
+        // launch is given them. `with_tuning` made the plan's own arrays of one pattern: positions
+        // below the numbers of factors and rows, columns below the rows, entries below those of A,
+        // a workspace for each group of the launch. The queue holds zeros before and after each
+        // launch.
         unsafe { self.executor.launch(&self.key, config, &mut args) }?;
         Ok(())
     }
 
-    /// From now on only the first `items` take part in factorisations and solves; the arrays stay as long
-    /// as they are, and what they hold for the others is not touched, outcomes included.
+    /// From now on only the first `items` items take part in factorisations and solves. The arrays
+    /// keep their lengths; their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when there are fewer.
+    /// [`GpuSolveError::Length`] when `items` exceeds the plan's.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         check_active(items, self.nitems)?;
         self.active = items;
         Ok(())
     }
 
-    /// The outcomes of the last solve, where kernels of the caller read them.
+    /// The outcomes of the last solve in device memory, for kernels of the caller.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
     }
 
-    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
-    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
-    /// solve and returns before it is done.
+    /// Confirms which systems of the last solve converged, with the rounding errors of their
+    /// residuals bounded: see [`Confirmer`]. `values`, `b` and `x` are those of that solve.
+    /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
-    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,
@@ -408,12 +416,12 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// How each system of the last solve ended, item by item. Waits for the solve.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
+    /// [`GpuSolveError::Gpu`] with the device's error.
     pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
         Ok(self.outcomes.download(&self.executor)?)
     }
 
-    /// What was chosen, and what it takes.
+    /// The plan's choices and its memory.
     pub fn explain(&self) -> PlanReport {
         let bytes = |len: usize, each: usize| (len * each) as u64;
         let (shape, value) = (&self.shape, size_of::<T>());
@@ -472,17 +480,17 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     }
 }
 
-/// What a launch is for.
+/// The input and output of one launch.
 struct Task<'a, E: Executor, T: Value> {
     values: &'a E::Buffer<T>,
-    /// Whether one item has values for all.
+    /// Whether all items share the values of one item.
     shared: bool,
-    /// Where factors are to be kept; nothing is solved then.
+    /// Factors to compute and keep; if `Some`, nothing is solved.
     keep: Option<&'a Kept<E, T>>,
     vectors: Option<Vectors<'a, E, T>>,
 }
 
-/// Right-hand sides, what the solutions hold before, solutions.
+/// Right-hand sides, whether the solutions hold guesses, solutions.
 type Vectors<'a, E, T> =
     (&'a <E as Executor>::Buffer<T>, Guess, &'a mut <E as Executor>::Buffer<T>);
 

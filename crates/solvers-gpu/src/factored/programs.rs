@@ -1,4 +1,5 @@
-//! Factorisation and application of a preconditioner, or of complete factors, as sums of products in levels.
+//! Factorisation and application of a preconditioner, or of complete factors, as sums of products
+//! in levels.
 
 use std::ops::Range;
 
@@ -11,29 +12,29 @@ use super::tasks as narrow;
 use crate::GpuSolveError;
 use sparsebatch_solve_core::{Order, Preconditioner, Scheme};
 
-/// No factor: a task does not multiply its sum.
+/// Marks a task without a factor: its sum is not multiplied.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The most products of a factorisation: 256 MiB of places on the device.
+/// The most products of a factorisation: their positions take 256 MiB on the device.
 const MOST_PRODUCTS: u64 = 1 << 25;
 
-/// `value[place] -= sum of left * right`, then times `value[factor]`; a pivot, inverted, where factor
-/// and place of a factorisation are one.
+/// `value[place] -= sum of left * right`, then multiplied by `value[factor]`. In a factorisation,
+/// `factor == place` marks a pivot, which is inverted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) place: u32,
     pub(super) factor: u32,
-    /// Its pairs among [`Program::pairs`].
+    /// Range of its pairs in [`Program::pairs`].
     pub(super) pairs: Range<usize>,
-    /// Counted from 0; it needs results of lower levels only.
+    /// Level, from 0; a task needs results of lower levels only.
     pub(super) level: u32,
 }
 
-/// Tasks, operands first, and the places of their products.
+/// Tasks, each after those whose results it reads, and the operands of their products.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
     pub(super) tasks: Vec<Task>,
-    /// Left and right operand.
+    /// Positions of left and right operands.
     pub(super) pairs: Vec<(u32, u32)>,
 }
 
@@ -42,7 +43,7 @@ impl Program {
         self.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0)
     }
 
-    /// The same with places of 16 bits, which all have.
+    /// The same tasks with 16-bit positions; the caller ensures that all fit.
     pub(super) fn to_narrow(&self) -> narrow::Tasks {
         let task = |task: &Task| narrow::Task {
             place: task.place,
@@ -57,15 +58,15 @@ impl Program {
     }
 }
 
-/// Builds programs and finds levels. Places of one space are written by tasks; the other operands,
-/// where there are any, are there before.
+/// Builds a program and computes the levels. Tasks write the values of one array; the operands
+/// outside it (in an application, the factors) are known before.
 struct Builder {
     program: Program,
-    /// One more than the level of the task that last wrote a place; 0 where none did.
+    /// One more than the level of the task that last wrote a value; 0 where none did.
     ready: Vec<u32>,
-    /// One more than the highest level of the tasks that read a place as right operand.
+    /// One more than the highest level of the tasks that read a value as right operand.
     read: Vec<u32>,
-    /// Whether left operands and factors are places that tasks write.
+    /// Whether left operands and factors are values that tasks write.
     is_factorisation: bool,
 }
 
@@ -83,7 +84,7 @@ impl Builder {
         if pairs.is_empty() && factor == NONE {
             return;
         }
-        // What others still read is not overwritten.
+        // A value is overwritten only after all tasks that read it.
         let mut level = self.ready[place as usize].max(self.read[place as usize]);
         if self.is_factorisation && factor != NONE {
             level = level.max(self.ready[factor as usize]);
@@ -103,7 +104,7 @@ impl Builder {
     }
 }
 
-/// What a preconditioner is made of, once per pattern.
+/// The factors of a pattern, found once.
 #[derive(Clone, Debug)]
 pub(super) enum Factors {
     /// Inverses of diagonal blocks.
@@ -112,22 +113,24 @@ pub(super) enum Factors {
     Sums(Box<Sums>),
 }
 
-/// Factorisation and application of factors, whose entries have places as in their pattern.
+/// Factorisation and application of factors; positions are those of entries in the factors'
+/// pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
-    /// Position in A's values of each entry, or `NO_SOURCE`.
+    /// Index in A's values of each entry, or `NO_SOURCE`.
     pub(super) sources: Vec<u32>,
     /// Row and column of A of each entry.
     pub(super) positions: Vec<(u32, u32)>,
     pub(super) factorisation: Program,
-    /// Places are rows of A, left operands and factors are entries.
+    /// Values are rows of A; left operands and factors are entries of the factors.
     pub(super) application: Program,
-    /// Whether a pivot is positive and its root divides: Cholesky.
+    /// Whether pivots must be positive and the inverse of their square root is kept: Cholesky.
     pub(super) root: bool,
 }
 
 impl Factors {
-    /// The factors of a scheme: of its preconditioner, which has some, or those of the sparse LU.
+    /// The factors of a scheme: those of its preconditioner, which must have some, or of the sparse
+    /// LU.
     pub(super) fn new(a: CsrPatternRef<'_>, scheme: Scheme) -> Result<Self, GpuSolveError> {
         let preconditioner = scheme.preconditioner();
         let permutation = match preconditioner.order() {
@@ -166,10 +169,10 @@ impl Factors {
         Ok(factors)
     }
 
-    /// Those of the sparse LU without pivoting, all fill included, in minimum-degree order.
+    /// The factors of the sparse LU without pivoting, all fill included, in minimum-degree order.
     fn complete(a: CsrPatternRef<'_>) -> Result<Self, GpuSolveError> {
         let order = min_degree(a)?;
-        // Each entry of fill has a product at least.
+        // Each entry of fill has at least one product.
         let most = (a.nnz() + a.nrows()).saturating_add(MOST_PRODUCTS as usize);
         let pattern = match FactorPattern::lu(a, Some(&order), most) {
             Err(SymbolicError::TooManyEntries { .. }) => return Err(TOO_MUCH_FILL),
@@ -181,7 +184,7 @@ impl Factors {
         Ok(Self::Sums(Box::new(lu(&pattern))))
     }
 
-    /// Values of the factors of a system.
+    /// Number of values of a system's factors.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Blocks(blocks) => blocks.source().len(),
@@ -189,11 +192,11 @@ impl Factors {
         }
     }
 
-    /// The entry of A that each value is made of, or `NO_SOURCE`.
+    /// The index in A's values from which each factor value starts, or `NO_SOURCE`.
     pub(super) fn sources(&self) -> Vec<u32> {
         match self {
             Self::Sums(sums) => sums.sources.clone(),
-            // Column by column: the rows of a block are side by side.
+            // Column by column: the rows of a block are adjacent.
             Self::Blocks(blocks) => (0..blocks.nblocks())
                 .flat_map(|block| {
                     let (size, source) = (blocks.rows(block).len(), blocks.block_source(block));
@@ -203,7 +206,7 @@ impl Factors {
         }
     }
 
-    /// The row of A of each value, and the column.
+    /// The rows and the columns of A of all values.
     pub(super) fn positions(&self) -> [Vec<u32>; 2] {
         let (rows, columns) = match self {
             Self::Sums(sums) => sums.positions.iter().copied().unzip(),
@@ -225,7 +228,8 @@ const TOO_MUCH_FILL: GpuSolveError = GpuSolveError::Unsupported {
     instead: "solve it on the CPU, or by an iterative method",
 };
 
-/// [`FactorPattern::flops`] where all fill is there: each entry of a column of L times each of the row of U.
+/// [`FactorPattern::flops`] of a pattern with all fill: each entry of a column of L times each
+/// entry of the matching row of U.
 fn complete_products(pattern: &FactorPattern) -> u64 {
     let row = |row: usize| pattern.cols()[pattern.lower(row)].iter();
     let of = |&pivot: &u32| pattern.upper(pivot as usize).len() as u64;
@@ -242,8 +246,9 @@ fn check_products(products: u64) -> Result<(), GpuSolveError> {
     })
 }
 
-/// ILU on a pattern, by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L times the
-/// inverse of the pivot, which is kept in the pivot's place. Pairs that the pattern lacks are left out.
+/// ILU on a pattern, by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L
+/// times the inverse of the pivot, which is stored in place of the pivot. Products with an operand
+/// outside the pattern are left out.
 fn lu(pattern: &FactorPattern) -> Sums {
     let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
     let mut factorisation = Builder::new(pattern.nnz(), true);
@@ -291,8 +296,8 @@ fn lu(pattern: &FactorPattern) -> Sums {
     }
 }
 
-/// IC(0): `l_ij = (a_ij - sum of l_ik l_jk over k < j) / l_jj`; the inverse of the root of a pivot is
-/// kept in the pivot's place.
+/// IC(0): `l_ij = (a_ij - sum of l_ik l_jk over k < j) / l_jj`; the inverse of the square root of a
+/// pivot is stored in place of the pivot.
 fn cholesky(pattern: &LowerPattern) -> Sums {
     let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
     let mut factorisation = Builder::new(pattern.nnz(), true);
@@ -337,7 +342,7 @@ fn cholesky(pattern: &LowerPattern) -> Sums {
     }
 }
 
-/// Rows and columns of A of entries in the numbering of their pattern, which come in their order.
+/// Rows and columns of A of `entries`, given by row and index in the factors' pattern, in order.
 fn positions(
     perm: &[u32],
     cols: &[u32],
@@ -367,8 +372,8 @@ mod tests {
         }
     }
 
-    /// Works through a program level by level, each from its last task to its first: tasks of a level
-    /// need nothing of each other. `left` are the factors, where they are not written.
+    /// Executes a program level by level, each level from its last task to its first: tasks of one
+    /// level are independent. `left` holds the factors where tasks do not write them.
     fn work(program: &Program, root: bool, values: &mut [f64], left: Option<&[f64]>) {
         for level in 0..program.nlevels() as u32 {
             for task in program.tasks.iter().rev().filter(|task| task.level == level) {
@@ -419,7 +424,8 @@ mod tests {
                 let mut factors: Vec<f64> =
                     sums.sources.iter().map(|&source| VALUES[source as usize]).collect();
                 work(&sums.factorisation, sums.root, &mut factors, None);
-                // b of x = (1, 2, 3): without fill the factors are those of A.
+                // The right-hand side for x = (1, 2, 3); factors without fill are exact for this
+                // matrix.
                 let mut x = [6.0, 17.0, 22.0];
                 work(&sums.application, sums.root, &mut x, Some(&factors));
 
@@ -429,7 +435,7 @@ mod tests {
         }
     }
 
-    /// A ring, whose last rows fill up.
+    /// A cyclic matrix, whose last rows fill in.
     #[test]
     fn complete_factors_solve_with_fill() {
         let cols: Vec<i32> = (0..6)
@@ -465,10 +471,10 @@ mod tests {
         assert!(close, "{found:?}");
     }
 
-    /// What another row still reads of the right-hand side is not overwritten by the solution.
+    /// The solution overwrites no element of the right-hand side that another row still reads.
     #[test]
     fn unsymmetric_patterns_keep_what_is_read() {
-        // Row 1 reads row 0, whose solution needs nothing of row 1.
+        // Row 1 reads row 0, whose solution needs nothing from row 1.
         let a = CsrPattern::try_new(2, 2, vec![0, 1, 3], vec![0, 0, 1]).unwrap();
         let scheme = Scheme::Cg(Preconditioner::ILU0);
         let Factors::Sums(sums) = Factors::new(a.view(), scheme).unwrap() else {

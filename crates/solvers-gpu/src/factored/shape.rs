@@ -1,4 +1,4 @@
-//! How many threads solve a system, and what is in shared memory meanwhile.
+//! The threads that solve a system, and what is in shared memory during the solve.
 
 use sparsebatch_cuda::{DeviceInfo, GpuError};
 use sparsebatch_formats::CsrPatternRef;
@@ -13,7 +13,8 @@ use crate::GpuSolveError;
 pub enum FactoredPlace {
     /// Values, factors and vectors.
     AllShared,
-    /// Factors and vectors; values are read from device memory, through the caches, in every product.
+    /// Factors and vectors; values are read from device memory, through the caches, in every
+    /// product.
     ValuesGlobal,
     /// Vectors; factors are in a workspace on the device.
     FactorsGlobal,
@@ -22,11 +23,11 @@ pub enum FactoredPlace {
 }
 
 impl FactoredPlace {
-    /// All of them, the fastest first.
+    /// All places, the fastest first.
     pub const ALL: &[Self] =
         &[Self::AllShared, Self::ValuesGlobal, Self::FactorsGlobal, Self::AllGlobal];
 
-    /// What is where, for reports.
+    /// A description for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllShared => "values, factors and vectors in shared memory",
@@ -36,21 +37,21 @@ impl FactoredPlace {
         }
     }
 
-    /// As the kernels number it.
+    /// The kernels' number for this place.
     pub(super) fn code(self) -> u32 {
         self as u32
     }
 
-    /// Whether places have 32 bits.
+    /// Whether positions have 32 bits.
     pub(super) fn is_wide(self) -> bool {
         self == Self::AllGlobal
     }
 
-    /// The threads per system that there are kernels of a method for.
+    /// The numbers of threads per system for which kernels of a method exist.
     fn threads(self, scheme: Scheme) -> &'static [u32] {
         match (self, scheme) {
             (Self::FactorsGlobal | Self::AllGlobal, _) => &[512],
-            // Such systems are for another plan.
+            // LU of systems that fit in shared memory is done by `GpuLu`.
             (_, Scheme::Lu | Scheme::PivotingLu) => &[],
             (Self::AllShared, _) => &[32, 128, 512],
             (Self::ValuesGlobal, _) => &[128, 512],
@@ -58,7 +59,7 @@ impl FactoredPlace {
     }
 }
 
-/// How the kernels number a scheme.
+/// The kernels' number for a scheme.
 pub(super) fn code(scheme: Scheme) -> u32 {
     match scheme {
         Scheme::Cg(_) => 0,
@@ -67,7 +68,7 @@ pub(super) fn code(scheme: Scheme) -> u32 {
     }
 }
 
-/// Vectors of a system.
+/// Number of vectors of a system.
 fn vectors(scheme: Scheme) -> usize {
     match scheme {
         Scheme::Cg(_) => 5,
@@ -76,81 +77,82 @@ fn vectors(scheme: Scheme) -> usize {
     }
 }
 
-/// Choices that a plan makes by itself where they are left open. For experiments.
+/// Overrides of a plan's own choices, for experiments. `None` leaves a choice to the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FactoredTuning {
     /// Threads per system: 32, 128 or 512 with everything in shared memory, 128 or 512 with values
-    /// elsewhere, else 512. By LU 512.
+    /// in device memory, else 512. LU: 512.
     pub threads: Option<u32>,
-    /// What is in shared memory. By LU [`FactoredPlace::FactorsGlobal`] or [`FactoredPlace::AllGlobal`].
+    /// What is in shared memory. LU: [`FactoredPlace::FactorsGlobal`] or
+    /// [`FactoredPlace::AllGlobal`].
     pub place: Option<FactoredPlace>,
-    /// The most blocks of the launch. Default: what the device can hold at once.
+    /// The most blocks of a launch. Default: as many as the device holds at once.
     pub max_blocks: Option<u32>,
-    /// The most bytes of device memory that the plan takes, for which there are fewer blocks where each has factors
-    /// there. Default: what is free.
+    /// The most bytes of device memory that the plan takes; a smaller limit means fewer blocks
+    /// where each block has factors there. Default: the free memory.
     pub max_bytes: Option<u64>,
 }
 
-/// Shared memory beside that of systems: sums of the warps, and what the device keeps for itself.
+/// Shared memory beside that of systems: sums of warps, and what the device reserves.
 const RESERVED_BYTES: u64 = 2048;
 
-/// The most of a kernel's numbers with 16 bits; one more stands for none.
+/// The largest size that 16-bit positions allow; 0xffff marks an absent position.
 const MOST_NARROW: usize = 0xfffe;
 
-/// Systems that a block solves side by side where a warp has one, most first.
+/// Candidate numbers of systems per block where a warp solves a system, largest first.
 const WARPS_A_BLOCK: [u32; 3] = [4, 2, 1];
 
-/// Blocks that a multiprocessor can hold.
+/// The most blocks that a multiprocessor can hold.
 const MOST_RESIDENT: u64 = 32;
 
-/// Cycles of an iteration, roughly, by which groups are compared.
+/// Rough cycle costs of an iteration, by which groups are compared.
 mod cycles {
-    /// A row of all vectors, and an entry of a row.
+    /// A row in all vectors, and an entry of a row.
     pub(super) const ROW: u64 = 150;
     pub(super) const ENTRY: u64 = 25;
-    /// Sums and barriers of a warp, and of a block.
+    /// Reductions and barriers of a warp, and of a block.
     pub(super) const WARP: u64 = 500;
     pub(super) const BLOCK: u64 = 1000;
-    /// Iterations that share a factorisation.
+    /// Assumed number of iterations per factorisation.
     pub(super) const ITERATIONS: u64 = 8;
 }
 
-/// What numbers are stored in.
+/// The precision of stored numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Precision {
-    /// Bytes of a value of A and of vectors.
+    /// Bytes of a value of A and of a vector element.
     pub(super) value_bytes: usize,
-    /// Whether factors have half of that.
+    /// Whether factors are stored in half as many bytes.
     pub(super) is_mixed: bool,
 }
 
-/// A system's numbers, and its threads.
+/// The memory of a system, and its threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) place: FactoredPlace,
-    /// Threads of a group, which has a system at a time.
+    /// Threads of a group, which solves one system at a time.
     pub(super) threads: u32,
-    /// Groups of a block.
+    /// Number of groups in a block.
     pub(super) groups: u32,
     pub(super) blocks: u32,
-    /// Blocks that a multiprocessor holds at once, a guess.
+    /// Estimated number of blocks that a multiprocessor holds at once.
     pub(super) resident: u32,
     pub(super) shared_bytes: u32,
     /// Bytes of a system's values, factors and vectors.
     pub(super) system_bytes: u64,
-    /// Whether factors are stored in less precision than values, and their bytes.
+    /// Whether factors are stored in lower precision than values; then the bytes of the factors.
     pub(super) is_mixed: bool,
     pub(super) factor_bytes: u64,
-    /// Values of a group in the workspace.
+    /// Number of values of a group in the workspace.
     pub(super) workspace: u64,
-    /// Levels of the factorisation, and of an application.
+    /// Number of levels of the factorisation, and of an application.
     pub(super) levels: [usize; 2],
 }
 
 impl Shape {
-    /// The first place that the device has room for, and the threads with the least time by the
-    /// estimate, among those that the tuning allows. Not a function of the number of systems, but for
-    /// the blocks.
+    /// Chooses, among what the tuning allows, the first place that the device has room for, and
+    /// there the threads with the least estimated time. The number of systems affects only the
+    /// blocks.
     pub(super) fn choose(
         a: CsrPatternRef<'_>,
         factors: &Factors,
@@ -199,7 +201,7 @@ impl Shape {
     }
 }
 
-/// The numbers that memory depends on.
+/// The sizes that the memory depends on.
 struct Size {
     nrows: usize,
     nnz: usize,
@@ -209,12 +211,13 @@ struct Size {
     inverts: bool,
 }
 
-/// Vectors in use while factors of less precision are made over the others: x and r.
+/// Number of vectors in use (x and r) while factors of lower precision are computed in the memory
+/// of the others.
 const VECTORS_AT_ONCE: usize = 2;
 
 impl Size {
-    /// Values of the length of A's that factors take: they, a 0, and in less precision the exponents of
-    /// rows and columns.
+    /// Memory of the factors, in values of A's precision: the factors, a 0 and, in lower precision,
+    /// the exponents of rows and columns.
     fn factors(&self) -> u64 {
         let nfactors = self.nfactors as u64;
         if self.precision.is_mixed {
@@ -224,11 +227,12 @@ impl Size {
         }
     }
 
-    /// Values of a group in shared memory, and in the workspace: see `FactoredShape` of the kernels.
+    /// Number of values of a group in shared memory, and in the workspace: see `FactoredShape` of
+    /// the kernels.
     fn memory(&self, place: FactoredPlace) -> (u64, u64) {
         let (nrows, nfactors) = (self.nrows as u64, self.nfactors as u64);
         let vectors = self.vectors as u64 * nrows + 1;
-        // Outside of shared memory factors of less precision have room to be made in.
+        // Outside of shared memory, factors of lower precision are computed in memory of their own.
         let made = nfactors + 1 + if self.precision.is_mixed { nrows.div_ceil(2) } else { 0 };
         let before = match place {
             FactoredPlace::AllShared => vectors + self.nnz as u64,
@@ -244,7 +248,7 @@ impl Size {
         (before + self.factors(), 0)
     }
 
-    /// Threads of a multiprocessor at the registers that the kernel may use.
+    /// The most threads of a multiprocessor, given the registers of the kernel.
     fn most_threads(&self, threads: u32) -> u32 {
         match (threads > 128, self.inverts) {
             (true, _) => threads,
@@ -299,10 +303,11 @@ impl Size {
 }
 
 impl Shape {
-    /// As many blocks as there is memory for, where the rest of the plan takes so many bytes.
+    /// Reduces the blocks to those that fit in `free` bytes, of which the rest of the plan takes
+    /// `rest`.
     ///
     /// # Errors
-    /// [`GpuError::OutOfMemory`] when there is none for one block.
+    /// [`GpuError::OutOfMemory`] when there is no memory for one block.
     pub(super) fn fit(&mut self, rest: u64, value_bytes: usize, free: u64) -> Result<(), GpuError> {
         let each = u64::from(self.groups) * self.workspace * value_bytes as u64;
         let left = free.checked_sub(rest).filter(|&left| left >= each);
@@ -315,7 +320,7 @@ impl Shape {
     }
 }
 
-/// Cycles of an iteration by the estimate.
+/// Estimated cycles of an iteration.
 fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
     let nrows = a.nrows() as u64;
     let turns = nrows.div_ceil(u64::from(shape.threads)).max(1);
@@ -327,7 +332,7 @@ fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
             let most = (0..blocks.nblocks()).map(|block| blocks.rows(block).len()).max();
             latency += turns * most.unwrap_or(0) as u64 * cycles::ENTRY;
         }
-        // There is but one group to choose from.
+        // Only one number of threads exists: nothing to compare.
         Factors::Sums(_) if shape.place.is_wide() => {}
         Factors::Sums(sums) => {
             let warps = shape.threads as usize / 32;

@@ -1,23 +1,24 @@
-//! Tasks in the order in which the warps of a group work on them.
+//! Tasks in the order in which the warps of a group execute them.
 
 use super::tasks::{NONE, Tasks};
 
-/// Cycles of a multiprocessor, roughly, by which schedules are compared.
+/// Rough cycle costs on a multiprocessor, by which schedules are compared.
 mod cycles {
-    /// A slice without products: what is left of the wait for its words, the result's old value, its
+    /// A slice without products: the remaining wait for its words, the result's old value, its
     /// factor.
     pub(super) const SLICE: u64 = 140;
-    /// A product of each lane, as a dependent chain.
+    /// A product of every lane, in a dependent chain.
     pub(super) const PRODUCT: u64 = 16;
-    /// Adding the parts of a sum once.
+    /// One addition of two partial sums.
     pub(super) const ADD_PARTS: u64 = 35;
-    /// An inverse.
+    /// A reciprocal.
     pub(super) const INVERSE: u64 = 100;
     /// A barrier of a warp, and of a block.
     pub(super) const WARP_BARRIER: u64 = 20;
     pub(super) const BLOCK_BARRIER: u64 = 50;
-    /// Accesses of shared memory and the first-level cache, a step: its words, its values, and more of
-    /// them for so many products, whose banks are met by chance. Of a slice: its words, its values.
+    /// Cycles for which shared memory and the first-level cache are busy: `BUSY_WORDS` for the
+    /// words of a step, `BUSY_STEP` for its values, one more for every `BUSY_PRODUCTS` products
+    /// (random bank conflicts), `BUSY_SLICE` for the words and values of a slice.
     pub(super) const BUSY_WORDS: u64 = 2;
     pub(super) const BUSY_STEP: u64 = 3;
     pub(super) const BUSY_PRODUCTS: u64 = 6;
@@ -26,7 +27,7 @@ mod cycles {
 
 const LANES: usize = 32;
 
-/// Bits of a slice's second word: see `factor.cuh`.
+/// Bit positions in a slice's second word: see `factor.cuh`.
 const OWN_PARTS_SHIFT: u32 = 16;
 const MOST_PARTS_SHIFT: u32 = 19;
 const NEXT_WIDTH_SHIFT: u32 = 22;
@@ -35,31 +36,31 @@ const BARRIERS_SHIFT: u32 = 26;
 const MOST_BARRIERS: u32 = 31;
 const LAST: u32 = 1 << 31;
 
-/// The most products of a lane in a slice.
+/// The most products per lane in a slice.
 const MOST_WIDTH: usize = 0xffff;
 
-/// Lengths that the part of a lane is made to have at most.
+/// Candidate limits of the products per lane.
 const LENGTHS: [usize; 18] =
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 4096, MOST_WIDTH];
 
-/// Tasks of one level that the lanes of a warp do side by side. A sum may be cut into parts, a power
-/// of two, on so many lanes in a row.
+/// Tasks of one level that the lanes of a warp execute side by side. A sum may be split into parts,
+/// a power of two, on as many adjacent lanes.
 #[derive(Clone, Debug, Default)]
 struct Slice {
-    /// Tasks, each with the binary logarithm of its parts, those of many parts first.
+    /// Tasks with the binary logarithm of their number of parts, in descending order of it.
     tasks: Vec<(usize, u32)>,
     width: usize,
     latency: u64,
     busy: u64,
 }
 
-/// What a stream costs by the estimate, in cycles.
+/// Estimated cost of a stream, in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// From the first task to the last.
+    /// Time from the first task to the last.
     pub(super) latency: u64,
-    /// Of shared memory, which groups of a multiprocessor have in common: with words, and with the
-    /// values of one system.
+    /// Time for which shared memory, common to the groups of a multiprocessor, is busy: with words,
+    /// and with the values of one system.
     pub(super) busy_words: u64,
     pub(super) busy_values: u64,
 }
@@ -73,7 +74,7 @@ pub(super) struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    /// Gives tasks to `warps` warps. A function of its arguments alone.
+    /// Distributes tasks over `warps` warps. A function of its arguments alone.
     pub(super) fn new(tasks: &'a Tasks, warps: usize) -> Self {
         let nlevels = tasks.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0);
         let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); nlevels];
@@ -86,7 +87,7 @@ impl<'a> Streams<'a> {
         for level in by_level {
             let longest = level.iter().map(|&task| tasks.tasks[task].pairs.len()).max();
             let longest = longest.unwrap_or(0);
-            // Parts no longer than the next length change nothing.
+            // Lengths beyond the first that covers the longest task change nothing.
             let enough = LENGTHS.partition_point(|&length| length < longest) + 1;
             let lengths = &LENGTHS[..enough.min(LENGTHS.len())];
             let plans = lengths.iter().map(|&length| {
@@ -107,15 +108,15 @@ impl<'a> Streams<'a> {
         Self { tasks, levels, cost }
     }
 
-    /// Appends the words of each warp, one warp after the other, and where each begins.
+    /// Appends the words of each warp, one warp after the other, and their offsets.
     ///
-    /// A slice is, for each lane, its task and a word that says how to go on, then for each step a
-    /// pair for each lane; `padding` is the pair of lanes that have none left.
+    /// A slice is a task and a control word for each lane, then for each step a pair for each lane;
+    /// `padding` is the pair of lanes that have none left.
     pub(super) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
         let warps = self.levels.first().map_or(1, Vec::len);
         for warp in 0..warps {
             starts.push(words.len() as u32);
-            // Where the slices begin.
+            // Offsets of the slices.
             let mut heads = Vec::new();
             for level in &self.levels {
                 for slice in &level[warp] {
@@ -153,7 +154,7 @@ impl<'a> Streams<'a> {
             let (own, parts) = match lanes.get(lane) {
                 Some(&(task, parts, part)) => {
                     let task = &self.tasks.tasks[task];
-                    // The first lane finishes the task.
+                    // The first lane of a task finishes it.
                     (if part == 0 { task.place | task.factor << 16 } else { NONE }, parts)
                 }
                 None => (NONE, 0),
@@ -178,15 +179,15 @@ fn barriers(word: u32) -> u32 {
     word >> BARRIERS_SHIFT & MOST_BARRIERS
 }
 
-/// Changes the second word of a slice's lanes.
+/// Changes the control word of every lane of a slice.
 fn each_lane(words: &mut [u32], head: usize, change: impl Fn(u32) -> u32) {
     for word in words[head..head + 2 * LANES].iter_mut().skip(1).step_by(2) {
         *word = change(*word);
     }
 }
 
-/// Cuts the tasks of a level into slices whose lanes have at most `length` pairs each, or as many as
-/// there must be with a whole warp on one sum.
+/// Cuts the tasks of a level into slices of at most `length` pairs per lane, or of more where a
+/// whole warp shares one sum.
 fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
     let parts = |task: usize| {
         let parts = tasks.tasks[task].pairs.len().div_ceil(length).next_power_of_two();
@@ -201,7 +202,7 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
     let mut slices: Vec<Slice> = Vec::new();
     let mut free = 0;
     for (task, parts) in sorted {
-        // Powers of two in descending order leave no gaps.
+        // Powers of two in descending order fill a warp without gaps.
         if free == 0 {
             slices.push(Slice::default());
             free = LANES;
@@ -230,7 +231,8 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
     slices
 }
 
-/// Gives slices to the warp that is done first, long ones first; the second is when the last is done.
+/// Gives each slice, the longest first, to the warp with the least load; also returns the largest
+/// load.
 fn assign(mut slices: Vec<Slice>, warps: usize) -> (Vec<Vec<Slice>>, u64) {
     slices.sort_by_key(|slice| std::cmp::Reverse(slice.latency));
     let mut assigned = vec![Vec::new(); warps];
@@ -248,7 +250,7 @@ mod tests {
     use super::super::tasks::Task;
     use super::*;
 
-    /// Tasks of so many pairs each on the levels given; pair `k` of task `t` is `t << 16 | k`.
+    /// Tasks of `(pairs, level)`; pair `k` of task `t` is `t << 16 | k`.
     fn tasks(shape: &[(usize, u32)]) -> Tasks {
         let mut all = Tasks::default();
         for (number, &(pairs, level)) in shape.iter().enumerate() {
@@ -260,8 +262,8 @@ mod tests {
         all
     }
 
-    /// Reads the words back as the kernel does: for each warp the tasks that it finishes, with their
-    /// pairs lane after lane, and a `None` for each barrier.
+    /// Reads the words back as the kernel does: for each warp the tasks that it finishes, with
+    /// their pairs lane by lane, and a `None` for each barrier.
     fn read(words: &[u32], start: u32, padding: u32) -> Vec<Option<(u32, Vec<u32>)>> {
         let (mut at, mut events) = (start as usize, Vec::new());
         loop {

@@ -1,20 +1,20 @@
-//! Sums of products in levels: what can be computed at the same time.
+//! Sums of products in levels: the tasks of one level are independent. Positions have 16 bits.
 
 use std::ops::Range;
 
-/// No place: the task has no factor, or the lane no task.
+/// Marks an absent position: a task without a factor, or a lane without a task.
 pub(super) const NONE: u32 = 0xffff;
 
-/// `value[place] -= sum of left * right over the pairs`, then times `value[factor]`; inverted where
-/// factor and place are one. In products with A, whose left operands are entries of A, `place` gets
-/// `b[factor] - sum`.
+/// `value[place] -= sum of left * right over the pairs`, then multiplied by `value[factor]`.
+/// `factor == place` marks a pivot, which is inverted. In products with A, whose left operands are
+/// entries of A, `place` gets `b[factor] - sum`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) place: u32,
     pub(super) factor: u32,
-    /// Its pairs among [`Tasks::pairs`].
+    /// Range of its pairs in [`Tasks::pairs`].
     pub(super) pairs: Range<usize>,
-    /// Counted from 0; it needs results of lower levels only.
+    /// Level, from 0; a task needs results of lower levels only.
     pub(super) level: u32,
 }
 
@@ -22,6 +22,6 @@ pub(super) struct Task {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
     pub(super) tasks: Vec<Task>,
-    /// Left operand in the low 16 bits, right one in the high ones.
+    /// Left operand in the low 16 bits, right operand in the high 16 bits.
     pub(super) pairs: Vec<u32>,
 }

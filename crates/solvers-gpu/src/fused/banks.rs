@@ -1,8 +1,8 @@
 //! The order of a row's entries in which threads gather a vector from shared memory at once.
 //!
-//! Shared memory has banks of 128 bytes in all, and hands out one address of each at a time: lanes
-//! whose columns are of one bank wait for each other. With random columns the 16 lanes that read
-//! 8-byte values together need about three turns where one would do.
+//! The banks of shared memory together are 128 bytes wide, and each serves one address at a time:
+//! lanes that read different columns of one bank wait for each other (a bank conflict). With random
+//! columns, the 16 lanes that read 8-byte values together need about three turns instead of one.
 
 use crate::common::ALL_BANKS;
 
@@ -10,13 +10,13 @@ use crate::common::ALL_BANKS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) column: u16,
-    /// Its number within the row.
+    /// Its index within the row.
     pub(super) number: u16,
 }
 
-/// Brings the entries of rows that are read side by side, each by a lane, into places, `width` a row,
-/// so that those of one place are of different banks as far as that goes. Rows that need no more
-/// turns as they are stay so. The result depends on the rows alone.
+/// Assigns the entries of rows that are read side by side, one row per lane, to `width` places per
+/// row, such that the columns of one place lie in different banks as far as possible. Rows that
+/// take the fewest turns already keep their order. The result depends on the rows alone.
 pub(super) fn spread(
     rows: &[Vec<Entry>],
     width: usize,
@@ -42,7 +42,8 @@ pub(super) fn spread(
     placed
 }
 
-/// How many turns all places take: in each, as many as the bank with the most columns has.
+/// Sum of the turns of all places; a place takes as many as the largest number of its columns in
+/// one bank.
 fn turns(rows: &[Vec<Option<Entry>>], width: usize, banks: usize) -> usize {
     let of_place = |k: usize| {
         let mut columns: Vec<u16> =
@@ -56,9 +57,9 @@ fn turns(rows: &[Vec<Option<Entry>>], width: usize, banks: usize) -> usize {
     (0..width).map(of_place).sum()
 }
 
-/// Place after place, the banks that most entries still want come first, each with a lane of its own
-/// where one can be had (augmenting paths, as for any bipartite matching). Lanes that have as many
-/// entries left as there are places take one in any case.
+/// Fills place after place: the banks that most remaining entries want come first, and each gets a
+/// lane of its own if possible (augmenting paths of bipartite matching). A lane with as many
+/// entries left as places takes one in any case.
 fn place(rows: &[Vec<Entry>], width: usize, banks: usize) -> Vec<Vec<Option<Entry>>> {
     let mut left: Vec<Vec<Entry>> = rows.to_vec();
     let mut placed = vec![Vec::with_capacity(width); rows.len()];
@@ -91,7 +92,7 @@ fn place(rows: &[Vec<Entry>], width: usize, banks: usize) -> Vec<Vec<Option<Entr
     placed
 }
 
-/// Finds a lane for a bank, moving the banks of other lanes where need be.
+/// Finds a lane for a bank, moving other lanes to other banks if necessary.
 fn assign(
     bank: usize,
     left: &[Vec<Entry>],
@@ -112,14 +113,14 @@ fn assign(
     false
 }
 
-/// The most times that all rows are gone through for exchanges.
+/// The most passes of exchanges over all rows.
 const ROUNDS: usize = 4;
 
-/// Rows of more places stay as they are matched: they have too many pairs.
+/// Rows of more places keep their matching: they have too many pairs.
 const MOST_EXCHANGED: usize = 32;
 
-/// Exchanges entries of a row between two places while that brings down the sum of `4^load` over places
-/// and banks, where the largest loads count most.
+/// Exchanges entries of a row between two places while that reduces the sum of `4^load` over places
+/// and banks, which the largest loads dominate.
 fn exchanged(
     mut placed: Vec<Vec<Option<Entry>>>,
     width: usize,
@@ -151,10 +152,10 @@ fn exchanged(
     placed
 }
 
-/// How many columns of each bank are read in each place.
+/// The number of columns of each bank that are read in each place.
 struct Loads {
     banks: usize,
-    /// Columns that may be read, and for each place how many lanes read each of them.
+    /// Number of columns; `readers` counts, for each place, the lanes that read each column.
     columns: usize,
     readers: Vec<u8>,
     loads: Vec<u8>,
@@ -212,7 +213,7 @@ impl Loads {
     }
 }
 
-/// `4^(load + 1) - 4^load`, without overflow.
+/// `4^(load + 1) - 4^load`, with `load` capped to prevent overflow.
 fn step(load: u8) -> u64 {
     3 << (2 * load.min(24))
 }
@@ -230,7 +231,7 @@ mod tests {
         columns.iter().map(row).collect()
     }
 
-    /// All entries are there once, and no row has more places than asked for.
+    /// Checks that all entries occur once and every row has `width` places.
     fn check(rows: &[Vec<Entry>], placed: &[Vec<Option<Entry>>], width: usize) {
         assert_eq!(rows.len(), placed.len());
         for (row, places) in rows.iter().zip(placed) {
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_needs_no_turns_beyond_its_length_stays() {
-        // Neighbours of a chain, whose first row is shorter.
+        // Rows of a tridiagonal matrix.
         let columns: Vec<Vec<u16>> = (1..17).map(|row| vec![row - 1, row, row + 1]).collect();
         let rows = rows(&columns);
 
@@ -288,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Where one lane after the other is matched, some are left with banks that others want.
+    /// Matching lane after lane leaves some lanes with banks that others want.
     #[test]
     fn exchanges_come_near_to_the_least() {
         let batch = Problem::new(Family::Rand9, 144).unwrap().batch(1).unwrap().batch;
@@ -301,7 +302,7 @@ mod tests {
         let matched: usize =
             rows(&columns).chunks(16).map(|rows| turns(&place(rows, 9, 16), 9, 16)).sum();
 
-        // 9 in each of 9 groups of lanes at least.
+        // The optimum is 9 turns in each of 9 groups of lanes.
         assert!((81..=105).contains(&all) && all < matched, "{all}, {matched}");
     }
 
@@ -324,7 +325,7 @@ mod tests {
         let placed = spread(&rows, 5, 8);
 
         check(&rows, &placed, 5);
-        // Four entries of bank 0, each in a place of its own.
+        // Four entries of bank 0, each in its own place.
         assert_eq!(turns(&placed, 5, 16), 4);
     }
 }

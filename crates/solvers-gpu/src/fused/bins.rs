@@ -1,4 +1,4 @@
-//! Bins: the systems that one launch solves, and where their numbers are.
+//! Bins: the systems that one launch solves, and where their values and rows are.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::GpuSolveError;
 use crate::common::{LaunchReport, LaunchShape};
 use sparsebatch_solve_core::Krylov;
 
-/// Items of one pattern.
+/// The items that share one pattern.
 pub(super) struct Class<'a> {
     pub(super) pattern: CsrPatternRef<'a>,
     pub(super) items: Vec<u32>,
 }
 
-/// Where the numbers of items are in the arrays of a batch.
+/// Where the values and rows of items are in the arrays of a batch.
 pub(super) enum Addresses<'a> {
-    /// Item after item, all of one pattern: the kernel computes it.
+    /// Items of one pattern, one after the other: the kernel computes their offsets.
     Uniform,
-    /// Wherever these functions say: the first value, in units of the solve's stride, and the first
-    /// row of `b` and `x`.
+    /// Offsets given by functions: of the first value, in units of the solve's stride, and of the
+    /// first row of `b` and `x`.
     Scattered { value: &'a dyn Fn(u32) -> u64, row: &'a dyn Fn(u32) -> u64 },
 }
 
@@ -32,9 +32,9 @@ pub(super) enum Addresses<'a> {
 pub(super) struct Common<'a> {
     pub(super) method: Krylov,
     pub(super) jacobi: bool,
-    /// Whether iterations shall be in f32, values being in f64.
+    /// Whether iterations are to run in f32 on values in f64.
     pub(super) mixed: bool,
-    /// What solves ask for that are expected.
+    /// The features that solves are expected to use.
     pub(super) asked: Asked,
     pub(super) nrhs: usize,
     pub(super) addresses: Addresses<'a>,
@@ -48,21 +48,22 @@ impl Common<'_> {
     }
 }
 
-/// What solves may ask of a kernel beyond what all do.
+/// Optional features of a kernel that a solve may use.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    /// Guesses in x.
+    /// Initial guesses in `x`.
     pub(super) guesses: bool,
     /// A rounding floor.
     pub(super) floor: bool,
 }
 
-/// The kernels of a launch: compiled for what is asked of them and no more, which is less code.
+/// The variants of a launch's kernel, each compiled for the features in use only, to keep its code
+/// small.
 pub(super) struct Keys([KernelKey; 4]);
 
 impl Keys {
     fn new(key: &KernelKey) -> Self {
-        // As FUSED_MAY in fused_task.cuh counts.
+        // The order is that of `FUSED_MAY` in fused_task.cuh.
         let options: [&[&str]; 4] =
             [&["-DFUSED_MAY=0"], &["-DFUSED_MAY=1"], &["-DFUSED_MAY=2"], &["-DFUSED_MAY=3"]];
         Self(options.map(|options| key.clone().with_options(options)))
@@ -78,47 +79,48 @@ pub(super) struct Bin<E: Executor> {
     pub(super) keys: Keys,
     pub(super) grid: Grid,
     pub(super) systems: u32,
-    /// Rows of each system, where all are of one pattern.
+    /// Rows of each system, if all have one pattern.
     pub(super) nrows: u32,
-    /// Entries of each system, where all are of one pattern.
+    /// Entries of each system, if all have one pattern.
     pub(super) entries: u32,
-    /// Values that each group has in shared memory beside its vectors.
+    /// Number of values that each group keeps in shared memory beside its vectors.
     pub(super) stored: u32,
     pub(super) starts: E::Buffer<u32>,
     pub(super) firsts: E::Buffer<u32>,
     pub(super) columns: E::Buffer<u16>,
     pub(super) order: E::Buffer<u16>,
-    /// Where each item is, and the sizes of each pattern; empty where the kernel computes them.
+    /// The offsets of each item, and the sizes of each pattern; both empty where the kernel
+    /// computes them.
     pub(super) items: E::Buffer<u64>,
     pub(super) patterns: E::Buffer<u64>,
     pub(super) queue: E::Buffer<u32>,
     pub(super) rest: Option<Rest<E>>,
     pub(super) explain: LaunchReport,
-    /// Blocks that have a system together.
+    /// Blocks that solve one system together.
     pub(super) cluster: u32,
 }
 
-/// The launch for the systems that iterations in f32 leave.
+/// The launch for the systems that iterations in f32 left unsolved.
 pub(super) struct Rest<E: Executor> {
     pub(super) keys: Keys,
     pub(super) grid: Grid,
-    /// Their number, 0 between solves, and their numbers in the queue.
+    /// The number of these systems, 0 between solves, then their numbers in the queue.
     pub(super) left: E::Buffer<u32>,
 }
 
 impl<E: Executor> Bin<E> {
-    /// The kernels of its launches.
+    /// The kernels of the bin's launches.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Keys> {
         std::iter::once(&self.keys).chain(self.rest.as_ref().map(|rest| &rest.keys))
     }
 
-    /// Bytes of what a solve leaves for itself.
+    /// Bytes of the queue and of the list of systems left.
     pub(super) fn workspace_bytes(&self) -> u64 {
         let left = self.rest.as_ref().map_or(0, |rest| rest.left.len());
         4 * (self.queue.len() + left) as u64
     }
 
-    /// Bytes of patterns, and of where items are, on the device.
+    /// Bytes on the device of patterns and of the items' offsets.
     pub(super) fn pattern_bytes(&self) -> u64 {
         let words = 4 * (self.starts.len() + self.firsts.len());
         let halves = 2 * (self.columns.len() + self.order.len());
@@ -126,12 +128,13 @@ impl<E: Executor> Bin<E> {
     }
 }
 
-/// Brings classes into bins of one kernel each, where values are in shared memory also of about one
-/// size; within a bin, classes in the order of their sizes, so that the largest systems begin first and
-/// a group seldom meets another pattern. First the bin with the most entries, which keeps the device busy
-/// while the others are launched; then those with the least, which have few systems for each group and share
-/// the device better with the large ones that come after them than with one another at the end: the mix of
-/// twelve families by BiCGStab took 1.49 ms so for 1.58 in the order of their sizes, on an NVIDIA H200.
+/// Sorts classes into bins of one kernel each; where values are in shared memory, the systems of a
+/// bin also have about one size. Within a bin, classes are in descending order of size: the largest
+/// systems begin first, and a group seldom meets another pattern. The bin with the most entries
+/// comes first and keeps the device busy while the others are launched. Then come those with the
+/// fewest entries. They have few systems per group, and share the device better with the large bins
+/// after them than with one another at the end. BiCGStab on the mix of twelve families took 1.49 ms
+/// in this order and 1.58 ms in the order of sizes, on an NVIDIA H200.
 pub(super) fn bins<E: Executor, T: Value>(
     executor: &E,
     classes: Vec<Class<'_>>,
@@ -167,7 +170,7 @@ pub(super) fn bins<E: Executor, T: Value>(
         .collect()
 }
 
-/// Makes kernels ready for what is asked of them.
+/// Compiles the kernels for the features in `asked`.
 pub(super) fn prepare<'a, E: Executor>(
     executor: &E,
     keys: impl Iterator<Item = &'a Keys>,
@@ -182,7 +185,7 @@ pub(super) fn prepare<'a, E: Executor>(
     executor.prepare(&all)
 }
 
-/// A bin on the device, with its kernels, and those for what iterations in f32 leave.
+/// Uploads a bin, with its kernels and those for the systems that iterations in f32 leave.
 fn upload<E: Executor, T: Value>(
     executor: &E,
     shape: Shape,
@@ -268,7 +271,7 @@ fn upload<E: Executor, T: Value>(
     })
 }
 
-/// The kernels of a shape, for all systems or for what iterations in f32 leave.
+/// The kernels of a shape, for all systems or (`of_rest`) for those that iterations in f32 left.
 fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
     let &Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster } = shape;
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
@@ -277,7 +280,7 @@ fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
     if common.method == Krylov::BiCgStab {
         parameters += &format!(", {vectors}");
     }
-    // What comes last and is as it is by default is left out.
+    // Trailing parameters that equal their defaults are left out.
     let resident = common.tuning.resident.filter(|_| !of_rest).unwrap_or(0);
     let work = if mixed { <f32 as Value>::CPP } else { T::CPP };
     let number = |value: u32, usual: u32| (value.to_string(), value == usual);

@@ -1,27 +1,28 @@
-//! The shape of a launch, in fields and in words.
+//! The shape of a launch, as fields and as text.
 
 use std::fmt;
 
 use super::shape::ValuePlace;
 
-/// How the threads of a system share its rows, and where its numbers are.
+/// How the threads of a system share its rows, and where its data are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FusedShape {
     /// Threads that share the entries of each row.
     pub threads_per_row: u32,
-    /// Rows whose vector elements a thread holds in registers; where several threads share a row, rows of these threads.
+    /// Rows whose vector elements a thread holds in registers; where several threads share a row,
+    /// each of them holds these elements.
     pub rows_per_thread: u32,
     /// Where the values are during a solve.
     pub values: ValuePlace,
-    /// Vectors in shared memory.
+    /// Number of vectors in shared memory.
     pub vectors: u32,
-    /// Whether iterations are in f32 within f64; a second launch solves in f64 what they leave.
+    /// Whether f64 solves iterate in f32; a second launch solves the systems left in f64.
     pub is_mixed: bool,
-    /// Places for values beyond the entries, all patterns together.
+    /// Places for values beyond the number of entries, summed over all patterns.
     pub padding: usize,
-    /// Blocks that have a system together, a cluster that reaches over into each other's shared memory; 1:
-    /// a block has whole systems.
+    /// Blocks that solve a system together, a cluster whose blocks read each other's shared memory.
+    /// 1: a block solves whole systems.
     pub blocks_per_system: u32,
 }
 

@@ -29,19 +29,22 @@ use shape::Load;
 const FROM_GUESS: u32 = 1;
 const LENIENT: u32 = 2;
 
-/// CG or BiCGStab for every system of a batch, each solved whole by a group of threads, in one launch
-/// for all systems of about one size; several launches run at once.
+/// CG or BiCGStab for every system of a batch. A group of threads solves each system whole; one
+/// launch covers all systems of about one size, and several launches run at once.
 ///
-/// Statuses, restarts and the true residual are those of the CPU's solvers, but for one rule: `Converged` is said after
-/// `b - A x` was recomputed in the same launch, and does not count the rounding errors of that. In singular systems x may
-/// grow to 1e16, and what is computed be 0 by chance: [`FusedSolver::confirm`] tells in a launch of its own, and
+/// Statuses, restarts and the true residual are those of the CPU solvers, except for one rule:
+/// `Converged` is reported after `b - A x` was recomputed in the same launch, without a bound on
+/// the rounding errors of that residual. In singular systems x may grow to 1e16, and the computed
+/// residual may be 0 by chance. [`FusedSolver::confirm`] checks this in a launch of its own, and
 /// `BatchSolver` always does. A system's result is a function of that system and of the plan's
-/// kernel, bit for bit: not of its neighbours, its place in the batch, or the order of threads.
-/// [`InnerPrecision`](sparsebatch_solve_core::InnerPrecision) says what differs with iterations in f32.
+/// kernel, bit for bit: not of its neighbours, its position in the batch, or the order of threads.
+/// [`InnerPrecision`](sparsebatch_solve_core::InnerPrecision) says what differs with iterations in
+/// f32.
 ///
-/// A system of up to 4,096 rows is a block's or a part of it, one of up to 32,768 that of a cluster of 2, 4 or 8
-/// blocks, which read operands in each other's shared memory: from compute capability 9.0 on. Larger ones are
-/// refused; [`ComposedSolver`](crate::ComposedSolver) takes them.
+/// A system of up to 4,096 rows is solved by one block or part of a block. From compute capability
+/// 9.0 on, a system of up to 32,768 rows is solved by a cluster of 2, 4 or 8 blocks, which read
+/// operands in each other's shared memory. Larger systems are refused;
+/// [`ComposedSolver`](crate::ComposedSolver) takes them.
 ///
 /// # Source
 /// Hestenes and Stiefel 1952 (doi 10.6028/jres.049.044), van der Vorst 1992 (doi 10.1137/0913035);
@@ -51,10 +54,10 @@ pub struct FusedSolver<E: Executor, T: Value> {
     executor: E,
     scheme: Scheme,
     bins: Vec<Bin<E>>,
-    /// Where all launches but the first run.
+    /// Executors of all launches but the first.
     branches: Vec<E>,
     sizes: Sizes,
-    /// Items that take part.
+    /// Number of participating items (`active <= nitems`).
     active: usize,
     steps: Steps,
     lenient: bool,
@@ -65,12 +68,13 @@ pub struct FusedSolver<E: Executor, T: Value> {
 
 impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
-    /// everything and compiles the kernel. [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
+    /// all device memory and compiles the kernel.
+    /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
-    /// range; [`GpuSolveError::Unsupported`] for what the GPU does not do yet; [`GpuSolveError::Gpu`] when
-    /// memory or compiler fail.
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// options out of range; [`GpuSolveError::Unsupported`] for systems or options that the GPU
+    /// does not support; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -80,8 +84,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         Self::with_tuning(executor, pattern, nitems, options, &GpuTuning::default())
     }
 
-    /// As [`FusedSolver::new`], for the patterns of a batch; vectors are item-major, values laid out
-    /// as those of the batch.
+    /// As [`FusedSolver::new`], for the patterns of a batch. Vectors are item-major; values are
+    /// laid out as in the batch.
     ///
     /// # Errors
     /// Those of [`FusedSolver::new`].
@@ -101,10 +105,11 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         }
     }
 
-    /// As [`FusedSolver::new`], with choices fixed.
+    /// As [`FusedSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
+    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the
+    /// pattern.
     pub fn with_tuning(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -115,7 +120,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         Self::with_layouts(executor, pattern, nitems, Layouts::default(), options, tuning)
     }
 
-    /// As [`FusedSolver::with_tuning`], for arrays of these layouts.
+    /// As [`FusedSolver::with_tuning`], for arrays of the given `layouts`.
     ///
     /// # Errors
     /// Those of [`FusedSolver::with_tuning`].
@@ -200,8 +205,9 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         Asked { guesses: guess == Guess::InX, floor: self.limits.has_floor() }
     }
 
-    /// Makes the kernels ready that solves from such a guess take. Those for [`Guess::Zero`] are; what else is
-    /// asked for is compiled by the first solve that does, which a stream that records does not allow.
+    /// Compiles the kernels for solves from `guess`. Those for [`Guess::Zero`] are ready already.
+    /// Without this call the first solve from another guess compiles them, which is not possible on
+    /// a stream that is being recorded.
     ///
     /// # Errors
     /// [`GpuSolveError::Gpu`] when the compiler fails.
@@ -210,19 +216,19 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         Ok(prepare(&self.executor, keys, self.asked(guess))?)
     }
 
-    /// Solves every system. Allocates nothing, launches a kernel for each bin (two with iterations in f32) and
-    /// returns before they are done. The first solve from guesses compiles kernels, unless they are
-    /// [prepared](FusedSolver::prepare).
+    /// Solves every system. Allocates nothing, launches one kernel for each bin (two with
+    /// iterations in f32) and returns before the solves are done. The first solve from guesses
+    /// compiles kernels, unless they are [prepared](FusedSolver::prepare).
     ///
-    /// `values` holds those of the batch in its layout, entries in the order of CSR; or, for a uniform
-    /// batch, those of one item, for all. `b` and `x` are laid out as the plan was told, right-hand
-    /// side after right-hand side within an item. Systems that do not converge are no error: see
-    /// [`FusedSolver::outcomes`].
+    /// `values` holds the values of the batch in its layout, entries in CSR order; for a uniform
+    /// batch it may hold the values of one item, shared by all. `b` and `x` have the plan's layout,
+    /// one right-hand side after the other within an item. A system that does not converge is no
+    /// error: see [`FusedSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x` overlaps
-    /// another one, [`GpuSolveError::Gpu`] when a launch is refused; `x` is untouched in the first two
-    /// cases.
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// overlaps another array, [`GpuSolveError::Gpu`] when a launch is refused; `x` is untouched in
+    /// the first two cases.
     pub fn solve(
         &mut self,
         values: &E::Buffer<T>,
@@ -236,13 +242,14 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         if self.active == 0 {
             return Ok(());
         }
-        // Values of one item may be all there are.
+        // `values` may be those of one item, shared by all.
         let steps = match shared {
             true => Steps { item: 0, value: 1, ..self.steps },
             false => self.steps,
         };
         self.executor.fork(&self.branches)?;
-        // What iterations in f32 leave comes last, so that no bin waits for the launch of another's rest.
+        // Launches for systems that iterations in f32 left come last: no bin waits behind
+        // another's.
         let launched = [false, true].into_iter().try_for_each(|of_rest| {
             (0..self.bins.len()).try_for_each(|bin| {
                 if of_rest && self.bins[bin].rest.is_none() {
@@ -255,17 +262,19 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let failed = launched.is_err();
         let mut ended = launched.and(joined);
         if failed {
-            // The launch that solves what is left, and says that nothing is, may be one that was refused.
+            // The refused launch may be the one that solves the systems left and resets their
+            // count.
             let rests = self.bins.iter_mut().filter_map(|bin| bin.rest.as_mut());
             let cleared = rests.map(|rest| self.executor.fill_zero(&mut rest.left));
-            // All of them, and the error that came first.
+            // Clears the counts of all bins; the first error is returned.
             let cleared = cleared.fold(Ok(()), Result::and);
             ended = ended.and(cleared);
         }
         Ok(ended?)
     }
 
-    /// Starts the solves of a bin, or of what iterations in f32 have left of them.
+    /// Launches the solves of a bin, or (`of_rest`) of the systems that iterations in f32 left in
+    /// it.
     #[expect(unsafe_code, reason = "the one launch")]
     #[expect(clippy::too_many_arguments, reason = "those of a solve, and which launch it is")]
     fn launch(
@@ -284,7 +293,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let executor = if number == 0 { &self.executor } else { &self.branches[number - 1] };
         let bin = &mut self.bins[number];
         let mut args = Args::new();
-        // Fewer than all take part in uniform batches only, whose one bin has them in their order.
+        // Only in a uniform batch may fewer items than all take part; its one bin has them in
+        // order.
         let systems = bin.systems.min((self.active * self.sizes.nrhs) as u32);
         args.scalar(systems)
             .scalar(bin.nrows)
@@ -323,21 +333,22 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             cluster: bin.cluster,
             ..LaunchConfig::linear(grid.blocks, grid.threads)
         };
-        // SAFETY: the arguments are those of `cg` and `bicgstab`; lengths were checked by `solve`,
-        // those of the plan's own arrays are what `plan` made of the same numbers, and so are columns
-        // below the rows and the places of items, each in one bin; x overlaps neither values nor b,
-        // and everything else belongs to the plan; the queue holds zeros before and after each launch,
-        // and all launches of one solve are behind those of the one before. `left` has room for all systems, and a 0
-        // in front before and after the launches of a bin; the one for the rest waits for the one ahead before it
-        // touches anything.
+        // SAFETY: the arguments are those of `cg` and `bicgstab`. `solve` checked the lengths of
+        // arrays; `plan` made its own arrays from the same numbers, with columns below the number
+        // of rows and each item in one bin. `x` overlaps neither `values` nor `b`; everything else
+        // belongs to the plan. The queue holds zeros before and after each launch, and all launches
+        // of one solve run after those of the one before. `left` has room for all systems behind a
+        // count, which is 0 before and after the launches of a bin; the launch for the rest waits
+        // for the one ahead before it touches anything.
         unsafe { executor.launch(keys.of(asked), config, &mut args) }
     }
 
-    /// From now on only the first `items` take part in solves; the arrays stay as long as they are, and what they
-    /// hold for the others is not touched, outcomes included.
+    /// From now on only the first `items` items take part in solves. The arrays keep their lengths;
+    /// their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when there are fewer; [`GpuSolveError::Unsupported`] for ragged batches.
+    /// [`GpuSolveError::Length`] when `items` exceeds the plan's; [`GpuSolveError::Unsupported`]
+    /// for ragged batches.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         if self.sizes.shared.is_none() {
             return Err(GpuSolveError::Unsupported {
@@ -350,18 +361,18 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         Ok(())
     }
 
-    /// The outcomes of the last solve, where kernels of the caller read them.
+    /// The outcomes of the last solve in device memory, for kernels of the caller.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
     }
 
-    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
-    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
-    /// solve and returns before it is done.
+    /// Confirms which systems of the last solve converged, with the rounding errors of their
+    /// residuals bounded: see [`Confirmer`]. `values`, `b` and `x` are those of that solve.
+    /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
-    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,
@@ -376,12 +387,12 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// How each system of the last solve ended, item by item. Waits for the solve.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
+    /// [`GpuSolveError::Gpu`] with the device's error.
     pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
         Ok(self.outcomes.download(&self.executor)?)
     }
 
-    /// What was chosen, and what it takes.
+    /// The plan's choices and its memory.
     pub fn explain(&self) -> PlanReport {
         let systems = self.sizes.nitems * self.sizes.nrhs;
         let each = Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system();

@@ -1,32 +1,34 @@
-//! A pattern in the order in which the threads of a group read it.
+//! A pattern in the order in which a group of threads reads it.
 
 use sparsebatch_formats::CsrPatternRef;
 
 use super::banks::{self, Entry};
 use super::shape::{Shape, ValuePlace};
 
-/// The pattern in slices of as many slots as a group has threads, each as wide as its longest row
-/// (or as the kernel's registers): place `k` of slot `j * threads + lane` is at
-/// `starts[j] + k * threads + lane`. A slot has a row; see [`Shape::row_in`].
+/// The pattern in slices. A slice has one slot per thread of the group and is as wide as its
+/// longest row (or as the kernel's registers). Place `k` of slot `j * threads + lane` is at
+/// `starts[j] + k * threads + lane`. Each slot holds one row; see [`Shape::row_in`].
 #[derive(Default)]
 pub(super) struct Slices {
-    /// Where each slice begins; the last one is the length.
+    /// Offset of each slice; the last element is the total length.
     pub(super) starts: Vec<u32>,
-    /// The first entry in CSR of each slot's row, also of the rows that the system does not have; where
-    /// threads share rows, their number too.
+    /// Index in CSR of the first entry of each slot's row, 0 for slots without a row. Where threads
+    /// share rows, the upper 16 bits hold the number of entries.
     pub(super) firsts: Vec<u32>,
-    /// The slots of columns; `threads * rows` where there is no entry.
+    /// Slot of the column of each place; `threads * rows` for padding.
     pub(super) columns: Vec<u16>,
-    /// Which entry of its row in CSR is where; where values will be in registers, where each waits, or
-    /// [`NO_ENTRY`]; empty where they stay in device memory, which are read in the order of CSR.
+    /// For values in shared memory, the number within its CSR row of each place's entry. For values
+    /// in registers, the offset in shared memory where the value waits, or [`NO_ENTRY`]. Empty for
+    /// values in device memory, which are read in CSR order.
     pub(super) order: Vec<u16>,
 }
 
 impl Slices {
-    /// Cuts a pattern that fits the shape: at most `threads * rows` rows, and no more than 65,535.
-    /// Where columns are in registers a row's diagonal comes first, or 0, and where neighbours are
-    /// near those before and behind. The other entries are brought into an order in which lanes read
-    /// the vector from different banks of shared memory.
+    /// Slices a pattern that fits the shape: at most `threads * rows` rows, and no more than
+    /// 65,535. Where columns are in registers, the first place of a row is kept for the diagonal
+    /// (padding if it is absent), and with `near` the next two for the columns before and behind
+    /// it. The other entries are ordered so that lanes read the vector from different banks of
+    /// shared memory.
     pub(super) fn new(pattern: CsrPatternRef<'_>, shape: &Shape, value_bytes: usize) -> Self {
         let threads = shape.threads as usize;
         let nslots = threads * shape.rows as usize;
@@ -72,7 +74,7 @@ impl Slices {
         slices
     }
 
-    /// As it stands, for threads that share rows.
+    /// The pattern in CSR order, for threads that share rows.
     fn shared(pattern: CsrPatternRef<'_>, shape: &Shape, nslots: usize) -> Self {
         let nrows = pattern.nrows();
         let slot_of = |&column: &i32| shape.slot_of(column as usize, nrows) as u16;
@@ -89,17 +91,17 @@ impl Slices {
         }
     }
 
-    /// Places, padding included.
+    /// Number of places, padding included.
     pub(super) fn len(&self) -> usize {
         self.columns.len()
     }
 }
 
-/// The entries of a row, by the slots of their columns.
+/// The entries of a row; columns are given as slots.
 struct Row {
-    /// Its first entry in CSR.
+    /// Index in CSR of its first entry.
     first: usize,
-    /// What comes first, whether there or not.
+    /// The places kept for the diagonal and the neighbours; `None` where the entry is absent.
     own: Vec<Option<Entry>>,
     far: Vec<Entry>,
 }
@@ -127,7 +129,7 @@ impl Row {
     }
 }
 
-/// The place of the diagonal, of the row before, of the row behind.
+/// The kept place of a column: 0 for the diagonal, 1 for the row before, 2 for the row behind.
 fn own_place(row: usize, column: usize) -> Option<usize> {
     if column == row {
         Some(0)
@@ -140,8 +142,8 @@ fn own_place(row: usize, column: usize) -> Option<usize> {
     }
 }
 
-/// The places that a row needs whose first `own` ones are kept for the diagonal, the row before and the
-/// row behind: that of the most.
+/// Places that the longest row needs when its first `own` places are kept for the diagonal, the row
+/// before and the row behind.
 pub(super) fn places_a_row(pattern: CsrPatternRef<'_>, own: usize) -> usize {
     let of_row = |row: usize| {
         let is_far = |&k: &usize| {
@@ -152,7 +154,7 @@ pub(super) fn places_a_row(pattern: CsrPatternRef<'_>, own: usize) -> usize {
     (0..pattern.nrows()).map(of_row).max().unwrap_or(own)
 }
 
-/// The share of rows whose neighbours before and behind are both there.
+/// The share of rows that store both neighbours, the columns before and behind the diagonal.
 pub(super) fn share_of_neighbours(pattern: CsrPatternRef<'_>) -> f64 {
     let nrows = pattern.nrows();
     let both = |row: &usize| {
@@ -162,28 +164,28 @@ pub(super) fn share_of_neighbours(pattern: CsrPatternRef<'_>) -> f64 {
     (0..nrows).filter(both).count() as f64 / nrows.max(1) as f64
 }
 
-/// Whether no row stores some column.
+/// Whether some column has no entry in any row.
 pub(super) fn has_empty_column(pattern: CsrPatternRef<'_>) -> bool {
     let mut stored = vec![false; pattern.ncols()];
     pattern.col_idx().iter().for_each(|&column| stored[column as usize] = true);
     stored.contains(&false)
 }
 
-/// Where the kernel has a 0 for values that a row does not have.
+/// Offset in shared memory of the 0 that stands for absent entries.
 pub(super) const NO_ENTRY: u16 = 0;
 
-/// Where the kernel has the entry of this number while it waits in shared memory, behind the 0; for the number of
-/// entries, how much room they take.
+/// Offset in shared memory of the waiting value of entry `number`, behind the 0. For the number of
+/// entries, the length of that array.
 pub(super) fn waiting(number: usize) -> usize {
     1 + skewed(number)
 }
 
-/// Where a number stands so that lanes which read some 8, 12, 24 apart find different banks.
+/// A skewed offset: lanes that read elements 8, 12 or 24 apart hit different banks.
 pub(super) fn skewed(number: usize) -> usize {
     number + number / 16
 }
 
-/// The length of the longest row, and the places that slices of `threads` rows take.
+/// The length of the longest row, and the number of places in slices of `threads` rows.
 pub(super) fn widths(pattern: CsrPatternRef<'_>, threads: usize) -> (usize, usize) {
     let rows: Vec<usize> = (0..pattern.nrows()).map(|row| pattern.row(row).len()).collect();
     let places = rows.chunks(threads).map(|slice| slice.iter().max().unwrap_or(&0) * threads).sum();
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(narrow.columns, [0, 4, 2, 4, 1, 4]);
         assert_eq!(narrow.order, [0, 0, 1, 0, 0, 0]);
         assert_eq!(narrow.firsts, [0, 2, 2, 0]);
-        // The diagonal, there or not, then the others.
+        // The diagonal or its padding, then the other entries.
         assert_eq!(wide.columns, [0, 4, 2, 4, 4, 4, 4, 4, 1, 4, 4, 4]);
         assert_eq!(&wide.order[..6], [1, NO_ENTRY, 2, NO_ENTRY, NO_ENTRY, NO_ENTRY]);
         assert_eq!(wide.order[8], 3);
@@ -228,14 +230,14 @@ mod tests {
 
     #[test]
     fn near_rows_belong_to_one_thread() {
-        // A chain of four.
+        // A tridiagonal matrix of four rows.
         let columns = vec![0, 1, 0, 1, 2, 1, 2, 3, 2, 3];
         let pattern = CsrPattern::try_new(4, 4, vec![0, 2, 5, 8, 10], columns).unwrap();
         let near = Shape { near: true, ..shape(3, ValuePlace::Registers) };
 
         let slices = Slices::new(pattern.view(), &near, 8);
 
-        // Slots hold rows 0, 2, 1, 3: the diagonal, the row before, the row behind.
+        // Slots hold rows 0, 2, 1, 3; places are the diagonal, the row before, the row behind.
         assert_eq!(slices.firsts, [0, 5, 2, 8]);
         assert_eq!(slices.columns, [0, 1, 4, 2, 2, 3, 2, 3, 0, 1, 1, 4]);
         assert_eq!(slices.order, [1, 7, NO_ENTRY, 6, 2, 8, 4, 10, 3, 9, 5, NO_ENTRY]);
@@ -244,7 +246,8 @@ mod tests {
 
     #[test]
     fn blocks_of_a_cluster_have_rows_side_by_side() {
-        // Two blocks of two threads, three rows a thread, of which seven rows take two.
+        // Two blocks of two threads, three rows per thread; seven rows need only two of the three
+        // slices.
         let cluster = Shape { threads: 4, rows: 3, cluster: 2, ..shape(0, ValuePlace::Shared) };
 
         let rows: Vec<usize> = (0..12).map(|slot| cluster.row_in(slot, 7)).collect();

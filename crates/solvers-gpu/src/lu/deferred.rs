@@ -107,8 +107,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// whose norm is beyond 2^200 or below 2^-200 (in f32 2^20 and 2^-20) are not scaled here.
     ///
     /// # Errors
-    /// [`GpuSolveError::Option`] when there are no factors; [`GpuSolveError::Unsupported`] when eight vectors of a system
-    /// exceed the shared memory of a block; else those of [`GpuLu::solve`].
+    /// [`GpuSolveError::Option`] when there are no factors; [`GpuSolveError::Unsupported`] when
+    /// eight vectors of a system exceed the shared memory of a block; else those of
+    /// [`GpuLu::solve`].
     #[expect(unsafe_code, reason = "a launch")]
     pub fn substitute(
         &mut self,
@@ -191,8 +192,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let which = VECTORS.iter().position(|&vectors| work(vectors) <= room);
         let which = which.unwrap_or(VECTORS.len() - 1);
         let config = deferred.verifies[which].config(work(VECTORS[which]), info);
-        // SAFETY: the arguments are those of `lu_verify`; the lengths of all b and x were checked here, and those of the
-        // plan's own arrays are what they were made as; there is an outcome for each system of each solve.
+        // SAFETY: the arguments are those of `lu_verify`; the lengths of all b and x were checked
+        // here, and those of the plan's own arrays are what they were made as; there is an outcome
+        // for each system of each solve.
         unsafe { self.executor.launch(&deferred.verify[which], config, &mut args) }?;
         deferred.solves = solves.len();
         Ok(())

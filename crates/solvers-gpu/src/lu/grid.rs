@@ -39,8 +39,8 @@ const fn resident_threads(info: &DeviceInfo) -> u32 {
 /// Largest number of blocks per multiprocessor that is considered.
 const MOST_RESIDENT: u32 = 6;
 
-/// Largest number of values that the kernels of the LU can index with 16 bits: the kernels keep 0xfffe and 0xffff for
-/// places without a value.
+/// Largest number of values that the kernels of the LU can index with 16 bits: the kernels keep
+/// 0xfffe and 0xffff for places without a value.
 pub const MOST_LU_VALUES: u64 = 65_534;
 
 /// Number of values that a system needs besides those of L + U.

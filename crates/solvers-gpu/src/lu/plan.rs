@@ -1,4 +1,4 @@
-//! The plan: options checked, arrays on the device, the launch, the outcomes.
+//! The plan: checked options, arrays on the device, launches, outcomes.
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
@@ -22,36 +22,38 @@ use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport}
 /// A bit of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
 
-/// Sparse LU for every system of a uniform batch: factorisation, solve and refinement of each by a
-/// block of threads, all in one launch.
+/// Sparse LU for every system of a uniform batch. A block of threads factorises, solves and refines
+/// each system; one launch covers all systems.
 ///
-/// The order of elimination and the filled pattern are found once per pattern, on the CPU; there is no
-/// pivoting (`BatchSolver` permutes the rows of what ends `Singular`). The solution is refined from the true residual while that does not pass, up to
-/// [`SolveOptions::max_restarts`] times. An iteration is one solve with the factors. Statuses are those
-/// of the CPU's LU: `Singular` where a pivot is zero and `NonFinite` where numbers were lost;
-/// `Converged` is only said after `b - A x` was recomputed in the same launch. A system's result is a
-/// function of that system and of the plan's schedule, bit for bit: not of its neighbours, its place in
-/// the batch, or the order of threads.
+/// The order of elimination and the filled pattern are computed once per pattern, on the CPU. There
+/// is no pivoting (`BatchSolver` permutes the rows of systems that end `Singular`). While the true
+/// residual does not pass, the solution is refined, up to [`SolveOptions::max_restarts`] times. An
+/// iteration is one solve with the factors. Statuses are those of the CPU's LU: `Singular` where a
+/// pivot is zero and `NonFinite` where values became NaN or infinite; `Converged` only after
+/// `b - A x` was recomputed in the same launch. A system's result is a function of that system and
+/// of the plan's schedule, bit for bit: not of its neighbours, its position in the batch, or the
+/// order of threads.
 ///
-/// Factors and vectors are in the shared memory of a block, which limits the size: L + U, two vectors, and a
-/// part of a sum for each 24 entries of rows of A that have more, are at most 65,532 values, and fit in what
-/// a block can have (227 KiB on the H200: about 29,000 values in f64). [`FactoredSolver`](super::super::FactoredSolver)
-/// has the LU of larger systems. A refinement factors again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors
-/// in the device's memory instead, for several solves with each.
+/// Factors and vectors are in the shared memory of a block, which limits the size. L + U, two
+/// vectors, and one partial sum for every 24 entries of the longer rows of A are at most 65,532
+/// values, and must fit in the shared memory of a block (227 KiB on the H200: about 29,000 values
+/// in f64). [`FactoredSolver`](super::super::FactoredSolver) has the LU of larger systems. A
+/// refinement factorises again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors in
+/// device memory instead, for several solves with each.
 ///
-/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding errors;
-/// [`GpuLu::confirm`] counts them.
+/// `Converged` rests on the residual as the kernels compute it, without a bound of its rounding
+/// errors; [`GpuLu::confirm`] includes that bound.
 ///
 /// # Source
-/// One system a lane, the values of many side by side: as on the CPU. Work in parallel within a system
-/// by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement: Higham, Accuracy and Stability
-/// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
+/// One system per lane, the values of many systems interleaved: as on the CPU. Work in parallel
+/// within a system by list scheduling of its sums (Graham 1969, doi 10.1137/0117039). Refinement:
+/// Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct GpuLu<E: Executor, T: Value> {
     pub(super) executor: E,
     pub(super) nrows: usize,
     nnz: usize,
     pub(super) nitems: usize,
-    /// The first items, which take part.
+    /// Number of participating items, the first ones.
     pub(super) active: usize,
     pub(super) nrhs: usize,
     key: KernelKey,
@@ -69,12 +71,14 @@ pub struct GpuLu<E: Executor, T: Value> {
 
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// Analyses a pattern for `nitems` systems of `options.nrhs` right-hand sides each, allocates
-    /// everything and compiles the kernel. Preconditioner and order of the options do not matter.
+    /// all device memory and compiles the kernel. Preconditioner and order of the options are
+    /// ignored.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for options out of
-    /// range; [`GpuSolveError::Unsupported`] for what the GPU does not do yet, factors beyond its shared
-    /// memory among it; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// options out of range; [`GpuSolveError::Unsupported`] for options that the GPU does not
+    /// support and for factors beyond its shared memory; [`GpuSolveError::Gpu`] when an allocation
+    /// or the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -87,7 +91,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// As [`GpuLu::new`], for the pattern of a batch.
     ///
     /// # Errors
-    /// Those of [`GpuLu::new`]; [`GpuSolveError::Unsupported`] for ragged batches and interleaved values.
+    /// Those of [`GpuLu::new`]; [`GpuSolveError::Unsupported`] for ragged batches and interleaved
+    /// values.
     pub fn for_batch(
         executor: &E,
         batch: &Batch<T>,
@@ -97,7 +102,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         Self::new(executor, uniform.pattern().view(), uniform.nitems(), options)
     }
 
-    /// As [`GpuLu::new`], with choices fixed.
+    /// As [`GpuLu::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
     /// Those of [`GpuLu::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
@@ -142,13 +147,14 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
 
     /// Solves every system. Allocates nothing, launches one kernel and returns before it is done.
     ///
-    /// `values` holds the entries of item 0 in the order of CSR, of item 1, ...; or those of one
-    /// item, for all. `b` and `x` are item-major, right-hand side after right-hand side within an
-    /// item. Systems that do not converge are no error: see [`GpuLu::outcomes`].
+    /// `values` holds the entries of item 0 in CSR order, of item 1, ...; or those of one item,
+    /// shared by all. `b` and `x` are item-major, one right-hand side after the other within an
+    /// item. A system that does not converge is no error: see [`GpuLu::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x` overlaps
-    /// another one, [`GpuSolveError::Gpu`] when the launch is refused; `x` is untouched then.
+    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// overlaps another array, [`GpuSolveError::Gpu`] when the launch is refused; `x` is untouched
+    /// then.
     #[expect(unsafe_code, reason = "a launch")]
     pub fn solve(
         &mut self,
@@ -188,23 +194,24 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         self.limits.pass(&mut args);
         args.output(&mut self.queue);
         self.outcomes.pass(&mut args);
-        // SAFETY: the arguments are those of `lu`; lengths were checked here, and those of the plan's
-        // own arrays are what `new` made of the same pattern: places below `nplaces`, rows and entries
-        // below those of A; x overlaps neither values nor b, and everything else belongs to the plan;
-        // the queue holds zeros before and after each launch.
+        // SAFETY: the arguments are those of `lu`; lengths were checked here; `new` made the plan's
+        // own arrays of the same pattern: positions below `nplaces`, rows and entries below those
+        // of A; x overlaps neither values nor b, and everything else belongs to the plan; the queue
+        // holds zeros before and after each launch.
         unsafe { self.executor.launch(&self.key, config, &mut args) }?;
         Ok(())
     }
 
-    /// Factors the matrices and keeps factors and matrices on the device, for any number of solves by
-    /// [`GpuLu::solve_again`]. Launches one kernel and returns before it is done. The first call
-    /// compiles kernels and allocates, the entries of L + U and of A for each item; later ones allocate
-    /// nothing. `values` as for [`GpuLu::solve`]; they are not looked at any more once this is done.
+    /// Factorises the matrices and keeps factors and matrices on the device, for any number of
+    /// solves by [`GpuLu::solve_again`]. Launches one kernel and returns before it is done. The
+    /// first call compiles kernels and allocates memory for the entries of L + U and of A of each
+    /// item; later calls allocate nothing. `values` as for [`GpuLu::solve`]; they are not read any
+    /// more once the kernel is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `values` does not fit, [`GpuSolveError::Unsupported`] when two vectors
-    /// of two items exceed the shared memory of a block, [`GpuSolveError::Gpu`] when memory or compiler fail
-    /// or the launch is refused. Nothing is kept then.
+    /// [`GpuSolveError::Length`] when `values` does not fit, [`GpuSolveError::Unsupported`] when
+    /// two vectors of two items exceed the shared memory of a block, [`GpuSolveError::Gpu`] when an
+    /// allocation or the compiler fails or the launch is refused. Nothing is kept then.
     #[expect(unsafe_code, reason = "a launch")]
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
         let shared = shares_values(values.len(), self.nnz, self.nitems)?;
@@ -214,7 +221,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
         };
         kept.begin(&self.executor)?;
-        // Those of one item for all are made whoever takes part.
+        // The factors of one item shared by all are computed whatever `active` is.
         if self.active > 0 || shared && self.nitems > 0 {
             let key = kept.factor.clone();
             let mut args = Args::new();
@@ -228,8 +235,8 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 .scalar(if shared { 0 } else { self.nnz as u64 })
                 .output(&mut self.queue);
             kept.pass_to_factor(&mut args);
-            // SAFETY: the arguments are those of `lu_factor`; lengths as for `lu`, whose places these are,
-            // and `kept` has room for all items, of which there is one at least.
+            // SAFETY: the arguments are those of `lu_factor`; lengths as for `lu`, whose positions
+            // these are; `kept` has room for all items, of which there is at least one.
             unsafe {
                 self.executor.launch(&key, LaunchConfig { overlaps: true, ..config }, &mut args)
             }?;
@@ -238,10 +245,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         Ok(())
     }
 
-    /// Solves every system with the factors of the last [`GpuLu::factor`], refinement included. Residuals are
-    /// summed in another order than by [`GpuLu::solve`], so that last bits differ; results are as repeatable,
-    /// bit for bit. Allocates nothing, launches one kernel and returns before it is done. Arguments as for
-    /// [`GpuLu::solve`].
+    /// Solves every system with the factors of the last [`GpuLu::factor`], refinement included.
+    /// Residuals are summed in another order than by [`GpuLu::solve`], so last bits differ; results
+    /// are as repeatable, bit for bit. Allocates nothing, launches one kernel and returns before it
+    /// is done. Arguments as for [`GpuLu::solve`].
     ///
     /// # Errors
     /// [`GpuSolveError::Option`] when there are no factors; else those of [`GpuLu::solve`].
@@ -265,25 +272,25 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         args.output(&mut self.queue);
         self.outcomes.pass(&mut args);
         let config = kept.config(self.active * self.nrhs, self.executor.info());
-        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here, and
-        // those of the plan's own arrays are what they were made as; x does not overlap b, and everything
+        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here,
+        // those of the plan's own arrays when they were made; x does not overlap b, and everything
         // else belongs to the plan; the queue holds zeros before and after each launch.
         unsafe { self.executor.launch(&kept.solve, config, &mut args) }?;
         Ok(())
     }
 
-    /// From now on only the first `items` take part in factorisations and solves; the arrays stay as long
-    /// as they are, and what they hold for the others is not touched, outcomes included.
+    /// From now on only the first `items` items take part in factorisations and solves. The arrays
+    /// keep their lengths; their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when there are fewer.
+    /// [`GpuSolveError::Length`] when `items` exceeds the plan's.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         check_active(items, self.nitems)?;
         self.active = items;
         Ok(())
     }
 
-    /// Checks the lengths of right-hand sides and solutions, and that they are apart.
+    /// Checks the lengths of right-hand sides and solutions, and that they do not overlap.
     pub(super) fn check_vectors(
         &self,
         b: &E::Buffer<T>,
@@ -303,18 +310,18 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         }
     }
 
-    /// The outcomes of the last solve, where kernels of the caller read them.
+    /// The outcomes of the last solve in device memory, for kernels of the caller.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
     }
 
-    /// Confirms which systems of the last solve converged, the rounding errors of their residuals counted: see
-    /// [`Confirmer`]. `values`, `b` and `x` are those of that solve. Allocates nothing, launches one kernel behind the
-    /// solve and returns before it is done.
+    /// Confirms which systems of the last solve converged, with the rounding errors of their
+    /// residuals bounded: see [`Confirmer`]. `values`, `b` and `x` are those of that solve.
+    /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number of systems;
-    /// [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
+    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,
@@ -329,12 +336,12 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// How each system of the last solve ended, item by item. Waits for the solve.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
+    /// [`GpuSolveError::Gpu`] with the device's error.
     pub fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
         Ok(self.outcomes.download(&self.executor)?)
     }
 
-    /// What was chosen, and what it takes.
+    /// The plan's choices and its memory.
     pub fn explain(&self) -> PlanReport {
         let bytes = |len: usize, each: usize| (len * each) as u64;
         let schedule = &self.schedule;
@@ -377,10 +384,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     }
 }
 
-/// What is kept, where any items take part.
+/// The kept factors; `None` if no item takes part.
 ///
 /// # Errors
-/// [`GpuSolveError::Option`] when there are no factors of all of them.
+/// [`GpuSolveError::Option`] when some participating item has no factors.
 pub(super) fn factors<E: Executor, T: Value>(
     kept: &Option<Kept<E, T>>,
     active: usize,

@@ -28,8 +28,8 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
     /// The same machine with the options of a part of the batch.
     fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>>;
 
-    /// Analyses a batch for CG or BiCGStab over the products that `spmv` asks for. What this machine
-    /// cannot do goes to the CPU where that is allowed.
+    /// Analyses a batch for CG or BiCGStab over the products that `spmv` specifies. Systems that
+    /// this backend does not support go to the CPU where that is allowed.
     fn analyse_composed(
         &self,
         batch: &Batch<T>,

@@ -29,8 +29,9 @@ pub enum Backend<E = Device> {
 }
 
 impl Backend {
-    /// The first GPU, with the CPU for what it cannot solve and pieces for what does not fit; all cores where there
-    /// is no GPU that can be used. `Device::new(0)` says why there is none.
+    /// The first GPU, with the CPU for systems that it does not support and pieces for batches that
+    /// do not fit; the CPU on all cores if there is no usable GPU. `Device::new(0)` says why there
+    /// is none.
     pub fn auto() -> Self {
         match Device::new(0) {
             Ok(device) => Self::Gpu(Gpu::new(device).or_cpu(true).in_chunks(true)),
@@ -43,30 +44,30 @@ impl Backend {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Gpu<E = Device> {
-    /// What runs the kernels.
+    /// The executor of the kernels.
     pub executor: E,
-    /// Whether the CPU solves what the GPU cannot; [`BatchReport::runs`](crate::BatchReport::runs)
-    /// says what and why. Otherwise that is refused with
-    /// [`SolveError::Unsupported`](crate::SolveError::Unsupported), but for later rungs of the ladder,
-    /// which the CPU takes in any case.
+    /// Whether the CPU solves systems that the GPU does not support;
+    /// [`BatchReport::runs`](crate::BatchReport::runs) says which and why. Otherwise they are
+    /// refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported). Later rungs of the
+    /// ladder may use the CPU in either case.
     pub or_cpu: bool,
-    /// Whether a batch that does not fit in the GPU's memory is solved nevertheless, with some of its
-    /// pieces there at a time. Otherwise it is refused before anything is launched, with
+    /// Whether a batch that does not fit in the GPU's memory is solved in pieces, with some of them
+    /// on the GPU at a time. Otherwise it is refused before anything is launched, with
     /// [`GpuError::OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory).
     pub in_chunks: bool,
-    /// The most bytes of device memory that a solve takes; all that is free when absent.
+    /// The most bytes of device memory that a solve takes. Default: all free memory.
     pub memory_limit: Option<u64>,
     /// How large batches go through the GPU.
     pub pieces: Pieces,
 }
 
-/// The pieces in which systems of one pattern go through a GPU: while one is solved, the next is copied
-/// there and the last one back.
+/// The pieces in which systems of one pattern go through a GPU: while one is solved, the next one
+/// is copied to the GPU and the previous one back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pieces {
-    /// Bytes of values, right-hand sides and solutions of a piece, about. Default: an eighth of the
-    /// batch, 8 to 64 MiB; batches of up to 8 MiB stay whole.
+    /// Approximate bytes of values, right-hand sides and solutions of a piece. Default: an eighth
+    /// of the batch, 8 to 64 MiB; batches of up to 8 MiB stay whole.
     pub bytes: Option<u64>,
     /// Pieces that the GPU holds at a time, at least 1.
     pub at_once: usize,

@@ -1,7 +1,8 @@
 //! The method that [`Method::Auto`] chooses for each system.
 //!
-//! The method of a system depends on its pattern, on a few [`Flags`] of its values, on the options and on the
-//! [`Target`], never on other systems of the batch. Flags are discrete, so that systems of one pattern seldom differ.
+//! The method of a system depends on its pattern, on a few [`Flags`] of its values, on the options
+//! and on the [`Target`], never on other systems of the batch. Flags are discrete, so that systems
+//! of one pattern seldom differ.
 
 mod on_chip;
 
@@ -97,8 +98,8 @@ pub(crate) enum Diagonal {
     Mixed,
 }
 
-/// Diagonal dominance after scaling of rows and columns: a bound on the spectral radius of Jacobi's iteration,
-/// `D^-1 |A - D|`.
+/// Diagonal dominance after scaling of rows and columns: a bound on the spectral radius of Jacobi's
+/// iteration, `D^-1 |A - D|`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dominance {
     /// At most half.
@@ -131,15 +132,16 @@ impl Dominance {
     }
 }
 
-/// On the CPU `auto` takes the sparse LU when its factors hold at most this many times the entries of A: a
-/// factorisation then costs about as much as a few products.
+/// On the CPU `auto` takes the sparse LU when its factors hold at most this many times the entries
+/// of A: a factorisation then costs about as much as a few products.
 const MAX_FILL: usize = 2;
 
 /// ... and at most this many entries, so that the factors of a group stay in the caches.
 const MAX_LU_ENTRIES: usize = 20_000;
 
 impl PatternFeatures {
-    /// Computes the features of a pattern. Cost: [`lu_costs`], stopped when the factors exceed the limit of the target.
+    /// Computes the features of a pattern. Cost: [`lu_costs`], stopped when the factors exceed the
+    /// limit of the target.
     pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target) -> Self {
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
         let limit = match target {
@@ -163,10 +165,11 @@ fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
 
 /// The method of a system with these features.
 ///
-/// CG where the matrix is symmetric with a positive diagonal, else BiCGStab; but sparse LU where that costs less. On
-/// the CPU it does where elimination in minimum-degree order fills in little (at most 2 entries for one of A,
-/// 20,000 in all) and no diagonal entry is missing. On a GPU times are estimated ([`OnChip`]).
-/// The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries.
+/// CG where the matrix is symmetric with a positive diagonal, else BiCGStab; but sparse LU where
+/// that costs less. On the CPU it does where elimination in minimum-degree order fills in little
+/// (at most 2 entries for one of A, 20,000 in all) and no diagonal entry is missing. On a GPU times
+/// are estimated ([`OnChip`]). The preconditioner `auto` is Jacobi that takes 1 for zero diagonal
+/// entries.
 pub(crate) fn method_of(
     pattern: &PatternFeatures,
     flags: Flags,
@@ -203,8 +206,8 @@ fn why_not_cg(flags: Flags) -> &'static str {
     }
 }
 
-/// Divides a batch by the schemes that `auto` chooses; all systems get the scheme that is asked for otherwise. Returns at
-/// least one entry.
+/// Divides a batch by the schemes that `auto` chooses; all systems get the scheme that is asked for
+/// otherwise. Returns at least one entry.
 pub(crate) fn choose<T: Scalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
@@ -286,8 +289,8 @@ fn flags_of<T: Scalar>(
     sums.clear();
     sums.resize(2 * nrows, 0.0);
     let (beside, diagonals) = sums.split_at_mut(nrows);
-    // For each row, the next entry that has not been matched with its mirror image. Rows are visited in order, so
-    // that they meet the columns of each row in order.
+    // For each row, the next entry that has not been matched with its mirror image. Rows are
+    // visited in order, so that they meet the columns of each row in order.
     next.clear();
     next.extend(pattern.row_ptr()[..nrows].iter().map(|&first| first as usize));
     let (mut symmetric, mut by_rows) = (true, 0.0f64);
@@ -327,11 +330,12 @@ fn flags_of<T: Scalar>(
     Flags { finite: true, symmetric, diagonal, dominance: Dominance::of(radius) }
 }
 
-/// A bound on the spectral radius of `M = |D^-1 (A - D)|`, the smallest of a few steps of the power method: for any
-/// x > 0 the radius is at most the maximum of `(M x)_i / x_i`. `x` is overwritten.
+/// A bound on the spectral radius of `M = |D^-1 (A - D)|`, the smallest of a few steps of the power
+/// method: for any x > 0 the radius is at most the maximum of `(M x)_i / x_i`. `x` is overwritten.
 ///
 /// # Source
-/// L. Collatz, Einschliessungssatz fuer die charakteristischen Zahlen von Matrizen, 1942, doi:10.1007/BF01180013.
+/// L. Collatz, Einschliessungssatz fuer die charakteristischen Zahlen von Matrizen, 1942,
+/// doi:10.1007/BF01180013.
 fn scaled_radius<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
@@ -370,8 +374,8 @@ fn ratio(sum: f64, diagonal: f64) -> f64 {
     if diagonal == 0.0 { f64::INFINITY } else { sum / diagonal.abs() }
 }
 
-/// Whether a matrix is symmetric without negative diagonal entries. The ladder tries CG on such matrices after LU
-/// failed.
+/// Whether a matrix is symmetric without negative diagonal entries. The ladder tries CG on such
+/// matrices after LU failed.
 pub(crate) fn looks_semidefinite<T: Scalar>(pattern: CsrPatternRef<'_>, values: &[T]) -> bool {
     let flags = flags_of(pattern, values, &mut Vec::new(), &mut Vec::new());
     let at = |row: usize| pattern.position(row, row).map_or(T::ZERO, |k| values[k]);

@@ -1,4 +1,5 @@
-//! The choice of `auto` on a GPU ([`choose_schemes`]): whether the sparse LU is faster than iterations.
+//! The choice of `auto` on a GPU ([`choose_schemes`]): whether the sparse LU is faster than
+//! iterations.
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
@@ -10,9 +11,9 @@ use super::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};
 use crate::SolveOptions;
 use sparsebatch_solve_core::Scheme;
 
-/// The schemes that [`Method::Auto`](crate::Method::Auto) stands for on a GPU, each with the number of items that take
-/// it first, most items first; another method stands for itself. Plans for data on the device, which have one scheme,
-/// may take the first.
+/// The schemes that [`Method::Auto`](crate::Method::Auto) stands for on a GPU, each with the number
+/// of items that take it first, most items first; another method stands for itself. Plans for data
+/// on the device, which have one scheme, may take the first.
 pub fn choose_schemes<T: Scalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
@@ -22,8 +23,8 @@ pub fn choose_schemes<T: Scalar>(
     choices.into_iter().map(|choice| (choice.scheme, choice.items.len())).collect()
 }
 
-/// Nanoseconds of a system in a batch of 10,000 on an NVIDIA H200, per unit of work. Fitted to measured
-/// solves of generated families and chemistry; only their ratios matter.
+/// Nanoseconds of a system in a batch of 10,000 on an NVIDIA H200, per unit of work. Fitted to
+/// measured solves of generated families and chemistry; only their ratios matter.
 mod nanoseconds {
     /// A product and its subtraction in a factorisation.
     pub(super) const LU_PAIR: f64 = 0.0006;
@@ -40,8 +41,9 @@ mod nanoseconds {
 /// Bytes of shared memory that are reserved.
 const RESERVED_BYTES: u64 = 2048;
 
-/// Iterations of BiCGStab for one of CG's bound: it has two products in each, and where matrices dominate without
-/// being symmetric its bound is far from sharp (of `rand9`, 9 for 38 by the bound with two products).
+/// Iterations of BiCGStab relative to CG's bound. It has two products in each iteration, and for
+/// unsymmetric dominant matrices the bound is far from sharp (for `rand9` 9 iterations, where the
+/// bound, with two products, gives 38).
 const BICGSTAB_SHARE: f64 = 0.125;
 
 /// The on-chip memory of a GPU for factors.
@@ -72,13 +74,14 @@ impl OnChip {
     /// Whether a system is estimated to take less time by the sparse LU than by CG or BiCGStab.
     ///
     /// LU: by the operations of the factorisation. CG, with Jacobi: by the number of iterations
-    /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of Jacobi's iteration, and
-    /// at most the number of rows n and 4 n over the bandwidth, as many as a wave takes to cross the grid four times.
-    /// BiCGStab: an eighth of k. Where nothing bounds the iterations LU is taken.
+    /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of
+    /// Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth, as many as
+    /// a wave takes to cross the grid four times. BiCGStab: an eighth of k. Where nothing bounds
+    /// the iterations LU is taken.
     ///
     /// # Source
-    /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section 6.11.3, with
-    /// the condition number bounded by Gershgorin's circles.
+    /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section
+    /// 6.11.3, with the condition number bounded by Gershgorin's circles.
     pub(crate) fn prefers_lu(
         self,
         pattern: &PatternFeatures,
@@ -99,7 +102,8 @@ impl OnChip {
     }
 }
 
-/// Iterations of CG by the bound for a spectral radius of Jacobi's; infinite where that says nothing.
+/// CG's bound of the number of iterations for a spectral radius of Jacobi's iteration; infinite
+/// where there is no bound.
 fn iterations(dominance: Dominance, rel_tol: f64) -> f64 {
     let radius = dominance.radius();
     if radius >= 1.0 || rel_tol <= 0.0 {

@@ -1,5 +1,5 @@
-//! Composed solves on a real GPU, held against the CPU's: uniform and ragged batches over every kernel
-//! of products, large systems, again and again.
+//! Composed solves on a real GPU, compared with the CPU's: uniform and ragged batches over every
+//! kernel of products, large systems, repeated solves.
 
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
@@ -17,14 +17,14 @@ fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false)
 }
 
-/// Every bit of a solve.
+/// Every bit of a solve's result.
 fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
     let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
     (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
 }
 
-/// Holds a solve against the CPU's: iteration counts within 10 % on average, and, since rounding alone
-/// moves those of BiCGStab, each within 25 %.
+/// Compares a solve with the CPU's: iteration counts within 10 % on average, and each within 25 %,
+/// since rounding alone changes those of BiCGStab.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
     let (mut ours, mut theirs) = (0.0, 0.0);
@@ -51,7 +51,7 @@ fn is_repeatable(kernel: &ProductKernel) -> bool {
     }
 }
 
-/// Solves several times by one plan, holds the runs against each other and the CPU.
+/// Solves several times with one plan, and compares the runs with each other and with the CPU.
 fn run(device: &Device, batch: &Batch<f64>, b: &[f64], kernel: &ProductKernel, o: &SolveOptions) {
     let mut plan = ComposedSolver::<Device, f64>::new(device, batch, kernel, o).unwrap();
     let b_there = device.upload(b).unwrap();
@@ -64,7 +64,7 @@ fn run(device: &Device, batch: &Batch<f64>, b: &[f64], kernel: &ProductKernel, o
         assert!(!is_repeatable(kernel) || *expected == found, "{}", plan.explain());
     }
     compare(&plan.explain().to_string(), batch, b, o, &plan.outcomes().unwrap());
-    // From the solution nothing is left to do.
+    // From the solution no iteration is needed.
     plan.solve(&b_there, Guess::InX, &mut x).unwrap();
     assert!(plan.outcomes().unwrap().iter().all(|o| o.iterations == 0));
     let amortisation = plan.amortisation(batch).unwrap();
@@ -99,7 +99,7 @@ fn uniform_batches_agree_with_the_cpu() {
     }
 }
 
-/// Systems of all families in turn.
+/// Systems of all families in alternation.
 fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
     let families = families(method);
     let (mut matrices, mut b) = (Vec::new(), Vec::new());
@@ -126,7 +126,7 @@ fn ragged_batches_agree_with_the_cpu() {
     }
 }
 
-/// A system of a million rows: more parts than threads add up at once.
+/// A system of three million rows: more parts than the threads that add their sums.
 #[test]
 fn one_very_large_system_among_small_ones() {
     let Some(device) = device_or_skip() else { return };
@@ -177,7 +177,7 @@ fn histories_and_the_cost_of_products_are_in_the_report() {
     for (system, (g, c)) in gpu.systems.iter().zip(&cpu.systems).enumerate() {
         let (g, c) = (&g.outcome, &c.outcome);
         assert_eq!(g.history.len(), g.iterations as usize + 1);
-        // What is left of systems of one row is rounding.
+        // Residuals of systems of one row are rounding errors only.
         let least = 1e-12 * c.rhs_norm;
         for (i, (g, c)) in g.history.iter().zip(&c.history).take(10).enumerate() {
             let close = (g - c).abs() <= 1e-6 * c + least;

@@ -1,4 +1,5 @@
-//! Confirmed outcomes on a real GPU: a guess whose computed residual is 0 by chance, and batches in which all is well.
+//! Confirmed outcomes on a real GPU: a guess whose computed residual is 0 by chance, and healthy
+//! batches.
 
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor, GpuError};
@@ -13,8 +14,9 @@ fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false)
 }
 
-/// `[3 -3; -3 3] x = (d, -d)` for x = (2^53 - 3 - k, 2^53 - 303 - k) as a guess and d = fl(3 x_1) - 3 x_2 as fused
-/// multiply-adds have it: the computed residual is 0, the exact one is fl(3 x_1) - 3 x_1 where that is not 0.
+/// The system `[3 -3; -3 3] x = (d, -d)` and the guess `x = (2^53 - 3 - k, 2^53 - 303 - k)`, with
+/// `d = fl(3 x_1) - 3 x_2` as fused multiply-adds compute it. The computed residual is 0; the exact
+/// one is `fl(3 x_1) - 3 x_1`, where that is not 0.
 fn chance(k: i64) -> (f64, [f64; 2], [f64; 2]) {
     let first = (1i64 << 53) - 3 - k;
     let second = first - 300;
@@ -52,13 +54,13 @@ fn a_residual_that_vanishes_by_chance_is_found_out() -> Result<(), GpuError> {
                 found_out += 1;
             }
         }
-        // A quarter of them.
+        // About a quarter of the systems.
         assert!(found_out > items / 5, "{found_out} of {items}");
     }
     Ok(())
 }
 
-/// Holds outcomes before and after against each other: all converged.
+/// Checks that all outcomes are `Converged` before and after confirmation.
 fn stay(what: &str, before: &[Outcome], after: &[Outcome]) {
     for (before, after) in before.iter().zip(after) {
         assert_eq!(before.status, Status::Converged, "{what}: {before:?}");

@@ -1,5 +1,5 @@
-//! Solves with factorised preconditioners on a real GPU, held against the CPU's: in every place, with
-//! kept factors, complete ones, and from a graph.
+//! Solves with factorised preconditioners on a real GPU, compared with the CPU's: in every place,
+//! with kept factors, with complete factors, and from a graph.
 
 use std::time::Instant;
 
@@ -16,14 +16,14 @@ use sparsebatch_solvers::{
 const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0];
 
-/// Every bit of a solve.
+/// Every bit of a solve's result.
 fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
     let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
     (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
 }
 
-/// Holds a solve against the CPU's: iteration counts within 10 % on average (or 2), and, since rounding
-/// alone moves those of BiCGStab, each within 40 %.
+/// Compares a solve with the CPU's: iteration counts within 10 % on average (or 2), and each within
+/// 40 %, since rounding alone changes those of BiCGStab.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
     let rel_tol = options.rel_tol_of::<f64>(0);
@@ -170,8 +170,8 @@ fn large_systems_agree_with_the_cpu() {
     }
 }
 
-/// The sparse LU, by plans that are asked for and by the backend, which takes them where factors do not fit
-/// on chip.
+/// The sparse LU: by plans of this solver, and by the backend, which makes such plans where factors
+/// do not fit on chip.
 #[test]
 fn complete_factors_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
@@ -211,7 +211,7 @@ fn complete_factors_agree_with_the_cpu() {
     }
 }
 
-/// Matrices without a pivot, with NaN, of another scale, beside sound ones.
+/// Matrices with zero pivots, with NaN and of another scale, beside healthy ones.
 #[test]
 fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
     let Some(device) = device_or_skip() else { return };

@@ -1,5 +1,5 @@
-//! Whole solves on a real GPU, held against the CPU's: batches of all families, in one launch or
-//! several at once, again and again, and from a graph.
+//! Whole solves on a real GPU, compared with the CPU's: batches of all families, in one launch or
+//! several concurrent ones, repeated, and from a graph.
 
 use sparsebatch_cuda::device::Graph;
 use sparsebatch_cuda::testing::{device_or_skip, systems};
@@ -20,14 +20,15 @@ fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
         .fallback(false)
 }
 
-/// Every bit of a solve.
+/// Every bit of a solve's result.
 fn bits(x: &[f64], outcomes: &[Outcome]) -> (Vec<u64>, Vec<(Status, u32, u64)>) {
     let of = |o: &Outcome| (o.status, o.iterations, o.residual_norm.to_bits());
     (x.iter().map(|v| v.to_bits()).collect(), outcomes.iter().map(of).collect())
 }
 
-/// Holds a solve against the CPU's: iteration counts within 10 % on average, and, since rounding alone moves those of
-/// BiCGStab, each within 25 %; with iterations in f32, where BiCGStab begins anew on the way, twice that.
+/// Compares a solve with the CPU's: iteration counts within 10 % on average, and each within 25 %,
+/// since rounding alone changes those of BiCGStab. With iterations in f32, in which BiCGStab
+/// restarts, twice that.
 fn compare(what: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions, found: &[Outcome]) {
     let cpu = solve(batch, b, None, options).unwrap();
     let wide = if options.inner_precision == InnerPrecision::Working { 1.0 } else { 2.0 };
@@ -66,7 +67,7 @@ fn families(method: Method) -> Vec<(Family, usize)> {
     families
 }
 
-/// Systems of one pattern, there and on the device.
+/// Systems of one pattern, on the host and on the device.
 struct Uniform {
     problem: GeneratedBatch<f64>,
     values: DeviceBuffer<f64>,
@@ -94,10 +95,10 @@ impl Uniform {
     }
 }
 
-/// Starts a recorded solve.
+/// Launches a recorded solve.
 fn start(graph: &Graph) {
-    // SAFETY: each test here has buffers and plan longer than the graph, and downloads results, which waits for the
-    // work.
+    // SAFETY: in each test here buffers and plan outlive the graph, and results are downloaded,
+    // which waits for the work.
     #[expect(unsafe_code, reason = "the launch of a graph")]
     unsafe { graph.launch() }.unwrap();
 }
@@ -118,7 +119,7 @@ fn uniform_batches_agree_with_the_cpu() {
                     (Some(ValuePlace::Shared), InnerPrecision::Working),
                     (Some(ValuePlace::Global), InnerPrecision::Working),
                 ] {
-                    // Systems of a few rows end by exhaustion in f64 only.
+                    // Systems of a few rows end by exhausting the Krylov space in f64 only.
                     let mixed = Some(inner_precision == auto && nrows >= 64);
                     let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
                     let options = options(method, preconditioner).inner_precision(inner_precision);
@@ -139,8 +140,8 @@ fn uniform_batches_agree_with_the_cpu() {
     }
 }
 
-/// Kernels with code for guesses are others, and find the same: a batch some of whose guesses are zeros is solved
-/// as it is without guesses, whichever piece of it a system is in.
+/// Kernels compiled with guesses give the same results: from zero guesses, a batch is solved as
+/// without guesses, bit for bit.
 #[test]
 fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
     let Some(device) = device_or_skip() else { return };
@@ -175,7 +176,7 @@ fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
             let with = bits(&device.download(&x).unwrap(), &plan.outcomes().unwrap());
             assert!(with == without, "{} {nrows}: {}", family.name(), plan.explain());
 
-            // From the solutions there is nothing to do.
+            // From the solutions no iteration is needed.
             start(&graph);
             let again = plan.outcomes().unwrap();
             assert!(again.iter().all(|o| (o.status, o.iterations) == (Status::Converged, 0)));
@@ -183,7 +184,7 @@ fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
     }
 }
 
-/// Systems of all families in turn.
+/// Systems of all families in alternation.
 fn mix(method: Method) -> (Batch<f64>, Vec<f64>) {
     let families = families(method);
     let (mut matrices, mut b) = (Vec::new(), Vec::new());
@@ -239,7 +240,7 @@ fn ragged_batches_agree_with_the_cpu_also_from_a_graph() {
     }
 }
 
-/// Systems that clusters of 2, 4 and 8 blocks have, again and again with the same bits.
+/// Systems that clusters of 2, 4 and 8 blocks solve; repeated solves give the same bits.
 #[test]
 fn systems_of_clusters_agree_with_the_cpu() {
     let Some(device) = device_or_skip() else { return };
@@ -249,7 +250,7 @@ fn systems_of_clusters_agree_with_the_cpu() {
     }
     use Family::{Lap2d, Rand9, Tri};
     let items = systems(40);
-    // Grids are squares: 65, 100, 142 and 181 a side.
+    // Grids are squares with sides of 65, 100, 142 and 181.
     let sizes = [
         (Tri, 4200),
         (Tri, 32_768),
@@ -299,7 +300,7 @@ fn systems_of_clusters_agree_with_the_cpu() {
     }
 }
 
-/// Large and small systems in one ragged batch: bins of clusters beside others.
+/// Large and small systems in one ragged batch: bins with clusters beside others.
 #[test]
 fn ragged_batches_have_bins_of_clusters() {
     let Some(device) = device_or_skip() else { return };

@@ -1,5 +1,5 @@
-//! The sparse LU on a real GPU, held against the CPU's: in blocks of every size, with few systems side by
-//! side and with many, flawed ones among them, and from a graph.
+//! The sparse LU on a real GPU, compared with the CPU's: blocks of every size, few and many systems
+//! side by side, flawed systems among them, and a graph.
 
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
@@ -21,10 +21,10 @@ struct Loaded {
     x: DeviceBuffer<f64>,
 }
 
-/// Solutions between the right-hand side and the last solution.
+/// Solutions that lie between the first right-hand side and the last solution.
 type Row = [DeviceBuffer<f64>; 3];
 
-/// Every bit of a solve.
+/// Every bit of a solve's result.
 #[derive(Debug, PartialEq)]
 struct Bits(Vec<u64>, Vec<(Status, u32, u64)>);
 
@@ -56,14 +56,15 @@ impl Loaded {
         self.bits(device, &plan.outcomes().unwrap())
     }
 
-    /// With factors that are kept.
+    /// Solves with kept factors.
     fn solve_again(&mut self, device: &Device, plan: &mut GpuLu<Device, f64>) -> Bits {
         plan.factor(&self.values).unwrap();
         plan.solve_again(&self.b, Guess::Zero, &mut self.x).unwrap();
         self.bits(device, &plan.outcomes().unwrap())
     }
 
-    /// Solves for b, for the solution of that, and so on, by substitution; all are judged together.
+    /// Solves for b, for the solution of that, and so on, by substitution; all solves are verified
+    /// together.
     fn substitute_in_a_row(&mut self, plan: &mut GpuLu<Device, f64>, others: &mut Row) {
         let [second, third, fourth] = others;
         plan.factor(&self.values).unwrap();
@@ -83,7 +84,7 @@ impl Loaded {
     }
 }
 
-/// Equal statuses, and residuals within the tolerance where the systems converged.
+/// Checks equal statuses, and residuals within the tolerance where systems converged.
 fn compare(what: &str, loaded: &Loaded, found: &[Outcome]) {
     let batch = Batch::Uniform(loaded.batch.clone());
     let cpu = solve(&batch, &loaded.rhs, None, &options()).unwrap();
@@ -195,7 +196,7 @@ fn solves_run_from_a_graph() {
     let mut loaded = Loaded::new(&device, Family::Lap2d, 100, systems(300));
     let mut plan = loaded.plan(&device, &LuTuning::default());
     let first = loaded.solve(&device, &mut plan);
-    // Allocates what the graph must not.
+    // Allocates the memory that must not be allocated in a graph.
     let again = loaded.solve_again(&device, &mut plan);
     for kept in [false, true] {
         let graph = device
@@ -240,7 +241,7 @@ fn solves_judged_together_are_those_one_by_one() {
         let what = format!("{family:?} {nrows} {items}");
         compare(&what, &loaded, &outcomes[..items]);
         assert!(outcomes.iter().all(|outcome| outcome.status == Status::Converged), "{what}");
-        // After other factors, which no solve may see any more.
+        // Other factors first, which no later solve may use.
         let BatchValues::ItemMajor(values) = loaded.batch.values() else { unreachable!() };
         let doubled: Vec<f64> = values.iter().map(|value| 2.0 * value).collect();
         let doubled = device.upload(&doubled).unwrap();
@@ -251,7 +252,7 @@ fn solves_judged_together_are_those_one_by_one() {
             assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
         }
 
-        // One after the other, each judged by itself.
+        // The same solves one after the other, each with its own verdict.
         let mut b = device.download(&loaded.b).unwrap();
         for _ in 0..4 {
             let own = device.upload(&b).unwrap();
@@ -261,7 +262,7 @@ fn solves_judged_together_are_those_one_by_one() {
         let bits: Vec<u64> = b.iter().map(|x| x.to_bits()).collect();
         assert_eq!(bits, first.0, "{what}");
 
-        // What was recorded has not waited for factors: twice the matrix, half of the solution.
+        // A recorded substitution uses the current factors: twice the matrix, half of the solution.
         let half: Vec<f64> = device.download(&others[0]).unwrap().iter().map(|x| 0.5 * x).collect();
         plan.factor(&doubled).unwrap();
         let recorded = device
@@ -285,7 +286,7 @@ fn solves_judged_together_are_those_one_by_one() {
             })
             .unwrap();
         for _ in 0..3 {
-            // Others in between.
+            // Other factors and solves between the launches of the graph.
             plan.factor(&doubled).unwrap();
             plan.substitute(&loaded.b, &mut loaded.x).unwrap();
             plan.verify(&[(&others[1], &loaded.x); 4]).unwrap();

@@ -1,4 +1,5 @@
-//! What [`Confirmer`] says of guesses whose residual is 0 as the kernels of every plan compute it, and is not.
+//! Verdicts of [`Confirmer`] on guesses whose residual is 0 as the kernels compute it, but not
+//! exactly.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
@@ -17,14 +18,15 @@ use sparsebatch_testing::random_vector;
 use crate::common::statuses::{chain, chain_of};
 use crate::common::{METHODS, Memory, Systems, one_step, options};
 
-/// What a guess is.
+/// The kind of a guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// None: 0, in a system that any method solves.
+    /// The guess is 0, in a system that any method solves.
     Healthy,
-    /// A solution.
+    /// The guess is a solution.
     Right,
-    /// None, although the computed residual vanishes: the products of 3 and numbers of all digits cancel.
+    /// The guess is no solution, although the computed residual vanishes: the products of 3 and
+    /// numbers with all digits cancel.
     Wrong,
 }
 
@@ -36,7 +38,8 @@ impl Kind {
     }
 }
 
-/// A system of `n` rows and the guess; `fused`: the products of kernels are not rounded before they are added.
+/// A system of `n` rows, its right-hand side and the guess. `fused`: kernels do not round products
+/// before they add them.
 fn system<T: Scalar>(kind: Kind, n: usize, seed: u64, fused: bool) -> (Csr<T>, Vec<T>, Vec<T>) {
     let draws = random_vector::<f64>(n.max(2), seed);
     if kind == Kind::Healthy {
@@ -60,13 +63,13 @@ fn system<T: Scalar>(kind: Kind, n: usize, seed: u64, fused: bool) -> (Csr<T>, V
             }
         }
     });
-    // Numbers of all digits, or multiples of 4 whose products with 3 are exact.
+    // Numbers with all digits, or multiples of 4, whose products with 3 are exact.
     let digits = if size_of::<T>() == 8 { 53 } else { 24 };
     let step = if kind == Kind::Right { 4 } else { 1 };
     let mut first = (1i64 << digits) - step * (1 + (draws[0].abs() * 1e5) as i64);
     let distance = step * (200 + (draws[1].abs() * 100.0) as i64);
     let rounded = |product: i64| T::from_f64(product as f64).to_f64() as i64;
-    // A product that rounding changes.
+    // Finds a number whose product with 3 is rounded.
     while kind == Kind::Wrong && rounded(3 * first) == 3 * first {
         first -= 1;
     }
@@ -77,7 +80,7 @@ fn system<T: Scalar>(kind: Kind, n: usize, seed: u64, fused: bool) -> (Csr<T>, V
     (x[0], x[1]) = (T::from_f64(first as f64), T::from_f64(second as f64));
     (b[0], b[1]) = (T::from_f64(difference as f64), T::from_f64(-difference as f64));
     if kind == Kind::Wrong && 3 * (first - second) == difference {
-        // Both products were rounded alike.
+        // Both products were rounded alike: try another seed.
         return system(kind, n, seed + 1000, fused);
     }
     (matrix, b, x)
@@ -94,8 +97,8 @@ fn systems<T: Scalar>(n: usize, items: usize, fused: bool) -> Systems<T> {
     Systems { x0, ..Systems::new(&matrices, b) }
 }
 
-/// How systems of these kinds ended, before they were confirmed and after. The iterative plans take every guess for a
-/// solution at first.
+/// Checks outcomes before and after confirmation. `takes_all`: the plan is iterative and takes
+/// every guess for a solution at first.
 fn check(what: &str, [before, after]: &[Vec<Outcome>; 2], takes_all: bool) {
     let mut found_out = 0;
     for (number, (before, after)) in before.iter().zip(after).enumerate() {
@@ -103,7 +106,7 @@ fn check(what: &str, [before, after]: &[Vec<Outcome>; 2], takes_all: bool) {
         match Kind::of(number) {
             Kind::Healthy => {
                 assert_eq!(after.status, Status::Converged, "{what}");
-                // In f32 the bound of rounding errors nearly always asks for a closer look.
+                // In f32 the bound of rounding errors nearly always requires twofold evaluation.
                 let evaluated = Outcome { residual_norm: after.residual_norm, ..before.clone() };
                 assert_eq!(after, &evaluated, "{what}");
                 let change = (after.residual_norm - before.residual_norm).abs();
@@ -118,7 +121,7 @@ fn check(what: &str, [before, after]: &[Vec<Outcome>; 2], takes_all: bool) {
                 if before.status == Status::Converged {
                     found_out += 1;
                     assert_eq!(after.status, Status::Stagnated, "{what}");
-                    // That of whole numbers: 1 or 2 in both rows, or one more.
+                    // The residual is the same integer in both rows, 1 to 4.
                     let square = (after.residual_norm * after.residual_norm).round();
                     assert!([2.0, 8.0, 18.0, 32.0].contains(&square), "{what}");
                 }
@@ -146,7 +149,7 @@ impl<T: Value> Arrays<T> {
     }
 }
 
-/// The outcomes of a plan's last solve, as it has them and confirmed.
+/// The outcomes of a plan's last solve, before and after confirmation.
 macro_rules! confirmed {
     ($plan:expr, $confirmer:expr, $arrays:expr) => {{
         let before = $plan.outcomes().unwrap();
@@ -214,7 +217,7 @@ fn fused_solves_of_interleaved_arrays_with_right_hand_sides() {
     let batch = UniformBatch::try_new(systems.batch.pattern().clone(), items, values).unwrap();
     let interleaved = batch.to_interleaved();
     let BatchValues::Interleaved(values) = interleaved.values() else { unreachable!("so made") };
-    // Two right-hand sides, which are the same, and vectors interleaved.
+    // Two equal right-hand sides, and interleaved vectors.
     let twice = |v: &[f64]| -> Vec<f64> {
         (0..2 * n * items).map(|k| v[k % items * n + k / items % n]).collect()
     };
@@ -298,7 +301,7 @@ fn composed_solves_of_whole_systems_and_of_parts() {
 #[test]
 fn an_infinite_solution_and_a_floor_are_looked_at() {
     let executor = Emulator::new(Order::Forward);
-    // The second column is empty: no residual sees what x has there.
+    // The second column is empty: no residual depends on x there.
     let matrix = Csr::try_new(2, 2, vec![0, 1, 1], vec![0], vec![2.0f64]).unwrap();
     let systems =
         Systems { x0: vec![1.0, f64::INFINITY], ..Systems::new(&[matrix], vec![2.0, 0.0]) };
@@ -307,7 +310,7 @@ fn an_infinite_solution_and_a_floor_are_looked_at() {
     assert_eq!(before[0].status, Status::Converged);
     assert_eq!((after[0].status, after[0].residual_norm.is_nan()), (Status::Stagnated, true));
 
-    // What the floor accepts stays accepted.
+    // A system that the floor accepted stays accepted.
     let made: Vec<_> = (0..8).map(|seed| system::<f64>(Kind::Healthy, 24, seed, false)).collect();
     let matrices: Vec<_> = made.iter().map(|(matrix, ..)| matrix.clone()).collect();
     let b = made.iter().flat_map(|(_, b, _)| b.clone()).collect();
@@ -343,14 +346,15 @@ fn arrays_that_do_not_fit_are_refused() {
         assert!(refused.to_string().contains(what), "{refused}");
     }
     assert_eq!(plan.outcomes().unwrap(), before);
-    // The same arrays, other systems.
+    // The same arrays for another number of systems.
     let twice = options.clone().nrhs(2);
     let mut other = FusedSolver::<_, f64>::new(&executor, systems.pattern(), 3, &twice).unwrap();
     let refused = other.confirm(&confirmer(3), values, b, x).unwrap_err();
     assert!(refused.to_string().contains("outcomes"), "{refused}");
     assert!(confirmer(3).bytes() > 0);
 
-    // As many systems, divided otherwise among items: none beyond them is looked at.
+    // A plan with as many systems as the confirmer, divided otherwise among items: nothing beyond
+    // the confirmer's systems is read.
     let one = options.clone().nrhs(1);
     let mut six = FusedSolver::<_, f64>::new(&executor, systems.pattern(), 6, &one).unwrap();
     let by = Confirmer::new(&executor, systems.pattern(), 3, &twice).unwrap();

@@ -1,5 +1,5 @@
-//! Solves of whole batches: on the CPU through the public interface, and by every solver of the GPU,
-//! run by the emulation and held against the CPU's.
+//! Solves of whole batches: on the CPU through the public interface, and by every solver of the
+//! GPU, run by the emulation and compared with the CPU's.
 //!
 //! One program, so that plans are compiled for the emulation once.
 

@@ -1,4 +1,5 @@
-//! Every kernel compiles for every architecture, every instance of the lists for one, without a GPU.
+//! Without a GPU, every kernel is compiled for every architecture, and every listed instance for
+//! one.
 
 use kernel_emu::nvrtc::{Extent, check, check_emulated};
 use sparsebatch_cuda::device::nvrtc::{Program, compile};
@@ -21,7 +22,8 @@ fn every_instance_runs_in_the_emulation() {
     check_emulated(MODULES);
 }
 
-/// Kernels of whole solves without code for guesses and a rounding floor, which most solves do not ask for.
+/// Kernels of whole solves without the code for guesses and a rounding floor, which most solves do
+/// not use.
 #[test]
 fn what_launches_do_not_ask_for_is_left_out() {
     if nvrtc_or_skip().is_none() {

@@ -11,7 +11,7 @@
 //! | `csr-smart` | CSR | 2 to 32 lanes per row, by the mean row | Anzt et al. 2017 |
 //! | `csr-tile` | CSR | a warp per row, x in shared memory | Mazzucchi 2025 |
 //! | `csr-balanced` | CSR | a warp per equal part of the entries | Flegar and Quintana-Orti 2017 |
-//! | `csr-adaptive` | CSR | a block per run of rows with about the same number of entries | Greathouse and Daga 2014 |
+//! | `csr-adaptive` | CSR | a block per run of rows, about equal nnz | Greathouse and Daga 2014 |
 //! | `coo` | COO | a warp per equal part of the entries | Bell and Garland 2009 |
 //! | `ell` | ELL | one per row | Bell and Garland 2009 |
 //! | `dia` | DIA | one per row | Bell and Garland 2009 |

@@ -1,4 +1,4 @@
-//! What needs a real GPU: products many times over, and their order on streams.
+//! Tests that need a real GPU: repeated products, and their order on streams.
 
 mod packed_runs;
 mod stream_order;

@@ -1,5 +1,5 @@
-//! Packed products on a GPU, many times over, every row against the oracle: what a race between
-//! threads and copies under way would break now and then.
+//! Repeated packed products on a GPU, every row compared with the oracle: to find rare races
+//! between threads and asynchronous copies.
 
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Device, Executor};
@@ -24,7 +24,7 @@ fn kernels() -> Vec<Option<PackedKernel>> {
     [None].into_iter().chain(kernels.map(Some)).collect()
 }
 
-/// The same bits in every run, and close to exact sums.
+/// Checks that every run has the same bits and is close to exact sums.
 fn check(device: &Device, batch: &Batch<f64>, options: PackedOptions) {
     let x: Vec<f64> = random_vector(batch.col_offset(batch.nitems()), 3);
     let operand = device.upload(&x).unwrap();

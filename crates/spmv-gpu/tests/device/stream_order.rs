@@ -1,5 +1,5 @@
-//! Products that follow one another on the stream of a GPU, each reading what the one before wrote:
-//! launches may begin before those ahead have ended, but must not read or write too early.
+//! Successive products on the stream of a GPU, each of which reads the result of the one before. A
+//! launch may begin before those ahead have ended, but must not read or write too early.
 
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
@@ -12,14 +12,14 @@ use sparsebatch_testing::random_vector;
 
 const PRODUCTS: usize = 60;
 
-/// Small enough that launches are most of the time of a product, and one that fills a device.
+/// Two sizes for which launches take most of the time of a product, and one that fills a device.
 const ORDERS: [usize; 3] = [40, 3000, 60_000];
 
 fn matrix(n: usize) -> Csr<f64> {
     pareto(n, n, 6, 1.5, n as u64).unwrap()
 }
 
-/// Two vectors in turn, with y in the sum: each product depends on the two before.
+/// Alternates two vectors, with y added: each product depends on the two before.
 fn iterate(
     device: &Device,
     n: usize,
@@ -46,7 +46,7 @@ fn every_kernel_for_one_matrix_waits_for_the_product_before() {
         for &kernel in SingleKernel::ALL {
             let options = SingleOptions { kernel, ..SingleOptions::default() };
             let mut plan = match SinglePlan::new(&device, a.view(), &options) {
-                // Too much padding.
+                // The format would have too much padding.
                 Err(GpuError::Format { .. }) => continue,
                 plan => plan.unwrap(),
             };

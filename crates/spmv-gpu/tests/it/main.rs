@@ -1,4 +1,4 @@
-//! Products on the GPU by every kernel, in the emulation and, where there is one, on a GPU.
+//! Products on the GPU by every kernel, in the emulation and, if present, on a GPU.
 //!
 //! One program, so that plans are compiled for the emulation once.
 

@@ -1,4 +1,4 @@
-//! Every kernel compiles for every architecture, every instance for one, without a GPU.
+//! Without a GPU, every kernel is compiled for every architecture, and every instance for one.
 
 use kernel_emu::nvrtc::{Extent, check, check_emulated};
 use sparsebatch_cuda::Module;
@@ -17,7 +17,8 @@ fn every_instance_compiles_for_every_architecture() {
 
 #[test]
 fn every_instance_runs_in_the_emulation() {
-    // The instances of the packed products differ in how much is under way at once, of which some are enough.
+    // The instances of the packed product differ in the number of loads in flight; some of them
+    // suffice.
     let rest = |module: &&&Module| module.name() != "packed";
     check_emulated(&MODULES.iter().filter(rest).copied().collect::<Vec<_>>());
 }

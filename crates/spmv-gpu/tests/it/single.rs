@@ -1,5 +1,5 @@
-//! Products with one matrix: every kernel against the oracle, in the emulation and, where there is
-//! one, on a GPU.
+//! Products with one matrix: every kernel compared with the oracle, in the emulation and, if
+//! present, on a GPU.
 
 use crate::common::matrices::{banded, from_columns, integers, mixed, oracle, with_reals};
 use kernel_emu::{Emulator, Order};
@@ -12,11 +12,11 @@ use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_spmv_gpu::{BalancedRows, SingleKernel, SingleOptions, SinglePlan};
 use sparsebatch_testing::{csr_integers, random_vector};
 
-/// The modules whose kernels are for one matrix alone.
+/// The modules whose kernels support only single matrices.
 const MODULES: [&str; 8] =
     ["csr", "csr_balanced", "csr_adaptive", "coo", "ell", "dia", "sell", "sellp"];
 
-/// Every kernel with its defaults and with choices that are far from them.
+/// Every kernel with its defaults and with options far from them.
 fn all_options() -> Vec<SingleOptions> {
     let of = |kernel| SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
     let mut all: Vec<SingleOptions> = SingleKernel::ALL.iter().copied().map(of).collect();
@@ -65,7 +65,7 @@ fn product<E: Executor, T: Value>(
     executor.download(&y).unwrap()
 }
 
-/// Products of integers, exact in any order of sums.
+/// Checks products of integers, which are exact in any order of sums.
 fn check_exact<E: Executor + Clone, T: Value>(
     executor: &E,
     a: &Csr<T>,
@@ -93,7 +93,7 @@ fn check_exact<E: Executor + Clone, T: Value>(
     Ok(())
 }
 
-/// Products of reals, within the bound of rounding.
+/// Checks products of reals against the rounding bound.
 fn check_close<E: Executor + Clone, T: Value>(executor: &E, a: &Csr<T>, options: &SingleOptions) {
     let x = random_vector::<T>(a.ncols(), 3);
     let y = vec![T::from_f64(f64::NAN); a.nrows()];
@@ -111,7 +111,7 @@ fn some_matrices<T: Scalar>() -> Vec<Csr<T>> {
         all.push(mixed(nrows, nrows / 2 + 1, None));
         all.push(banded(nrows, nrows + 3));
     }
-    // One long row; rows that straddle many parts; only the last row; gaps of empty rows.
+    // One long row; rows that span many parts; only the last row; gaps of empty rows.
     all.push(from_columns(1, 1500, |_, _| (0..1500).step_by(2).collect()));
     all.push(from_columns(3, 700, |row, _| (row..700).collect()));
     all.push(from_columns(100, 5, |row, _| if row == 99 { vec![4] } else { vec![] }));
@@ -122,7 +122,8 @@ fn some_matrices<T: Scalar>() -> Vec<Csr<T>> {
             if row % 90 == 45 { (0..90).collect() } else { vec![] }
         },
     ));
-    // Rows that blocks of 128 entries share, one beside many short ones, and one that fills a block.
+    // Rows that several blocks of 128 entries share, a long one beside short ones, and one that
+    // fills a block.
     all.push(from_columns(150, 800, |row, _| match row {
         20 => (0..800).collect(),
         21 => (0..200).collect(),
@@ -130,7 +131,7 @@ fn some_matrices<T: Scalar>() -> Vec<Csr<T>> {
         60 => (0..128).collect(),
         _ => vec![row, row + 1],
     }));
-    // Spans of x that just fit the shared memory of csr-tile, and that do not.
+    // Ranges of x that just fit in the shared memory of csr-tile, and ones that do not.
     all.push(from_columns(4, 2000, |row, _| vec![row, row + 3, row + 1021 + row]));
     all
 }
@@ -146,7 +147,7 @@ fn all_kernels_agree_with_the_oracle() {
             check_exact(&executor, &a, &options).unwrap();
         }
     }
-    // All instances that are listed for the emulation were launched.
+    // All instances listed for the emulation must have been launched.
     let launched = executor.launched();
     for listed in kernel_emu::registered().unwrap() {
         let (module, expression) = listed.split_once(':').unwrap();
@@ -222,7 +223,7 @@ fn dia_tells_fill_from_entries_whatever_their_values() {
     let of_zero = product(&executor, &mut half, 1.0, &[f64::INFINITY, f64::NAN], 0.0, &[7.0; 2]);
 
     assert_eq!(found, [51.0, f64::INFINITY]);
-    // A stored zero multiplies, fill does not.
+    // A stored zero is multiplied, fill is not.
     assert!(of_zero[0].is_nan() && of_zero[1] == 0.0, "{of_zero:?}");
     assert_eq!(plan.explain().stored_len, 4);
     assert_eq!(plan.explain().padding(), 1);

@@ -4,8 +4,9 @@
 //!
 //! 1. the Jacobian at the start of the step, turned into `I/(gamma h) - J` where it stands;
 //! 2. for every stage the right-hand side, then one batched solve of all zones;
-//! 3. the error estimate, weighted by `atol + rtol |y|` in the largest component, accepts or rejects the
-//!    step and gives the next one; zones that have reached their end, or cannot go on, leave the batch.
+//! 3. the error estimate, weighted by `atol + rtol |y|` in the largest component, accepts or
+//!    rejects the step and gives the next one; zones that have reached their end, or cannot go on,
+//!    leave the batch.
 //!
 //! A zone's numbers depend on no other zone.
 //!

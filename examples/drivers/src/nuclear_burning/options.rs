@@ -13,10 +13,10 @@ use crate::nuclear_burning::machine::{Machine, OnGpu};
 use crate::nuclear_burning::tableau::Tableau;
 use crate::nuclear_burning::zones::Fuel;
 
-/// Burns nuclear fuel in many zones at once: a reaction network in every zone of a grid of temperatures
-/// and densities, integrated implicitly with a step of its own, all linear systems solved in batches.
-/// Ends with a comparison with reference runs: what differs from them by more than its tolerance says
-/// DIFFERS, and the exit code is 3.
+/// Burns nuclear fuel in many zones at once: a reaction network in every zone of a grid of
+/// temperatures and densities, integrated implicitly with a step of its own, all linear systems
+/// solved in batches. Ends with a comparison with reference runs: what differs from them by more
+/// than its tolerance says DIFFERS, and the exit code is 3.
 #[derive(Debug, Parser)]
 #[command(name = "nuclear_burning")]
 pub(crate) struct Options {
@@ -29,8 +29,8 @@ pub(crate) struct Options {
     /// Zones, shared out over the fuels
     #[arg(long, value_name = "N", default_value_t = 768)]
     pub(crate) zones: usize,
-    /// A fuel, nuclides of the network and their mass fractions, which add up to 1; once for each fuel
-    /// [default: he4=1, c12=0.5,o16=0.5 and si28=1]
+    /// A fuel, nuclides of the network and their mass fractions, which add up to 1; once for each
+    /// fuel [default: he4=1, c12=0.5,o16=0.5 and si28=1]
     #[arg(long, value_name = "NAME=FRACTION,...", value_parser = Fuel::parse)]
     pub(crate) fuel: Vec<Fuel>,
     /// Temperatures of the grid, GK
@@ -84,7 +84,8 @@ pub(crate) struct IntegratorOptions {
     /// Rosenbrock method: rodas5p (order 5, 8 stages) or rodas4p2 (order 4, 6 stages)
     #[arg(long, value_parser = method, default_value = "rodas5p")]
     pub(crate) method: &'static Tableau,
-    /// Leave steps as they are, rather than project each onto the conserved sums of nucleons and charge
+    /// Leave steps as they are, rather than project each onto the conserved sums of nucleons and
+    /// charge
     #[arg(long)]
     pub(crate) no_project: bool,
     /// Most steps of a zone
@@ -134,8 +135,8 @@ pub(crate) struct LinearOptions {
     /// Most iterations of a system
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub(crate) max_iters: u32,
-    /// Most groups of zones that burn side by side where all of it is on a GPU, each on a stream: one fills
-    /// what others leave idle. Default: 2 from 50 unknowns on, else 1
+    /// Most groups of zones that burn side by side where all of it is on a GPU, each on a stream:
+    /// one fills what others leave idle. Default: 2 from 50 unknowns on, else 1
     #[arg(long, value_name = "N", value_parser = streams)]
     pub(crate) streams: Option<usize>,
     /// Leave systems that were not solved as they are: the zone takes a shorter step

@@ -19,8 +19,8 @@ pub enum Case {
     /// Flux-limited multigroup diffusion in a plane with clouds.
     #[value(name = "2d")]
     Plane,
-    /// Errors of both waves in space, at the time of the references nearest to 1, and of the limited plane in
-    /// time, at growing resolution.
+    /// Errors of both waves in space, at the time of the references nearest to 1, and of the
+    /// limited plane in time, at growing resolution.
     Convergence,
     /// The three problems.
     All,
@@ -39,11 +39,11 @@ pub enum Where {
 
 /// Radiation diffusion by batched solves, checked against references.
 ///
-/// Units are those of Su and Olson: lengths sqrt(3) kappa_0 z, times eps c kappa_0 t, energies relative
-/// to those of the light that enters. `docs/radiation-diffusion.md` has the equations.
+/// Units are those of Su and Olson: lengths sqrt(3) kappa_0 z, times eps c kappa_0 t, energies
+/// relative to those of the light that enters. `docs/radiation-diffusion.md` has the equations.
 ///
-/// Exit codes: 0 all agrees, 1 an internal failure, 2 bad usage or input, 3 a system was not solved, or a
-/// profile DIFFERS from its reference.
+/// Exit codes: 0 all agrees, 1 an internal failure, 2 bad usage or input, 3 a system was not
+/// solved, or a profile DIFFERS from its reference.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "radiation_diffusion")]
 pub struct Args {

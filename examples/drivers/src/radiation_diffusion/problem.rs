@@ -7,8 +7,8 @@
 //! ```
 //!
 //! in the units of Su and Olson 1996 (JQSRT 56, 337): lengths are `sqrt(3) kappa_0 z`, times
-//! `eps c kappa_0 t`, opacities relative to `kappa_0`. Without a limiter `lambda = 1/3`; one group with
-//! `w = 1` is their grey wave.
+//! `eps c kappa_0 t`, opacities relative to `kappa_0`. Without a limiter `lambda = 1/3`; one group
+//! with `w = 1` is their grey wave.
 
 use super::error::{Error, positive};
 use super::mesh::{Mesh, Topology};
@@ -124,7 +124,8 @@ impl Problem {
     /// Joins domains of one shape.
     ///
     /// # Errors
-    /// [`Error::Input`] without domains, when shapes differ, or an opacity or `eps` is not positive.
+    /// [`Error::Input`] without domains, when shapes differ, or an opacity or `eps` is not
+    /// positive.
     pub(crate) fn try_new(
         groups: Groups,
         domains: Vec<Domain>,

@@ -1,5 +1,5 @@
-//! The same on a GPU, where there is one: with the sparse LU, and with the dense one that it is compared
-//! with.
+//! The same on a GPU, where there is one: with the sparse LU, and with the dense one that it is
+//! compared with.
 
 use sparsebatch::{Method, Preconditioner};
 use sparsebatch_cuda::Device;

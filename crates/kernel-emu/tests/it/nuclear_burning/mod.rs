@@ -1,5 +1,5 @@
-//! The kernels of the nuclear burning example, run by the emulation: zones integrated by them against the
-//! CPU path of the example and against reference runs.
+//! The kernels of the nuclear burning example in the emulation: integrated zones compared with the
+//! CPU path of the example and with reference runs.
 
 mod device;
 mod ends;

@@ -1,4 +1,4 @@
-//! The first shape that holds a system, of those that were quickest.
+//! Chooses a system's shape: the first in order of measured speed that holds the system.
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
@@ -16,8 +16,8 @@ use crate::GpuSolveError;
 use crate::fused::pattern::{has_empty_column, places_a_row, share_of_neighbours, widths};
 use sparsebatch_solve_core::Krylov;
 
-/// Vectors that a method has in shared memory: in BiCGStab those used least too, where rows are many
-/// or long.
+/// Number of vectors that a method keeps in shared memory. BiCGStab keeps its least used vectors
+/// there too where threads have many rows or rows are long.
 fn vectors(
     method: Krylov,
     (threads, rows): (u32, u32),
@@ -72,7 +72,8 @@ pub(crate) fn choose(
     let quicker = pattern.nnz() >= if load == Load::Few { MIXED_OF_FEW } else { MIXED_OF_MANY };
     let shape = |kernel: &Kernel, mixed: bool| {
         let &Kernel { place, width, near, parts: usual, .. } = kernel;
-        // Columns in registers leave the values in shared memory to rows that are about as long.
+        // Columns in registers with values in shared memory suit rows of about `width` entries
+        // only.
         let suits = match place {
             ValuePlace::Registers if near => {
                 beside <= width as usize && tuning.near.unwrap_or(is_chain)
@@ -81,14 +82,15 @@ pub(crate) fn choose(
             _ if usual > 1 => tuning.parts.map_or(mean >= LONG, |parts| parts > 1),
             _ => width == 0 || (longest >= 6 && plain <= width as usize),
         };
-        // Padding multiplies there: what is not finite in a column that no row stores must not matter.
+        // Padding multiplies an element of the vector by 0: a non-finite element of a column that
+        // no row stores must not reach the product.
         if !suits || (width > 0 && !is_whole) || tuning.values.is_some_and(|only| only != place) {
             return None;
         }
         let usual_group = || kernel.group(nrows, mixed, (load, method, jacobi));
         let (threads, rows) = tuning.group.or_else(usual_group)?;
         let parts = if usual > 1 { tuning.parts.unwrap_or(usual) } else { 1 };
-        // What threads share they have in registers.
+        // Threads that share rows keep the other vectors in registers.
         let vectors = if parts > 1 {
             1
         } else {
@@ -101,13 +103,14 @@ pub(crate) fn choose(
             return None;
         }
         let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);
-        // A warp has at least so many groups.
+        // Groups of a block, which has at least one warp.
         let groups = u64::from(32 / shape.team().min(32));
-        // What iterations in f32 leave is solved in the same shape, with vectors in f64.
+        // The systems that iterations in f32 leave are solved in the same shape, with vectors in
+        // f64.
         let bytes = group_bytes(&shape, stored, value_bytes);
         let bytes = bytes.max(group_bytes(&shape.unmixed(), stored, value_bytes));
         let bytes = groups * bytes + reserved_bytes(&shape);
-        // Places of columns in registers have 16 bits.
+        // Columns in registers are 16-bit offsets in shared memory.
         let reached = width == 0 || groups == 1 || bytes <= 1 << 16;
         (reached && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
     };
@@ -119,7 +122,7 @@ pub(crate) fn choose(
     KERNELS.iter().find_map(either).ok_or_else(|| no_place(pattern, tuning))
 }
 
-/// Why no shape is right: the tuning, where there is one that systems hang on.
+/// Why no shape fits: an error about the tuning if a choice in it constrains the shape.
 fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
     let asked = GpuTuning { few: None, mixed: None, max_blocks: None, resident: None, ..*tuning };
     if asked == GpuTuning::default() {
@@ -137,8 +140,8 @@ fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
     }
 }
 
-/// Chooses the shape for systems that the blocks of a cluster have together: the fewest blocks whose shared
-/// memory holds the values, or, where none does, the vectors.
+/// Chooses the shape for systems that the blocks of a cluster solve together: the fewest blocks
+/// whose shared memory holds values and vectors or, failing that, the vectors alone.
 fn choose_cluster(
     pattern: CsrPatternRef<'_>,
     method: Krylov,
@@ -175,7 +178,7 @@ fn choose_cluster(
         .ok_or_else(|| no_place(pattern, tuning))
 }
 
-/// The places that slices of a pattern take.
+/// Number of places in the slices of a pattern.
 fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
     let threads = shape.threads as usize;
     let nrows = pattern.nrows();
@@ -209,7 +212,7 @@ mod tests {
         }
     }
 
-    /// A diagonal, and a first row with so many entries.
+    /// A diagonal matrix whose first row has `first` entries.
     fn arrow(n: usize, first: usize) -> CsrPattern {
         let row_ptr = (0..=n).map(|row| if row == 0 { 0 } else { (first + row - 1) as i32 });
         let col_idx = (0..first as i32).chain(1..n as i32);

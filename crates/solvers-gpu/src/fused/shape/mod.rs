@@ -12,7 +12,7 @@ pub(super) use choose::choose;
 pub(super) use tables::Load;
 pub use tuning::GpuTuning;
 
-/// Where the values of a system are during its solve.
+/// Where the values of a system are kept during its solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValuePlace {
     /// In registers, up to nine entries a row: read from device memory once.
@@ -42,7 +42,7 @@ impl ValuePlace {
         }
     }
 
-    /// As the kernels number it.
+    /// The kernels' number for this place.
     pub(super) fn code(self) -> u32 {
         match self {
             Self::Registers => 0,
@@ -57,31 +57,32 @@ impl ValuePlace {
 pub(super) struct Shape {
     /// Threads per system that have rows of their own.
     pub(super) threads: u32,
-    /// How many share the entries of each row; all have its parts of the vectors.
+    /// Threads that share the entries of each row; each has the row's elements of the vectors.
     pub(super) parts: u32,
     /// Rows per thread.
     pub(super) rows: u32,
-    /// Entries a row whose columns are in registers; 0 where they are not.
+    /// Entries per row where columns are in registers; 0 where they are not.
     pub(super) width: u32,
     /// Where values are.
     pub(super) place: ValuePlace,
-    /// Whether a thread owns rows side by side.
+    /// Whether a thread owns consecutive rows.
     pub(super) near: bool,
-    /// Vectors in shared memory.
+    /// Number of vectors in shared memory.
     pub(super) vectors: u32,
-    /// Whether iterations are in f32, values in f64.
+    /// Whether iterations run in f32 on values in f64.
     pub(super) mixed: bool,
-    /// Blocks per system that reach each other's shared memory; each has as many of the threads.
+    /// Blocks per system that read each other's shared memory; each has an equal share of the
+    /// threads.
     pub(super) cluster: u32,
 }
 
 impl Shape {
-    /// The shape for what iterations in f32 leave.
+    /// The shape for systems that iterations in f32 left unsolved.
     pub(super) fn unmixed(self) -> Self {
         Self { mixed: false, ..self }
     }
 
-    /// The bytes of a number in registers and in vectors.
+    /// Bytes of a number in registers and vectors during iterations.
     pub(super) fn work_bytes(&self, value_bytes: usize) -> usize {
         if self.mixed { size_of::<f32>() } else { value_bytes }
     }
@@ -91,7 +92,7 @@ impl Shape {
         self.threads * self.parts
     }
 
-    /// Those of them in one block.
+    /// Threads per system in one block.
     pub(super) fn team_of_block(&self) -> u32 {
         self.team() / self.cluster
     }
@@ -101,7 +102,7 @@ impl Shape {
         self.place == ValuePlace::Shared
     }
 
-    /// The row in a slot, of `nrows`; no less where there is none.
+    /// The row in a slot; at least `nrows` if the slot has none.
     pub(super) fn row_in(&self, slot: usize, nrows: usize) -> usize {
         let (threads, rows) = (self.threads as usize, self.rows as usize);
         let (slices, of_block) = self.slices_and_threads_of_block(nrows);
@@ -129,13 +130,14 @@ impl Shape {
         }
     }
 
-    /// Slices that have rows, where the blocks of a cluster have them side by side, and threads of each.
+    /// Number of slices with rows when each block of a cluster has consecutive rows, and threads of
+    /// each block.
     fn slices_and_threads_of_block(&self, nrows: usize) -> (usize, usize) {
         let threads = self.threads as usize;
         (nrows.div_ceil(threads).max(1), threads / self.cluster as usize)
     }
 
-    /// The places of a row that are kept for the diagonal and neighbours.
+    /// Number of places of a row that are kept for the diagonal and its neighbours.
     pub(super) fn own_places(&self) -> usize {
         match (self.width, self.near) {
             (0, _) => 0,
@@ -145,14 +147,14 @@ impl Shape {
     }
 }
 
-/// The most rows of a system that a block has, and a cluster.
+/// The most rows of a system per block (`MAX_ROWS`) and per cluster.
 const MAX_ROWS: usize = 4096;
 const MAX_ROWS_OF_CLUSTER: usize = 32_768;
-/// The most blocks of a cluster on any device that has them.
+/// The most blocks of a cluster on any device with clusters.
 const MAX_CLUSTER: u32 = 8;
 
-/// The most rows of a system that [`FusedSolver`](super::FusedSolver) takes on a device: a block has 4,096, the
-/// blocks of a cluster together 32,768, from compute capability 9.0 on.
+/// The most rows of a system that [`FusedSolver`](super::FusedSolver) takes on a device: 4,096 with
+/// one block per system; 32,768 with a cluster of blocks, from compute capability 9.0 on.
 pub fn most_rows(info: &DeviceInfo) -> usize {
     if has_clusters(info) { MAX_ROWS_OF_CLUSTER } else { MAX_ROWS }
 }
@@ -161,16 +163,17 @@ fn has_clusters(info: &DeviceInfo) -> bool {
     info.compute_capability >= (9, 0)
 }
 
-/// Shared memory beside the groups' own: sums of the warps, in a cluster of those of all blocks.
+/// Shared memory of a block beside its groups' own: partial sums of warps, in a cluster those of
+/// all blocks.
 fn reserved_bytes(shape: &Shape) -> u64 {
     if shape.cluster > 1 { 256 + 5 * 8 * u64::from(shape.team() / 32) } else { 1536 }
 }
 
-/// Values of a group, or of a block of it, in shared memory beside its vectors: the system's, or those of the
-/// next one and its right-hand side.
+/// Number of values that a group, or each block of it, keeps in shared memory beside its vectors:
+/// those of the system, or (values in registers) those of the next system and its right-hand side.
 pub(super) fn stored(shape: &Shape, places: usize, nnz: usize, value_bytes: usize) -> usize {
     match shape.place {
-        // Values, and columns behind them.
+        // Values, followed by columns.
         ValuePlace::Shared if shape.parts > 1 => nnz + (2 * nnz).div_ceil(value_bytes),
         ValuePlace::Registers => {
             skewed(shape.threads as usize * shape.rows as usize) + waiting(nnz)
@@ -180,8 +183,8 @@ pub(super) fn stored(shape: &Shape, places: usize, nnz: usize, value_bytes: usiz
     }
 }
 
-/// Shared memory of one group, or of a block of it, in bytes: vectors, a 0 behind each, the solution where iterations are in
-/// another precision, and what is stored beside them.
+/// Bytes of shared memory of one group, or of each block of it: vectors with a 0 behind each, the
+/// solution where iterations run in f32 on f64, and the `stored` values.
 pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u64 {
     let vector = (shape.threads / shape.cluster * shape.rows) as usize + 1;
     let (vectors, work_bytes) = (shape.vectors as usize, shape.work_bytes(value_bytes));
@@ -189,7 +192,7 @@ pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u
     (vectors * vector * work_bytes + beside + stored * value_bytes) as u64
 }
 
-/// A launch.
+/// The dimensions of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) blocks: u32,
@@ -197,8 +200,8 @@ pub(super) struct Grid {
     pub(super) shared_bytes: u32,
 }
 
-/// As many blocks, in whole clusters, as the device holds at once, or as there is work for: they begin with a
-/// system for each group, and take the others from a queue.
+/// As many blocks, in whole clusters, as the device holds at once or as there is work for. Each
+/// group begins with one system and takes further ones from a queue.
 pub(super) fn grid<E: Executor>(
     executor: &E,
     key: &KernelKey,

@@ -1,61 +1,65 @@
-//! The groups of threads that were quickest on an NVIDIA H200, by the size of the systems and their number.
+//! The fastest groups of threads on an NVIDIA H200, by the size and number of systems.
 
 use sparsebatch_cuda::DeviceInfo;
 
 use super::{GpuTuning, ValuePlace};
 use sparsebatch_solve_core::Krylov;
 
-/// Groups in the order of their sizes: threads and rows of each.
+/// Groups in ascending order of size: `(threads, rows per thread)`.
 pub(super) type Table = &'static [(u32, u32)];
 
-/// Few threads with many rows each beat many with few: their loads and sums overlap, and barriers
-/// are cheaper.
+/// Few threads with many rows each beat many threads with few: their loads and reductions overlap,
+/// and barriers are cheaper.
 const CHAINS: Table = &[(4, 4), (8, 4), (16, 4), (16, 8), (32, 8), (64, 8), (128, 8)];
-/// With Jacobi 10,000 and 65,536 systems of 128 rows took 0.84 of the time of 16 threads each by BiCGStab, 0.94 and
-/// 0.97 by CG.
+/// With Jacobi, 32 threads for 128 rows took 0.84 of the time of 16 threads by BiCGStab, for 10,000
+/// and 65,536 systems, and 0.94 and 0.97 by CG.
 const CHAINS_BY_JACOBI: Table = &[(4, 4), (8, 4), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
-/// Where systems are few there is nothing to overlap with. 1,000 systems of 32 rows by CG took 0.79 of the
-/// time of 8 threads each, 0.88 by BiCGStab, of 128 rows 0.79 by BiCGStab, on an NVIDIA H200; 4,000 of 32
-/// rows 1.6 times as long.
+/// Few systems have nothing to overlap with. 1,000 systems of 32 rows took 0.79 of the time of 8
+/// threads each by CG, 0.88 by BiCGStab; of 128 rows 0.79 by BiCGStab (NVIDIA H200). 4,000 systems
+/// of 32 rows took 1.6 times as long.
 const FEW_CHAINS: Table = &[(32, 1), (16, 4), (32, 4)];
-/// Where all systems have room at once. 10,000 of 32 rows by CG took 0.70 of the time of 8 threads each, 0.80 with
-/// Jacobi, 0.85 by BiCGStab, of 128 rows 0.93 by BiCGStab; 65,536 longer.
+/// For batches whose systems are all resident at once. 10,000 systems of 32 rows took 0.70 of the
+/// time of 8 threads each by CG, 0.80 with Jacobi, 0.85 by BiCGStab; of 128 rows 0.93 by BiCGStab.
+/// 65,536 systems took longer.
 const SOME_CHAINS_BY_CG: Table = &[(4, 4), (4, 8)];
 const SOME_CHAINS_BY_BICGSTAB: Table = &[(4, 4), (4, 8), (16, 4), (32, 4)];
-/// Systems of a multiprocessor, up to which they are few, and up to which there are some.
+/// Most systems per multiprocessor for [`Load::Few`] and for [`Load::Some`].
 const FEW_SYSTEMS: u64 = 8;
 const SOME_SYSTEMS: u64 = 96;
 const FIVE_A_ROW: Table = &[(8, 2), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
-/// Random columns keep shared memory busy: values stay out of it as long as registers hold them.
+/// Random columns keep shared memory busy: values stay in registers as long as these hold them.
 const NINE_A_ROW: Table =
     &[(8, 2), (16, 2), (32, 2), (32, 4), (32, 5), (64, 4), (128, 4), (256, 4)];
 const NINE_IN_SHARED: Table = &[(256, 8)];
 const IN_SHARED: Table =
     &[(8, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8)];
-/// Of iterations in f32, which take half of the registers: more rows a thread.
+/// For iterations in f32, which take half of the registers: more rows per thread.
 const CHAINS_IN_F32: Table = &[(8, 4), (16, 4), (32, 4), (32, 8), (64, 8), (64, 16)];
-/// BiCGStab with Jacobi has no registers for 16 rows: 10,000 systems of 1,024 took 0.74 of the time so, on an NVIDIA H200.
+/// BiCGStab with Jacobi has no registers for 16 rows per thread: 10,000 systems of 1,024 rows took
+/// 0.74 of the time with 8, on an NVIDIA H200.
 const CHAINS_IN_F32_BY_BICGSTAB_WITH_JACOBI: Table =
     &[(8, 4), (16, 4), (32, 4), (32, 8), (64, 8), (128, 8)];
 const NINE_A_ROW_IN_F32: Table = &[(32, 2), (32, 4), (32, 5), (64, 4), (64, 8), (128, 8)];
-/// Entries from which iterations in f32 are quicker, where systems are few and where they are not: below, what is
-/// told in f64 of every system takes longer. 1,000 systems of 1,534 entries took 1.16 of the time by CG, of 3,070
-/// 0.74; 10,000 of 94 entries 1.4, of 190 0.94, of 766 0.86, on an NVIDIA H200.
+/// Entries per system from which iterations in f32 are faster, where systems are few and where they
+/// are not. Below, the checks of every system in f64 cost more than f32 saves. With f32, 1,000
+/// systems of 1,534 entries took 1.16 of the time by CG, of 3,070 entries 0.74; 10,000 systems of
+/// 94 entries 1.4, of 190 0.94, of 766 0.86, on an NVIDIA H200.
 pub(super) const MIXED_OF_FEW: usize = 2500;
 pub(super) const MIXED_OF_MANY: usize = 128;
 const IN_GLOBAL: Table = &[(128, 8), (512, 8)];
-/// Of all blocks of a cluster, which have [`THREADS_IN_CLUSTER`] each.
+/// Threads and rows of a whole cluster, whose blocks have [`THREADS_IN_CLUSTER`] threads each.
 pub(super) const CLUSTERS: Table = &[(1024, 8), (2048, 8), (4096, 8)];
 pub(super) const THREADS_IN_CLUSTER: u32 = 512;
-/// The places of a system that a cluster has, by its entries: every thread walks those of the longest row of a slice.
+/// The most places per entry in a cluster: every thread walks the length of its slice's longest
+/// row.
 pub(super) const MOST_PADDING: usize = 8;
-/// For little systems whose rows have many entries, each shared by two threads: four systems of 22 to 54
-/// rows took 0.55 to 0.75 of the time that four threads a row take, on an NVIDIA H200.
+/// For small systems with long rows, each row shared by two threads: four systems of 22 to 54 rows
+/// took 0.55 to 0.75 of the time of four threads per row, on an NVIDIA H200.
 const LONG_ROWS: Table = &[(16, 1), (32, 1), (32, 2)];
 const SHARERS: u32 = 2;
 pub(super) const LONG: usize = 12;
 
-/// What the rows of systems are like that a kernel is for.
+/// The kind of rows that a kernel is made for.
 #[derive(Clone, Copy, Debug)]
 enum Rows {
     Chains,
@@ -68,7 +72,7 @@ enum Rows {
 }
 
 impl Rows {
-    /// The groups for them; the first that has rows enough is taken.
+    /// The candidate groups; the first with enough rows is taken.
     fn groups(self, mixed: bool, (load, method, jacobi): Work) -> impl Iterator<Item = (u32, u32)> {
         let by_bicgstab = method == Krylov::BiCgStab;
         let table = match self {
@@ -95,19 +99,19 @@ impl Rows {
     }
 }
 
-/// How many systems there are, and how they are solved.
+/// Load, method, and whether Jacobi is used.
 pub(super) type Work = (Load, Krylov, bool);
 
-/// What a kernel is for.
+/// A kernel variant and the systems it is made for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernel {
-    /// Where values may be.
+    /// Where values are kept.
     pub(super) place: ValuePlace,
-    /// Entries a row whose columns are in registers; 0 where they are in memory.
+    /// Entries per row where columns are in registers; 0 where they are in memory.
     pub(super) width: u32,
-    /// Whether threads own rows side by side.
+    /// Whether threads own consecutive rows.
     pub(super) near: bool,
-    /// Threads that share a row.
+    /// Threads that share each row.
     pub(super) parts: u32,
     rows: Rows,
 }
@@ -118,14 +122,14 @@ impl Kernel {
         Self { place, width, near, parts, rows }
     }
 
-    /// The group for systems of so many rows.
+    /// The group for systems of `nrows` rows.
     pub(super) fn group(&self, nrows: usize, mixed: bool, work: Work) -> Option<(u32, u32)> {
         let fits = |&(threads, rows): &(u32, u32)| (threads * rows) as usize >= nrows;
         self.rows.groups(mixed, work).find(fits)
     }
 }
 
-/// The first that fits is taken.
+/// In order of preference: the first that fits is taken.
 pub(super) const KERNELS: [Kernel; 8] = [
     Kernel::new(ValuePlace::Registers, 3, true, Rows::Chains),
     Kernel::new(ValuePlace::Registers, 5, true, Rows::FiveEntries),
@@ -137,10 +141,10 @@ pub(super) const KERNELS: [Kernel; 8] = [
     Kernel::new(ValuePlace::Global, 0, false, Rows::InGlobal),
 ];
 
-/// Threads own rows side by side where so many of them have both neighbours.
+/// Least share of rows with both neighbours for threads to own consecutive rows.
 pub(super) const MANY_NEIGHBOURS: f64 = 0.75;
 
-/// How many systems a multiprocessor gets, which have something to overlap with or not.
+/// The number of systems per multiprocessor: whether their work can overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     Few,
@@ -149,7 +153,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Of so many systems.
+    /// The load of `systems` systems.
     pub(crate) fn of(systems: usize, info: &DeviceInfo, tuning: &GpuTuning) -> Self {
         let each = (systems as u64).div_ceil(u64::from(info.multiprocessors.max(1)));
         match tuning.few {

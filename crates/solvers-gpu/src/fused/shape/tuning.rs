@@ -1,4 +1,4 @@
-//! What a caller may choose instead, and the limits of it.
+//! Choices that a caller may fix, and their limits.
 
 use sparsebatch_cuda::DeviceInfo;
 
@@ -6,38 +6,37 @@ use super::tables::THREADS_IN_CLUSTER;
 use super::{MAX_CLUSTER, MAX_ROWS, MAX_ROWS_OF_CLUSTER, ValuePlace, has_clusters};
 use crate::GpuSolveError;
 
-/// Choices that a plan makes by itself where they are left open. For experiments.
+/// Overrides of a plan's own choices, for experiments. `None` leaves a choice to the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuTuning {
-    /// Threads per system, a power of two from 2 to 1,024 (of each block of a cluster, from 32), and rows per
-    /// thread; their product is at least the number of rows.
+    /// Threads per system, a power of two from 2 to 1,024 (in a cluster, from 32 in each block),
+    /// and rows per thread. Their product is at least the number of rows.
     pub group: Option<(u32, u32)>,
-    /// Blocks that have a system together: 1, or 2, 4 or 8 from compute capability 9.0 on. Default: more than
-    /// 1 for systems that are too large for a block.
+    /// Blocks that solve a system together: 1, or 2, 4 or 8 from compute capability 9.0 on.
+    /// Default: more than 1 for systems that are too large for a block.
     pub cluster: Option<u32>,
-    /// Threads that share the entries of each row, which multiplies those of a system: 1, 2, 4 or 8,
-    /// more than 1 where values are in shared memory and their columns not in registers.
+    /// Threads that share the entries of each row: 1, 2, 4 or 8. They multiply the threads per
+    /// system. More than 1 requires values in shared memory and columns not in registers.
     pub parts: Option<u32>,
     /// Where values are kept.
     pub values: Option<ValuePlace>,
     /// Vectors of BiCGStab in shared memory: 1, or 3 where registers are short.
     pub vectors: Option<u32>,
-    /// Whether systems are few, or many: threads and rows of each go by it where that is quicker. Default: by how
-    /// many of them a multiprocessor gets, few, some or many.
+    /// Whether the batch counts as few systems, or as many; this selects threads and rows per
+    /// thread. Default: few, some or many, by the number of systems per multiprocessor.
     pub few: Option<bool>,
-    /// Whether iterations of f64 solves are in f32, where they may be. Default: where that is quicker.
+    /// Whether f64 solves iterate in f32, where they may. Default: where that is faster.
     pub mixed: Option<bool>,
-    /// Whether a thread owns rows side by side where it can, whose operands it then mostly has in
-    /// registers. Default: where most rows have both neighbours.
+    /// Whether a thread owns consecutive rows where it can, and so has most operands in registers.
+    /// Default: where most rows have both neighbours.
     pub near: Option<bool>,
-    /// Blocks that a multiprocessor is to hold: the compiler gives a thread as many registers as that
-    /// leaves.
+    /// Blocks that a multiprocessor is to hold; limits the registers per thread accordingly.
     pub resident: Option<u32>,
-    /// The most blocks of the launch. Default: what the device can hold at once.
+    /// The most blocks of a launch. Default: as many as the device holds at once.
     pub max_blocks: Option<u32>,
 }
 
-/// Refuses what no launch can have, or too few rows.
+/// Refuses choices that no launch can have, and groups with too few rows.
 pub(super) fn check_tuning(
     nrows: usize,
     info: &DeviceInfo,
@@ -55,7 +54,7 @@ pub(super) fn check_tuning(
         });
     }
     if let Some((threads, rows)) = tuning.group {
-        // Where the blocks are left open they are as large as usual.
+        // With the number of blocks left open, blocks have their usual size.
         let blocks = match tuning.cluster {
             None if nrows > MAX_ROWS => (threads / THREADS_IN_CLUSTER).clamp(2, MAX_CLUSTER),
             _ => cluster,

@@ -12,7 +12,8 @@ use crate::share::{rows_of, shares_values};
 
 /// Norms and sizes of the matrices, which bound the rounding errors of residuals.
 pub(super) struct Bounds {
-    /// `||A||_F` per item, or one entry if all items share their values: the bits of an f64, NaN until it is computed.
+    /// `||A||_F` per item, or one entry if all items share their values: the bits of an f64, NaN
+    /// until it is computed.
     norms: Vec<AtomicU64>,
     /// Sizes per item, or one entry if all items share their pattern.
     sizes: Vec<Sizes>,
@@ -70,8 +71,8 @@ pub(super) fn guesses<T: CpuScalar>(
     are_there.then(|| x.par_iter().copied().collect())
 }
 
-/// Confirms the outcome of every solved system, or corrects it by [`System::confirm`]. `guesses` are the initial
-/// guesses, unless they were 0. Cost: a pass over the solutions, on all cores.
+/// Confirms the outcome of every solved system, or corrects it by [`System::confirm`]. `guesses`
+/// are the initial guesses, unless they were 0. Cost: a pass over the solutions, on all cores.
 pub(super) fn certify<T: CpuScalar>(
     batch: &Batch<T>,
     nrhs: usize,

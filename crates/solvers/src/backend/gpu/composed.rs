@@ -57,8 +57,8 @@ where
     /// Makes the solver of these items (at least one, ascending).
     ///
     /// # Errors
-    /// Those of [`ComposedSolver::new`]; [`GpuError::OutOfMemory`] when the items, or one of them, do
-    /// not fit.
+    /// Those of [`ComposedSolver::new`]; [`GpuError::OutOfMemory`] when the items, or one of them,
+    /// do not fit.
     pub(super) fn new(
         site: &Site<E>,
         batch: &Batch<T>,
@@ -158,8 +158,8 @@ where
         other.map(|(_, item)| item)
     }
 
-    /// Solves all items and stores the results of wanted systems. With `tells_cost` it records the cost of the products
-    /// of all chunks.
+    /// Solves all items and stores the results of wanted systems. With `tells_cost` it records the
+    /// cost of the products of all chunks.
     pub(super) fn solve(
         &mut self,
         site: &Site<E>,
@@ -214,8 +214,8 @@ fn runs(items: &[u32], most: u64, bytes: impl Fn(&u32) -> u64) -> Vec<Vec<u32>> 
     runs
 }
 
-/// Approximate bytes of an item on the GPU: its matrix, held twice while the plan is made, and the vectors of its
-/// systems.
+/// Approximate bytes of an item on the GPU: its matrix, held twice while the plan is made, and the
+/// vectors of its systems.
 fn bytes<T: Value>(batch: &Batch<T>, item: u32, nrhs: usize) -> u64 {
     const SYSTEM_BYTES: u64 = 200;
     const VECTORS: u64 = 9;

@@ -1,4 +1,5 @@
-//! Decides which items go to the GPU, all patterns at once or one after the other, and which to the CPU.
+//! Decides which items go to the GPU, all patterns at once or one after the other, and which to the
+//! CPU.
 
 use std::collections::BTreeMap;
 
@@ -59,8 +60,9 @@ impl Refused {
     }
 }
 
-/// Loads a ragged batch as one part. Returns `None` if its patterns have to be loaded one by one: a system is too large,
-/// the scheme does not support several patterns in one plan, or memory is short.
+/// Loads a ragged batch as one part. Returns `None` if its patterns have to be loaded one by one: a
+/// system is too large, the scheme does not support several patterns in one plan, or memory is
+/// short.
 ///
 /// # Errors
 /// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged).
@@ -84,7 +86,8 @@ where
     }
 }
 
-/// Loads all parts. Items that plans refuse are left out if the composed solver or the CPU may take them.
+/// Loads all parts. Items that plans refuse are left out if the composed solver or the CPU may take
+/// them.
 ///
 /// # Errors
 /// [`GpuError::OutOfMemory`] when not everything fits, all values and vectors unless a batch `may`
@@ -123,8 +126,9 @@ where
     Ok(Divided { in_turns: false, ..divided })
 }
 
-/// Divides each part into pieces that fit in memory by themselves, and checks that they do. Items that plans refuse are
-/// left out if the composed solver or the CPU may take them; systems that are too large go to the CPU if allowed.
+/// Divides each part into pieces that fit in memory by themselves, and checks that they do. Items
+/// that plans refuse are left out if the composed solver or the CPU may take them; systems that are
+/// too large go to the CPU if allowed.
 ///
 /// # Errors
 /// As [`at_once`], when one system does not fit.
@@ -153,7 +157,8 @@ where
     divide_by(batch, classes, load, sends)
 }
 
-/// Makes a part of each class that can be loaded; other classes are left out if something else may solve them.
+/// Makes a part of each class that can be loaded; other classes are left out if something else may
+/// solve them.
 fn divide_by<E, T>(
     batch: &Batch<T>,
     classes: &[Vec<u32>],

@@ -1,11 +1,11 @@
-//! A GPU: the items of a batch are grouped by pattern, and each group is solved by a plan of its own
-//! ([`solver_for`](crate::gpu::solver_for)).
+//! A GPU: the items of a batch are grouped by pattern, and each group is solved by a plan of its
+//! own ([`solver_for`](crate::gpu::solver_for)).
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | options and tuning of the plans |
 //! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
-//! | `composed.rs` | items of any patterns that plans refuse, or that are to be solved over products |
+//! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `size.rs` | how much memory items take, and the pieces that they are cut into |
 //! | `part.rs` | items of one pattern on the GPU, whole or in pieces |

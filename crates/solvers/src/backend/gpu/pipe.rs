@@ -15,9 +15,10 @@ use crate::gpu::{Guess, PinnedOutcomes};
 
 /// Plans for pieces, and memory for several of them.
 ///
-/// Copies to the GPU, solves, and copies back have a stream each. A piece waits only for its own previous stage and for
-/// the pieces ahead of it in the same stream; meanwhile the host fills the memory of the next piece. Plans, device
-/// memory and host memory are used in rotation: piece `k` uses the slots of piece `k - n`, where `n` is their number.
+/// Copies to the GPU, solves, and copies back have a stream each. A piece waits only for its own
+/// previous stage and for the pieces ahead of it in the same stream; meanwhile the host fills the
+/// memory of the next piece. Plans, device memory and host memory are used in rotation: piece `k`
+/// uses the slots of piece `k - n`, where `n` is their number.
 pub(super) struct Pipe<E: Executor, T: Value> {
     /// Which items of the part are in each piece.
     pieces: Vec<Range<usize>>,
@@ -58,8 +59,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Takes plans for `pieces`, one for all or one per piece, of the sizes `lens`; `at_once` pieces are in progress at
-    /// a time.
+    /// Takes plans for `pieces`, one for all or one per piece, of the sizes `lens`; `at_once`
+    /// pieces are in progress at a time.
     pub(super) fn new(
         executor: &E,
         pieces: Vec<Range<usize>>,
@@ -183,8 +184,8 @@ where
         Ok(())
     }
 
-    /// Waits for the piece that occupies the host memory of a later one, if any, and stores the results of its wanted
-    /// systems.
+    /// Waits for the piece that occupies the host memory of a later one, if any, and stores the
+    /// results of its wanted systems.
     fn receive(
         &mut self,
         later: usize,
@@ -225,7 +226,8 @@ impl<E: Executor, T: Value> OnHost<E, T> {
     }
 }
 
-/// Fills the first `used` values by `first` and the rest with 0, so that the remaining systems end at once.
+/// Fills the first `used` values by `first` and the rest with 0, so that the remaining systems end
+/// at once.
 fn fill<T: Value>(values: &mut [T], used: usize, first: impl FnOnce(&mut [T])) {
     let (rows, rest) = values.split_at_mut(used);
     first(rows);

@@ -20,12 +20,12 @@ pub(super) struct Size {
 /// Bytes of a plan per system: outcome and limits.
 pub(super) const SYSTEM_BYTES: u64 = 45;
 
-/// Bounds of the default size of a piece. Below the lower bound, copies and launches take longer to start than to run;
-/// above the upper bound they do not become faster.
+/// Bounds of the default size of a piece. Below the lower bound, copies and launches take longer to
+/// start than to run; above the upper bound they do not become faster.
 const PIECE_BYTES: [u64; 2] = [8 << 20, 64 << 20];
 
-/// Default number of pieces of a batch, within these bounds. Nothing is solved while the first piece is copied to the
-/// GPU and the last one back.
+/// Default number of pieces of a batch, within these bounds. Nothing is solved while the first
+/// piece is copied to the GPU and the last one back.
 const USUAL_PIECES: u64 = 8;
 
 impl Size {

@@ -1,5 +1,5 @@
-//! Values and vectors of some items as contiguous arrays: borrowed if they are contiguous already, otherwise copied to a
-//! buffer that is kept between solves, or to memory of the caller.
+//! Values and vectors of some items as contiguous arrays: borrowed if they are contiguous already,
+//! otherwise copied to a buffer that is kept between solves, or to memory of the caller.
 
 use std::ops::Range;
 
@@ -62,7 +62,8 @@ impl<'a, T: Scalar> Systems<'a, T> {
         Some(offset(range.start)..offset(range.end))
     }
 
-    /// The values of items of equal pattern, item after item; those of one item if the batch shares its values.
+    /// The values of items of equal pattern, item after item; those of one item if the batch shares
+    /// its values.
     pub(super) fn values<'v>(&self, items: &[u32], staging: &'v mut Staging<T>) -> &'v [T]
     where
         'a: 'v,
@@ -155,8 +156,8 @@ impl<'a, T: Scalar> Systems<'a, T> {
         }
     }
 
-    /// The rows of items of equal pattern in a vector, with 0 in systems that are not wanted: with a right-hand side of
-    /// 0 they end at once.
+    /// The rows of items of equal pattern in a vector, with 0 in systems that are not wanted: with
+    /// a right-hand side of 0 they end at once.
     pub(super) fn gather<'v>(
         &self,
         items: &[u32],
@@ -227,7 +228,8 @@ impl<'a, T: Scalar> Systems<'a, T> {
         if self.wants_all(items) { self.all_rows(items) } else { None }
     }
 
-    /// Calls `fill` with memory for the rows of items, and copies the rows of wanted systems into a vector.
+    /// Calls `fill` with memory for the rows of items, and copies the rows of wanted systems into a
+    /// vector.
     pub(super) fn scatter<E>(
         &self,
         items: &[u32],

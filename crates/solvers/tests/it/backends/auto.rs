@@ -1,4 +1,4 @@
-//! What `auto` takes on a GPU, and what it says.
+//! The choice of `auto` on a GPU, and its report.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::DeviceInfo;
@@ -15,7 +15,7 @@ use crate::common::one_step;
 #[test]
 fn the_report_tells_the_method_and_why() {
     let executor = Emulator::new(Order::Forward);
-    // Tridiagonal, slow to converge; dense and dominant by far.
+    // A tridiagonal matrix that converges slowly; a dense one that is strongly dominant.
     for (batch, solver, why) in [
         (ragged([chain::<f64>(12, 2.01)]), "lu", "quicker than iterations"),
         (ragged([dense::<f64>(40, 1e6)]), "cg", "symmetric with a positive diagonal"),
@@ -53,8 +53,8 @@ fn right_hand_sides_must_fit() {
     assert!(matches!(refused, SolveError::Length { what: "x0", expected: 40, found: 0 }));
 }
 
-/// Status and bits of a system are its own: systems beside it, poisoned or not, and their order do not matter, where
-/// the number of systems is the same.
+/// Status and bits of a system are its own: for a given number of systems, neighbours, poisoned or
+/// not, and their order do not matter.
 #[test]
 fn neighbours_do_not_matter() {
     let executor = Emulator::new(Order::Forward);
@@ -83,8 +83,8 @@ fn neighbours_do_not_matter() {
     }
 }
 
-/// Sets of chemistry, nuclear networks and radiation, where they are there: the method that was measured to be the
-/// quickest.
+/// Sets of chemistry, nuclear networks and radiation, where the data is there: `auto` takes the
+/// method that was measured to be fastest.
 #[test]
 fn sets_of_real_matrices() {
     let Some(shared) = shared_dir() else { return };

@@ -1,4 +1,4 @@
-//! Verdicts of the GPU are held against the rules of the CPU.
+//! Verdicts of the GPU are checked by the rules of the CPU.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
@@ -6,7 +6,8 @@ use sparsebatch_solvers::{Backend, Gpu, Method, Pieces, Status, solve_on_executo
 
 use crate::common::one_step;
 
-/// Matrices of rank 2 in turn with healthy ones, and a right-hand side out of their range.
+/// Matrices of rank 2 alternate with healthy ones; the right-hand side is not in the range of the
+/// former.
 fn singular_beside_healthy(items: usize) -> (Batch<f64>, Vec<f64>) {
     let singular = [3.0, -2.0, -1.0, 2.0, 0.0, 0.0, 2.0, -2.0, -1.0];
     let healthy = [3.0, -2.0, -1.0, 2.0, 5.0, 0.0, 2.0, -2.0, 4.0];
@@ -18,8 +19,8 @@ fn singular_beside_healthy(items: usize) -> (Batch<f64>, Vec<f64>) {
     (Batch::Uniform(batch), [-1.0, -1.0, 0.0].repeat(items))
 }
 
-/// The elimination leaves a pivot of rounding size and an x of 1e16, whose residual is 0 in the working precision;
-/// exactly it is 0.354 and more. Values go there whole, or in pieces by way of copies.
+/// Elimination leaves a pivot of rounding size and an x of 1e16, whose residual is 0 in working
+/// precision; the exact one is at least 0.354. Values are copied whole, or in pieces.
 #[test]
 fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
     let executor = Emulator::new(Order::Forward);
@@ -37,10 +38,10 @@ fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
                 if item % 2 == 1 {
                     assert_eq!(outcome.status, Status::Converged, "{item}");
                 } else {
-                    // The least that any x has is 0.3535.
+                    // The smallest residual norm of any x is 0.3535.
                     assert_ne!(outcome.status, Status::Converged, "{item}");
                     assert!(outcome.residual_norm > 0.35, "{item}: {}", outcome.residual_norm);
-                    // That of the guess, at most.
+                    // At most the residual norm of the guess.
                     assert!(outcome.residual_norm < 1.5, "{item}: {}", outcome.residual_norm);
                 }
             }

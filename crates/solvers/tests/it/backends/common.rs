@@ -9,7 +9,7 @@ use sparsebatch_solvers::{
 };
 use sparsebatch_testing::random_vector;
 
-/// A chain of `n` rows: `diagonal`, and -1 beside it.
+/// A tridiagonal matrix of `n` rows with `diagonal` on the diagonal and -1 beside it.
 pub(crate) fn chain<T: Scalar>(n: usize, diagonal: f64) -> Csr<T> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in 0..n {
@@ -22,7 +22,7 @@ pub(crate) fn chain<T: Scalar>(n: usize, diagonal: f64) -> Csr<T> {
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
 }
 
-/// All entries: `diagonal`, and -0.5 beside it.
+/// A dense matrix with `diagonal` on the diagonal and -0.5 elsewhere.
 pub(crate) fn dense<T: Scalar>(n: usize, diagonal: f64) -> Csr<T> {
     let row_ptr = (0..=n).map(|row| (row * n) as i32).collect();
     let col_idx = (0..n * n).map(|k| (k % n) as i32).collect();
@@ -55,7 +55,7 @@ pub(crate) fn rhs<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
     random_vector(batch.row_offset(batch.nitems()) * nrhs, 17)
 }
 
-/// CG with Jacobi and the defaults.
+/// CG with Jacobi and default options.
 pub(crate) fn cg() -> SolveOptions {
     let (method, preconditioner) = (Method::Cg, Preconditioner::Jacobi);
     one_step().method(method).preconditioner(preconditioner)
@@ -72,7 +72,7 @@ pub(crate) fn gpu_or_cpu(executor: &Emulator) -> Backend<Emulator> {
 
 pub(crate) const CPU: Backend<Emulator> = Backend::Cpu;
 
-/// Every bit of a system's result, NaN made equal.
+/// Every bit of a system's result; all NaN are equal.
 pub(crate) fn bits<T: Scalar>(
     batch: &Batch<T>,
     solution: &Solution<T>,
@@ -87,7 +87,7 @@ pub(crate) fn bits<T: Scalar>(
     (o.status, o.iterations, o.restarts, o.accepted_by_floor, numbers)
 }
 
-/// Where a system stands in item-major vectors.
+/// The rows of a system in item-major vectors.
 pub(crate) fn rows<T: Scalar>(
     batch: &Batch<T>,
     nrhs: usize,
@@ -114,9 +114,9 @@ fn residual<T: Scalar>(batch: &Batch<T>, nrhs: usize, b: &[T], x: &[T], system: 
     (0..pattern.nrows()).map(square).sum::<f64>().sqrt()
 }
 
-/// Solves on both and holds one against the other: equal statuses and rungs, iterations within 10 %
-/// (or 2; within 20 % where those of the GPU are in f32 within f64), residuals as reported and within
-/// the tolerance. Returns the GPU's.
+/// Solves on both backends and compares: equal statuses and rungs, iterations within 10 % (or 2;
+/// within 20 % where the GPU iterates in f32 within f64), residuals as reported and within the
+/// tolerance. Returns the GPU's solution.
 pub(crate) fn agree<T: SolveScalar>(
     what: &str,
     backend: &Backend<Emulator>,

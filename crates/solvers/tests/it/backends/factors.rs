@@ -76,7 +76,7 @@ fn batches_of_several_patterns() {
         let executor = emulator();
         let solution = agree("patterns", &gpu(&executor), &batch, &b, None, &options);
         assert!(solution.report.all_converged());
-        // A few items at a time, within the limit: not a bit differs.
+        // A few items at a time, within a memory limit: no bit differs.
         let (executor, limit) = (emulator(), 20_000);
         let little = Backend::Gpu(Gpu::new(executor.clone()).in_chunks(true).memory_limit(limit));
         let chunked = solve_on_executor(&little, &batch, &b, None, &options).unwrap();
@@ -111,10 +111,10 @@ fn layouts_give_the_same_bits() {
     }
 }
 
-/// Systems without factors, among healthy ones; the ladder solves them.
+/// Systems that cannot be factorised, among healthy ones; the ladder solves them.
 #[test]
 fn singular_preconditioners_among_healthy_neighbours() {
-    // Zeros in the diagonal, and a solution: rows in pairs.
+    // Zeros on the diagonal, but solvable: rows form pairs.
     let singular = chain::<f64>(12, 0.0);
     let batch = ragged([chain(12, 2.5), singular, chain(12, 3.0)]);
     let b = rhs(&batch, 1);

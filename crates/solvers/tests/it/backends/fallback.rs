@@ -1,4 +1,4 @@
-//! What the GPU cannot do, and the ladder.
+//! Systems and options that the GPU does not support, and the ladder.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Csr;
@@ -14,7 +14,7 @@ fn emulator() -> Emulator {
     Emulator::new(Order::Forward)
 }
 
-/// Options that no plan of the GPU takes.
+/// Options that no plan of the GPU supports.
 fn unsupported() -> Vec<SolveOptions> {
     let dia = SpmvOptions { format: FormatChoice::Dia, ..SpmvOptions::default() };
     vec![
@@ -81,7 +81,7 @@ fn systems_that_are_too_large_for_one_kernel_are_solved_over_products() {
     assert!(report.product_cost.is_none());
 }
 
-/// A cluster would go through as many places in other rows.
+/// A cluster would pad every row of the slice to the length of the longest row.
 #[test]
 fn systems_with_one_long_row_are_solved_over_products() {
     let n = 5000;
@@ -109,7 +109,7 @@ fn systems_with_one_long_row_are_solved_over_products() {
     assert!(reason.starts_with("1 of 2 systems: ") && reason.contains("one row"), "{reason}");
 }
 
-/// The reason is that of the last one that could have them.
+/// The reported reason is that of the last solver that was tried.
 #[test]
 fn systems_that_the_composed_solver_has_no_memory_for_say_so() {
     let batch = ragged([chain::<f64>(40_000, 4.0)]);
@@ -173,10 +173,10 @@ fn a_composed_engine_runs_over_the_products_that_were_asked_for() {
     }
 }
 
-/// Restart is a rung that the GPU has: only systems that ran out of iterations take it.
+/// The rung `Restart` runs on the GPU; only systems that reached their iteration limit take it.
 #[test]
 fn rungs_run_on_the_gpu_for_some_of_the_systems() {
-    // Eight iterations, or five and the rest after a restart.
+    // Systems need eight iterations, or five and some after a restart.
     let batch = ragged((0..15).map(|i| chain::<f64>(12 + 4 * (i % 3), 20.0 + i as f64)));
     let nrhs = 2;
     let b = rhs(&batch, nrhs);
@@ -206,7 +206,7 @@ fn rungs_run_on_the_gpu_for_some_of_the_systems() {
 
 #[test]
 fn a_stronger_preconditioner_runs_on_the_gpu() {
-    // Negative definite: no matrix for CG.
+    // Negative definite matrices, for which CG fails.
     let flawed = [chain::<f64>(12, -2.5), chain(5, -2.5)];
     let batch = ragged(patterns(4).into_iter().chain(flawed));
     let b = rhs(&batch, 1);

@@ -60,7 +60,7 @@ fn large_and_small_systems_of_a_batch_have_the_lu_that_fits_each() {
     for own in ["systems)", "lu(512 threads, factors in global)"] {
         assert!(kernel.contains(own), "{kernel}");
     }
-    // No bit hangs on the neighbours.
+    // No bit depends on the neighbours.
     let alone = ragged([dense::<f64>(180, 200.0)]);
     let of_alone = b[batch.row_offset(2)..batch.row_offset(3)].to_vec();
     let single = solve_on_executor(&backend, &alone, &of_alone, None, &lu(1)).unwrap();
@@ -98,7 +98,7 @@ fn factors_in_device_memory_stay_within_the_limit() {
         (solution, executor.most_bytes_in_use())
     };
     let (whole, bytes) = solved(None);
-    // A block less.
+    // Memory for one block less.
     let limit = bytes - 10_000;
     let (within, most) = solved(Some(limit));
     assert!(most <= limit, "{most} bytes of {limit}");
@@ -106,7 +106,7 @@ fn factors_in_device_memory_stay_within_the_limit() {
     for system in 0..2 {
         assert_eq!(bits(&batch, &within, 1, system), bits(&batch, &whole, 1, system));
     }
-    // Not even one.
+    // Not enough memory for one block.
     let (on_cpu, _) = solved(Some(1 << 20));
     assert_eq!(on_cpu.report.backend.name(), "cpu");
     let reason = on_cpu.report.cpu_reason().unwrap();

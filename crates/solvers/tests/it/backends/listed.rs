@@ -1,5 +1,5 @@
-//! The listed systems: healthy ones, and one for each way to fail. On every backend they end alike, in every status
-//! that there is, and healthy ones keep every bit whoever is beside them.
+//! The listed systems: healthy ones, and one for each way to fail. On every backend they end alike,
+//! together in every status; healthy ones have the same bits with any neighbours.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use sparsebatch_solvers::{
 };
 use sparsebatch_testing::random_vector;
 
-/// Rows of the chains.
+/// Rows of the tridiagonal systems.
 const N: usize = 24;
 
 struct Listed {
@@ -20,7 +20,7 @@ struct Listed {
     b: Vec<f64>,
 }
 
-/// Entry (row, column) of a matrix where it has one.
+/// The matrix of the entries `(row, column)` for which `entry` returns a value.
 fn matrix(n: usize, entry: impl Fn(usize, usize) -> Option<f64>) -> Csr<f64> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in 0..n {
@@ -33,7 +33,7 @@ fn matrix(n: usize, entry: impl Fn(usize, usize) -> Option<f64>) -> Csr<f64> {
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
 }
 
-/// A chain, with some entries replaced.
+/// A tridiagonal matrix, with some entries replaced.
 fn chain(edit: impl Fn(usize, usize) -> Option<f64>) -> Csr<f64> {
     matrix(N, |row, col| {
         let usual = if row == col { 2.5 } else { -1.0 };
@@ -77,7 +77,7 @@ fn listed() -> Vec<Listed> {
         // s = (0, -1, 0) is orthogonal to A s.
         small("omega", [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, -1.0, 0.0]]),
         small("skew", [[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
-        // Singular, though each row and column has entries.
+        // Singular, although each row and column has entries.
         small("rank 2", [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]]),
         chain("b = 0", healthy(), None),
         chain("no iterations", healthy(), None),
@@ -95,7 +95,8 @@ fn batch(listed: &[&Listed]) -> (Batch<f64>, Vec<f64>) {
 
 /// The options of a solve of these systems.
 fn options(method: Method, preconditioner: Preconditioner, listed: &[&Listed]) -> SolveOptions {
-    // Only CG has nothing that breaks down on the way to a residual of rounding errors.
+    // With CG nothing breaks down before the residual is a rounding error; other methods may break
+    // down.
     let rel_tol = |system: &&Listed| match system.name {
         "no tolerance" if method == Method::Cg => 1e-18,
         _ => 1e-10,
@@ -120,7 +121,7 @@ fn bits(
     (solution.report.systems[system].outcome.status, x)
 }
 
-/// Solves the listed systems in every way, there and on the CPU.
+/// Solves the listed systems in every way on `backend` and on the CPU.
 pub(crate) fn end_alike_on<E>(backend: &Backend<E>)
 where
     E: Executor + Clone + Send + Sync + 'static,
@@ -156,7 +157,7 @@ where
                 let what = format!("{method} {preconditioner} {inner_precision}: {}", system.name);
                 let rows = start..start + system.b.len();
                 start = rows.end;
-                // With a preconditioner, whose numbers are below 1e-307, it is a matter of the last bits.
+                // With a preconditioner, whose values are below 1e-307, the last bits decide.
                 if system.name == "overflow" && preconditioner != No {
                     continue;
                 }
@@ -176,7 +177,7 @@ where
             }
         }
     }
-    // But for what the last rung of the ladder says.
+    // Every status occurs except the one that only the last rung of the ladder reports.
     let mut all = Status::ALL.iter().map(|status| status.name()).collect::<BTreeSet<_>>();
     all.remove(Status::Singular.name());
     assert_eq!(seen, all);

@@ -1,4 +1,4 @@
-//! Batches beside the memory of the device.
+//! Batches and the memory of the device.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -37,7 +37,7 @@ fn a_batch_that_does_not_fit_is_refused_before_anything_is_launched() {
     let (needed, free) = out_of_memory(BatchSolver::on_executor(&gpu(&small), &batch, None, &cg()));
 
     assert_eq!(free, 8 << 10);
-    // Values, b and x at least.
+    // At least values, b and x.
     assert!(needed > 50 * (34 + 24) * 8 && needed < 50 * 1024, "{needed}");
     assert!(small.launched().is_empty());
     assert_eq!(small.bytes_in_use(), 0);
@@ -95,7 +95,7 @@ fn chunks_of_several_patterns_limits_and_layouts() {
     }
 }
 
-/// What the first rung keeps counts for the later ones.
+/// Memory that the first rung keeps counts for the later ones.
 #[test]
 fn rungs_stay_within_the_limit() {
     let batch = ragged((0..15).map(|i| chain::<f64>(12, 20.0 + i as f64)));
@@ -140,7 +140,7 @@ fn one_system_that_does_not_fit_is_refused_or_goes_to_the_cpu() {
     assert_eq!(small.free_memory().unwrap(), 4 << 10);
 }
 
-/// Composed solves keep to the memory there is: in chunks, one after the other, and nothing stays.
+/// Composed solves stay within the memory: in chunks, one after the other, and all of it is freed.
 #[test]
 fn composed_solves_are_cut_into_chunks_too() {
     let batch = ragged((0..12).map(|i| chain::<f64>(40 + i, 4.0)));

@@ -1,4 +1,4 @@
-//! One call on either backend: the emulated GPU beside the CPU.
+//! The same call on either backend: the emulated GPU and the CPU.
 
 mod agreement;
 mod auto;

@@ -1,4 +1,4 @@
-//! Batches that go through the GPU in pieces, some of them there at a time.
+//! Batches that go through the GPU in pieces, with some of the pieces there at a time.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor};
@@ -11,7 +11,7 @@ use sparsebatch_solvers::{
 use crate::backends::common::{agree, bits, cg, chain, dense, patterns, ragged, rhs};
 use crate::common::one_step;
 
-/// `len` items of `nrows` rows in a chain, all different.
+/// `len` different tridiagonal items of `nrows` rows.
 fn uniform(len: usize, nrows: usize) -> Batch<f64> {
     let of = |item: usize| chain::<f64>(nrows, 2.5 + 0.01 * item as f64);
     let first = of(0);
@@ -21,7 +21,7 @@ fn uniform(len: usize, nrows: usize) -> Batch<f64> {
     Batch::Uniform(UniformBatch::try_new(pattern, len, values).unwrap())
 }
 
-/// In pieces of `bytes`, `at_once` of them on the GPU.
+/// A backend with pieces of `bytes`, `at_once` of them on the GPU.
 fn in_pieces(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulator> {
     let pieces = Pieces::default().bytes(bytes).at_once(at_once);
     Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces))
@@ -42,7 +42,7 @@ fn any_pieces_give_the_same_bits() {
     let batch = uniform(31, 12);
     let b = rhs(&batch, 2);
     let x0: Vec<f64> = rhs(&batch, 2).iter().map(|v| 0.5 - v).collect();
-    // Guesses in some of the pieces only.
+    // Only some of the pieces have guesses.
     let mut some = x0.clone();
     some[..10 * 24].fill(0.0);
     for options in [cg(), bicgstab(), lu()] {
@@ -86,7 +86,7 @@ fn limits_of_the_systems_go_with_their_pieces() {
     for system in 0..46 {
         assert_eq!(bits(&batch, &found, 2, system), bits(&batch, &whole, 2, system));
     }
-    // Those of the last piece do not stay for the first.
+    // Limits of the last piece must not remain for the first piece of the next solve.
     let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
     let allocations = executor.allocations();
     for _ in 0..2 {
@@ -108,7 +108,7 @@ fn layouts_patterns_and_rungs() {
         let solution = agree("layout", &in_pieces(&executor, 2000, 3), &batch, &b, None, &cg());
         assert!(solution.report.runs[0].chunks > 1);
     }
-    // Values that differ from item to item show where each went.
+    // Values that differ between items reveal where each went.
     let Batch::Uniform(different) = uniform(37, 5) else { unreachable!() };
     let (different, interleaved) =
         (Batch::Uniform(different.clone()), Batch::Uniform(different.to_interleaved()));
@@ -117,7 +117,7 @@ fn layouts_patterns_and_rungs() {
         solve_on_executor(&in_pieces(&executor, 2000, 2), batch, &b, None, &cg()).unwrap().x
     });
     assert_eq!(x[0], x[1]);
-    // Some patterns in pieces and some whole; some systems go on to other rungs.
+    // Some patterns are solved in pieces and some whole; some systems go on to other rungs.
     let several = ragged(patterns::<f64>(60));
     let b = rhs(&several, 2);
     let options = cg()
@@ -154,7 +154,7 @@ fn a_solve_allocates_nothing() {
     }
 }
 
-/// Also where systems climb the ladder, from the second solve on: the same ones.
+/// Later solves allocate nothing, also where systems climb the ladder, if the same ones do.
 #[test]
 fn rungs_keep_their_memory() {
     let executor = Emulator::new(Order::Forward);
@@ -183,14 +183,14 @@ fn rungs_keep_their_memory() {
     let backend = in_pieces(&executor, 1 << 20, 3);
     let fresh = solve_on_executor(&backend, &other, &b, None, &options).unwrap();
     assert_eq!(values, (fresh.x, fresh.report.systems));
-    // Other systems fail: their rungs are made anew, in place of the old ones.
+    // Other systems fail: their rungs are set up again in place of the old ones.
     let mut zero = b.clone();
     zero[12..24].fill(0.0);
     assert_eq!(solve(&batch, &zero).0[..12], first.0[..12]);
     assert!(executor.allocations() > allocations && executor.bytes_in_use() <= in_use);
 }
 
-/// Patterns do not cost a plan each, and give the bits that they have alone.
+/// One plan serves many patterns, and gives the bits that each pattern has alone.
 #[test]
 fn ragged_batches_are_solved_together() {
     let executor = Emulator::new(Order::Forward);
@@ -209,7 +209,7 @@ fn ragged_batches_are_solved_together() {
             let backend = in_pieces(&executor, bytes, 2);
             let before = executor.allocations();
             let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
-            // 24 patterns; a plan has some 10 arrays and more for each of few bins.
+            // 24 patterns; a plan has some 10 arrays, plus more for each of its few bins.
             let allocations = executor.allocations() - before;
             assert!(allocations < 60 * chunks as u64, "{allocations} in {chunks}");
             let mut x = x0.clone();
@@ -230,8 +230,8 @@ fn ragged_batches_are_solved_together() {
             }
         }
     }
-    // One that is too large for a kernel is solved over products, the others pattern by pattern; a cluster of
-    // blocks has it where there are any.
+    // A system that is too large for a kernel is solved over products, the others pattern by
+    // pattern; where the device has clusters, a cluster of blocks takes it.
     let large = ragged([chain::<f64>(5, 2.5), chain(5000, 2.5), chain(12, 2.5)]);
     let older = DeviceInfo { compute_capability: (8, 0), ..executor.info().clone() };
     let older = Emulator::with_info(older, Order::Forward);
@@ -252,7 +252,7 @@ fn data(batch: &Batch<f64>, nrhs: usize) -> u64 {
     8 * (nnz + 2 * nrhs * batch.row_offset(batch.nitems())) as u64
 }
 
-/// Whole: matrices and vectors, and little beside them. In pieces: less than them.
+/// Whole: matrices and vectors, and little more. In pieces: less than these.
 #[test]
 fn memory_is_at_most_a_fifth_above_that_of_the_data() {
     let chains = uniform(1000, 32);
@@ -284,7 +284,7 @@ fn memory_is_at_most_a_fifth_above_that_of_the_data() {
     }
 }
 
-/// What the library takes stays within a limit, about; the batch is twice as large.
+/// The memory in use stays within a limit of half the batch, and is at least half of the limit.
 #[test]
 fn a_limit_holds() {
     let batch = uniform(2000, 32);

@@ -9,7 +9,7 @@ use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{chain, dense};
 
-/// The same on the host: divided and subtracted, each rounded once.
+/// The same values on the host: a division and a subtraction, each rounded once.
 fn expected<T: Value>(a: &Csr<T>, jacobian: &[T], dt: &[T]) -> Vec<T> {
     let (pattern, nnz) = (a.view().pattern(), a.values().len());
     let mut values = Vec::new();

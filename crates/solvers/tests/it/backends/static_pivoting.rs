@@ -1,4 +1,4 @@
-//! Systems without a pivot in the usual order of rows, on both backends.
+//! Systems with a zero pivot in the usual row order, on both backends.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Csr;
@@ -7,7 +7,7 @@ use sparsebatch_solvers::{Method, Rung, Status};
 use crate::backends::common::{agree, chain, gpu, patterns, ragged, rhs};
 use crate::common::one_step;
 
-/// A matrix whose row `k` is that of another three rows further on.
+/// The matrix with its rows rotated by three: row `k` is row `k + 3` of `a`.
 fn rotated(a: &Csr<f64>) -> Csr<f64> {
     let n = a.nrows();
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());

@@ -47,7 +47,7 @@ fn add_products<T: CpuScalar>(table: &mut Table) {
             for nrhs in [1, 3] {
                 let options = SpmvOptions { nrhs, ..options.clone() };
                 let case = format!("product {name} {format:?} {kernel:?} x {nrhs}");
-                // Some kernels are for one matrix alone.
+                // Some kernels support a single matrix only.
                 if let Ok(plan) = SpmvPlan::new(&batch, &options) {
                     table.insert(best(), case, &hash_product(&plan));
                 }
@@ -83,7 +83,7 @@ fn schemes() -> Vec<Scheme> {
     methods
 }
 
-/// Solves in lanes, where the instruction set can be chosen.
+/// Adds solves in lanes with each instruction set.
 fn add_lanes<T: CpuScalar>(table: &mut Table) {
     let criteria = Criteria {
         rel_tol: PerSystem::All(1e-9),
@@ -109,7 +109,7 @@ fn add_lanes<T: CpuScalar>(table: &mut Table) {
     }
 }
 
-/// Whole solves with right-hand sides once and three times, and solves with kept factors.
+/// Adds whole solves with one and with three right-hand sides, and solves with kept factors.
 fn add_solves<T: SolveScalar>(table: &mut Table) {
     for Case { name, batch, b } in cases::<T>() {
         for (way, options) in ways() {

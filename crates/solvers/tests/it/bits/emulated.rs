@@ -13,14 +13,14 @@ use sparsebatch_spmv_gpu::{
 
 use super::{Case, EMULATED, FMA, Hash, Table, best, cases, check, item_of, vectors, ways};
 
-/// Whether a kernel is launched that is not compiled for the emulation. The table has no row of it.
+/// Whether an error says that a kernel is not compiled for the emulation. Such cases have no row.
 fn is_not_compiled(error: &GpuError) -> bool {
     matches!(error, GpuError::InvalidArgument { name: "key", .. })
 }
 
 type Memory<T> = <Emulator as Executor>::Buffer<T>;
 
-/// Adds `1.5 A x - 0.5 y` and then `A x` of a plan that is applied by `apply`.
+/// Hashes `1.5 A x - 0.5 y` and then `A x`, computed by `apply`, and adds a row.
 fn add_product<T: Value>(
     table: &mut Table,
     executor: &Emulator,
@@ -80,7 +80,8 @@ fn products_keep_their_bits() {
     check("gpu_products.tsv", table, &[EMULATED]);
 }
 
-/// The set of solves: what converged is confirmed, and the ladder's last rung climbed, on the CPU.
+/// The set of solves. It depends on the CPU, which confirms converged systems and runs the ladder's
+/// last rung.
 fn solves_set() -> &'static str {
     if best() == FMA { "emulated fma" } else { "emulated baseline" }
 }
@@ -93,7 +94,7 @@ fn add_solves<T: SolveScalar>(table: &mut Table) {
         for (way, options) in ways() {
             let in_f64 = options.inner_precision(InnerPrecision::Working);
             let mut of = |way: String, options: &SolveOptions| {
-                // The ladder's last rung is the CPU's.
+                // The ladder's last rung runs on the CPU.
                 let backend = if options.fallback { &helped } else { &alone };
                 let solution = match solve_on_executor(backend, &batch, &b, None, options) {
                     Ok(solution) => solution,

@@ -1,10 +1,11 @@
-//! The bits of products and solves, on the CPU and on the emulated GPU, held against a committed table of
-//! hashes: code may move, results may not.
+//! The bits of products and solves, on the CPU and on the emulated GPU, compared with a committed
+//! table of hashes: code may move, results may not.
 //!
 //! A change that is meant to change bits writes the table again, with
-//! `SPARSEBATCH_WRITE_BITS=1 cargo test --release -p sparsebatch-solvers --test it bits::`, and its message says
-//! why. Rows are keyed by the instruction set: results are the same on AVX2 and AVX-512 (`fma`), others without
-//! fused multiply-add (`baseline`). The emulated GPU rounds alike everywhere (`emulated`).
+//! `SPARSEBATCH_WRITE_BITS=1 cargo test --release -p sparsebatch-solvers --test it bits::`, and its
+//! message says why. Rows are keyed by the instruction set: results are the same on AVX2 and
+//! AVX-512 (`fma`), others without fused multiply-add (`baseline`). The emulated GPU rounds alike
+//! everywhere (`emulated`).
 
 mod cpu;
 mod emulated;
@@ -25,9 +26,9 @@ use crate::backends::common::{patterns, ragged};
 
 /// The set of rows of results with fused multiply-add.
 const FMA: &str = "fma";
-/// Without.
+/// The set without fused multiply-add.
 const BASELINE: &str = "baseline";
-/// On the emulated GPU.
+/// The set of the emulated GPU.
 const EMULATED: &str = "emulated";
 
 /// FNV-1a of 64 bits.
@@ -44,7 +45,7 @@ impl Hash {
         }
     }
 
-    /// The bits of values. All NaN count as one.
+    /// Adds the bits of values; all NaN are equal.
     fn values<T: Scalar>(&mut self, values: &[T]) {
         for value in values {
             let value = value.to_f64();
@@ -62,7 +63,7 @@ impl Hash {
         self.values(&outcome.history);
     }
 
-    /// A whole solve: the solutions, the outcome of each system and the rung that produced it.
+    /// Adds a whole solve: the solutions, the outcome of each system and the rung that produced it.
     fn solve<T: Scalar>(&mut self, x: &[T], report: &BatchReport) {
         self.values(x);
         for system in &report.systems {
@@ -87,7 +88,7 @@ fn path(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/bits").join(file)
 }
 
-/// A committed table.
+/// Reads a committed table.
 fn committed(file: &str) -> Table {
     let text = std::fs::read_to_string(path(file)).unwrap_or_default();
     let row = |line: &str| {
@@ -99,7 +100,7 @@ fn committed(file: &str) -> Table {
     Table(text.lines().map(row).collect())
 }
 
-/// Holds `found` against the rows of its `sets` in a committed table, or writes them.
+/// Compares `found` with the rows of its `sets` in a committed table, or writes them.
 fn check(file: &str, found: Table, sets: &[&str]) {
     let mut table = committed(file);
     let here = |(set, _): &(String, String)| sets.contains(&set.as_str());
@@ -124,8 +125,8 @@ fn check(file: &str, found: Table, sets: &[&str]) {
     assert!(changed.is_empty(), "{} of {all} have other bits: {changed:#?}", changed.len());
 }
 
-/// The instruction sets of this machine that stand for the sets of the table: the best with fused multiply-add,
-/// if there is one, and the baseline.
+/// The instruction sets of this machine that represent sets of the table: the best one with fused
+/// multiply-add, if any, and the baseline.
 fn instruction_sets() -> Vec<(&'static str, Isa)> {
     let mut sets = vec![(BASELINE, Isa::Baseline)];
     if best() == FMA {
@@ -134,7 +135,7 @@ fn instruction_sets() -> Vec<(&'static str, Isa)> {
     sets
 }
 
-/// The set of what takes the best instruction set by itself.
+/// The set of code that selects the best instruction set by itself.
 fn best() -> &'static str {
     if Isa::best() == Isa::Baseline {
         println!("skipped: this processor has no fused multiply-add, rows of `{FMA}` are not held");
@@ -143,16 +144,16 @@ fn best() -> &'static str {
     FMA
 }
 
-/// A batch with right-hand sides, named.
+/// A named batch with right-hand sides.
 struct Case<T> {
     name: String,
     batch: Batch<T>,
     b: Vec<T>,
 }
 
-/// Uniform batches of the three families and a ragged one of all of them with a singular system, one without a
-/// diagonal entry, one with a NaN and two of scattered patterns among them, and one of small systems, whose kernels are
-/// all compiled for the emulation.
+/// Uniform batches of the three families; a ragged batch of all of them, which also has a singular
+/// system, one without a diagonal entry, one with a NaN and two of scattered patterns; and a batch
+/// of small systems, whose kernels are all compiled for the emulation.
 fn cases<T: Scalar>() -> Vec<Case<T>> {
     let families = [(Family::Tri, 24, 5), (Family::Lap2d, 49, 4), (Family::Rand9, 40, 3)];
     let mut all: Vec<Case<T>> = families.into_iter().map(uniform).collect();
@@ -202,7 +203,7 @@ fn item_of<T: Scalar>(batch: &Batch<T>, item: usize) -> Csr<T> {
     }
 }
 
-/// The same with a dominant diagonal.
+/// The matrix with a dominant diagonal.
 fn dominant(a: Csr<f64>) -> Csr<f64> {
     let n = a.nrows();
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
@@ -219,7 +220,8 @@ fn dominant(a: Csr<f64>) -> Csr<f64> {
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
 }
 
-/// Ways to solve, named: every method with every preconditioner, factors in f32, orders, the composed engine.
+/// Named options: every method with every preconditioner, factors in f32, orders, the composed
+/// engine.
 fn ways() -> Vec<(String, SolveOptions)> {
     let mut ways = Vec::new();
     let mut push = |options: SolveOptions| {
@@ -259,7 +261,7 @@ fn ways() -> Vec<(String, SolveOptions)> {
     ways
 }
 
-/// x and y of a product.
+/// Vectors x and y of a product.
 fn vectors<T: Scalar>(ncols: usize, nrows: usize) -> (Vec<T>, Vec<T>) {
     let of = |seed, len| {
         let values = rng::vector(seed, len);

@@ -1,5 +1,6 @@
-//! Systems that a method is not for, or that f64 hardly holds, among healthy ones: they may fail, but not claim a
-//! solution that they do not have, and their neighbours are as without them, bit for bit.
+//! Systems that a method is not made for, or that f64 can hardly represent, among healthy ones.
+//! They may fail, but must not claim a solution that they do not have. Their neighbours end as
+//! without them, bit for bit.
 
 use sparsebatch_formats::Csr;
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions, Status};
@@ -14,7 +15,7 @@ fn healthy(n: usize) -> Csr<f64> {
     chain(n, &[])
 }
 
-/// `||b - A x||` and `||b||` of a system; nothing overflows on the way.
+/// `||b - A x||` and `||b||` of a system, computed without overflow.
 fn norms(systems: &Systems<f64>, x: &[f64], system: usize) -> (f64, f64) {
     let n = systems.nrows();
     let (matrix, pattern) = (systems.batch.to_matrix(system), systems.pattern());
@@ -28,7 +29,7 @@ fn norms(systems: &Systems<f64>, x: &[f64], system: usize) -> (f64, f64) {
     (norm(&mut (0..n).map(residual)), norm(&mut b.iter().copied()))
 }
 
-/// Solves such systems between healthy ones, which have the even numbers, and looks at both.
+/// Solves `flawed` systems between healthy ones, which have even numbers, and checks both.
 fn among<S: Trial>(
     what: &str,
     flawed: &[(Csr<f64>, Vec<f64>)],
@@ -60,7 +61,7 @@ fn among<S: Trial>(
             );
         }
     }
-    // Whether a residual becomes 0 hangs on the last bits.
+    // Own tolerances may be 0: then the last bits decide whether a residual becomes 0.
     if !options.has_own_limits() {
         let cpu = on_cpu(&systems, options);
         let converged = |solved: &Solved<f64>| -> Vec<bool> {
@@ -114,7 +115,8 @@ pub(crate) fn a_tolerance_of_zero_is_that_of_one_system_alone<S: Trial>() {
     }
 }
 
-/// Rows and columns scaled from 1e-150 to 1e150, so that values are from 1e-300 to 1e300; solutions, too, are of all sizes.
+/// Rows and columns scaled from 1e-150 to 1e150, so that values range from 1e-300 to 1e300; the
+/// solutions have a wide range, too.
 pub(crate) fn values_of_all_sizes_in_one_matrix_are_solved_or_said_not_to_be<S: Trial>() {
     for n in [7, 24, 100] {
         let scale = |row: usize| 10f64.powi((row * 37 % 301) as i32 - 150);
@@ -137,7 +139,7 @@ pub(crate) fn values_of_all_sizes_in_one_matrix_are_solved_or_said_not_to_be<S: 
     }
 }
 
-/// The tests of this file, of a solver.
+/// The tests of this file for one solver.
 macro_rules! honesty_tests {
     ($solver:ty) => {
         crate::common::honesty_tests! { $solver:

@@ -1,5 +1,5 @@
-//! Solves of the same batch on the emulated GPU and on the CPU, and the tests that several solvers of
-//! the GPU share.
+//! Solves of the same batch on the emulated GPU and on the CPU, and tests shared by several solvers
+//! of the GPU.
 
 pub(crate) mod honesty;
 pub(crate) mod statuses;
@@ -17,25 +17,25 @@ use sparsebatch_solvers::{
     InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, SolveScalar, Status, solve,
 };
 
-/// The preconditioners that the GPU has.
+/// The preconditioners that the GPU's solvers without factors support.
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Auto];
 
-/// The methods that the GPU has.
+/// The iterative methods that the GPU supports.
 pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
 
-/// The defaults but for the ladder: systems end as their first step leaves them.
+/// The default options without the ladder: each system keeps the result of its first method.
 pub(crate) fn one_step() -> SolveOptions {
     SolveOptions::new().fallback(false)
 }
 
-/// A method with a preconditioner and the defaults.
+/// Default options with a method and a preconditioner.
 pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     let inner_precision = InnerPrecision::Working;
     one_step().method(method).preconditioner(preconditioner).inner_precision(inner_precision)
 }
 
-/// A uniform batch with its vectors.
+/// A uniform batch with its right-hand sides and guesses.
 #[derive(Clone)]
 pub(crate) struct Systems<T> {
     pub(crate) batch: UniformBatch<CsrPattern, T>,
@@ -44,7 +44,7 @@ pub(crate) struct Systems<T> {
 }
 
 impl<T: Scalar> Systems<T> {
-    /// Matrices of equal patterns, item-major, from x = 0.
+    /// Matrices of equal patterns, item-major, starting from x = 0.
     pub(crate) fn new(matrices: &[Csr<T>], b: Vec<T>) -> Self {
         let values = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
         let pattern = matrices[0].pattern().clone();
@@ -62,7 +62,7 @@ impl<T: Scalar> Systems<T> {
         self.pattern().nrows()
     }
 
-    /// The items of these numbers, in this order.
+    /// The items with these numbers, in this order.
     pub(crate) fn select(&self, items: &[usize]) -> Self {
         let n = self.nrows();
         let matrices: Vec<Csr<T>> = items.iter().map(|&item| self.batch.to_matrix(item)).collect();
@@ -81,7 +81,7 @@ impl<T: Scalar> Systems<T> {
     }
 }
 
-/// A solution and how each system ended.
+/// The solutions, and how each system ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Solved<T> {
     pub(crate) x: Vec<T>,
@@ -90,7 +90,7 @@ pub(crate) struct Solved<T> {
 }
 
 impl<T: Scalar> Solved<T> {
-    /// Every bit of the result of a system, NaN made equal.
+    /// Every bit of a system's result; all NaN are equal.
     pub(crate) fn bits(&self, system: usize) -> (Status, u32, u32, bool, Vec<u64>) {
         let bits = |v: f64| if v.is_nan() { f64::NAN } else { v }.to_bits();
         let o = &self.outcomes[system];
@@ -105,11 +105,11 @@ impl<T: Scalar> Solved<T> {
     }
 }
 
-/// Memory of the emulated GPU.
+/// A buffer of the emulated GPU.
 pub(crate) type Memory<T> = <Emulator as Executor>::Buffer<T>;
 
-/// Solves on the emulated GPU, from the guesses, as `solve` does with values, b and x; it tells how the systems
-/// ended, and by which kernels.
+/// Solves on the emulated GPU, from the guesses, by `solve(values, b, x)`, which returns the
+/// outcomes and the names of the kernels.
 pub(crate) fn from_guesses<T: Value>(
     executor: &Emulator,
     systems: &Systems<T>,
@@ -124,16 +124,18 @@ pub(crate) fn from_guesses<T: Value>(
     Solved { x: executor.download(&x).unwrap(), outcomes, kernel }
 }
 
-/// A solver of the GPU that the shared tests are made for.
+/// A solver of the GPU on which the shared tests run.
 pub(crate) trait Trial {
-    /// Whether systems whose numbers vanish end as on the CPU, whose operations are the same.
+    /// Whether systems whose values underflow end as on the CPU, because the operations are the
+    /// same.
     const LIKE_THE_CPU: bool;
 
     /// Solves on the emulated GPU, from the guesses.
     fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T>;
 }
 
-/// Solves on the emulated GPU, from the guesses; with iterations in f32 also where those are not quicker.
+/// Solves on the emulated GPU, from the guesses; mixed precision is used even where f32 is not
+/// faster.
 pub(crate) fn on_gpu<T: Value>(
     executor: &Emulator,
     systems: &Systems<T>,
@@ -175,17 +177,17 @@ pub(crate) fn residual_norm<T: Scalar>(systems: &Systems<T>, x: &[T], system: us
     (0..n).map(square).sum::<f64>().sqrt()
 }
 
-/// How many iterations a solve on the GPU may be away from the CPU's: a share, or a few.
+/// Tolerance of iteration counts against the CPU's: a share, or a few iterations.
 pub(crate) type Close = (f64, f64);
 
-/// Where rounding soon decides: in f32, and with matrices drawn at random, which BiCGStab goes through
-/// by leaps. Two orders of the same sums were seen 13 % apart in f64.
+/// Where rounding has much influence: in f32, and with random matrices, on which BiCGStab converges
+/// erratically. Two orders of the same sums differed by 13 % in f64.
 pub(crate) const ROUNDED: Close = (0.3, 4.0);
 
-/// Iterations in f32 do not end after as many as there are rows.
+/// For iterations in f32, which do not end after as many iterations as there are rows.
 pub(crate) const ENDLESS: Close = (0.3, 16.0);
 
-/// Holds a GPU's solve of a known problem against the CPU's; see [`compare_within`].
+/// Compares a GPU's solve of a known problem with the CPU's; see [`compare_within`].
 pub(crate) fn compare<T: Scalar>(
     what: &str,
     systems: &Systems<T>,
@@ -197,7 +199,7 @@ pub(crate) fn compare<T: Scalar>(
     compare_within(what, systems, gpu, cpu, rel_tol, close);
 }
 
-/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts that are close, true
+/// Compares a GPU's solve with the CPU's: equal statuses, iteration counts within `close`, true
 /// residuals as reported and within the tolerance.
 pub(crate) fn compare_within<T: Scalar>(
     what: &str,

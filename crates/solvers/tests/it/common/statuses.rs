@@ -1,4 +1,4 @@
-//! Every status that CG and BiCGStab can end with, each among healthy neighbours, as on the CPU.
+//! Every status with which CG and BiCGStab can end, each among healthy neighbours, as on the CPU.
 
 use sparsebatch_formats::{Csr, CsrPattern, Scalar};
 use sparsebatch_solvers::{
@@ -11,7 +11,7 @@ use crate::common::{ENDLESS, METHODS, Systems, Trial, compare, compare_within, o
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
-/// A tridiagonal matrix of `n` rows, with these entries by row and column.
+/// A tridiagonal matrix of `n` rows with the entries `entry(row, column)`.
 pub(crate) fn chain_of<T: Scalar>(n: usize, entry: impl Fn(usize, usize) -> f64) -> Csr<T> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in 0..n {
@@ -24,7 +24,7 @@ pub(crate) fn chain_of<T: Scalar>(n: usize, entry: impl Fn(usize, usize) -> f64)
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
 }
 
-/// A healthy one, whose entries an edit may replace: row, column, value.
+/// A healthy tridiagonal matrix; `edits` replace entries: row, column, value.
 pub(crate) fn chain<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T> {
     chain_of(n, |row, col| {
         let edit = edits.iter().find(|&&(r, c, _)| (r, c) == (row, col));
@@ -33,13 +33,13 @@ pub(crate) fn chain<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T
     })
 }
 
-/// A system that ends in its own way.
+/// A system with its expected end.
 struct Case {
     name: &'static str,
     edits: Vec<(usize, usize, f64)>,
     b: Vec<f64>,
     x0: Vec<f64>,
-    /// Without a preconditioner, and with Jacobi.
+    /// Expected without a preconditioner, and with Jacobi.
     expected: [Status; 2],
 }
 
@@ -129,7 +129,7 @@ fn table<S: Trial, T: SolveScalar>(method: Method, inner_precision: InnerPrecisi
                 compare(&what, &systems, &gpu, &cpu, rel_tol);
             }
         }
-        // Lenient Jacobi never ends with ZeroDiagonal.
+        // Lenient Jacobi never ends with `ZeroDiagonal`.
         let options = options(method, Preconditioner::Auto).inner_precision(inner_precision);
         let (gpu, cpu) = (S::solve(&systems, &options), on_cpu(&systems, &options));
         assert_eq!(gpu.statuses(), cpu.statuses(), "{} n = {n} {method} lenient", T::CPP);
@@ -148,13 +148,13 @@ pub(crate) fn bad_systems_end_as_on_the_cpu_in_f32<S: Trial>() {
     METHODS.into_iter().for_each(|method| table::<S, f32>(method, InnerPrecision::Working));
 }
 
-/// A diagonal entry that is not stored, in a pattern with an empty row.
+/// A diagonal entry is not stored; the pattern has an empty row.
 pub(crate) fn missing_entries_end_as_on_the_cpu<S: Trial>() {
     let pattern = CsrPattern::try_new(4, 4, vec![0, 2, 3, 3, 4], vec![0, 1, 0, 3]).unwrap();
     let (row_ptr, col_idx) = (pattern.row_ptr().to_vec(), pattern.col_idx().to_vec());
     let matrix = Csr::try_new(4, 4, row_ptr, col_idx, vec![4.0, 1.0, 1.0, 2.0]).unwrap();
     let mut systems = Systems::new(&[matrix.clone(), matrix], vec![1.0; 8]);
-    // Solvable: the empty row has b = 0.
+    // Solvable, since b = 0 in the empty row.
     systems.b[2] = 0.0;
     let cases = [
         (Preconditioner::None, Status::Converged),
@@ -168,7 +168,7 @@ pub(crate) fn missing_entries_end_as_on_the_cpu<S: Trial>() {
         let (gpu, cpu) = (S::solve(&systems, &options), on_cpu(&systems, &options));
 
         assert_eq!(gpu.statuses()[0], cpu.statuses()[0], "{method} {preconditioner}");
-        // The unknown of the empty column may grow without end, which no residual tells.
+        // The unknown of the empty column may grow without bound, which no residual shows.
         assert_ne!(gpu.statuses()[1], Status::Converged, "{method} {preconditioner}");
         assert_ne!(cpu.statuses()[1], Status::Converged, "{method} {preconditioner}");
         assert_eq!(
@@ -214,7 +214,8 @@ pub(crate) fn a_tolerance_of_zero_and_the_floor<S: Trial>() {
     let statuses =
         |options| (S::solve(&systems, options).statuses(), on_cpu(&systems, options).statuses());
 
-    // The recurrence goes on until numbers vanish; which of them is the first hangs on the last bits.
+    // The recurrence goes on until values underflow; the last bits decide which of them vanishes
+    // first.
     let (gpu, cpu) = statuses(&options);
     for status in [gpu[0], cpu[0]] {
         let failed = [Status::BreakdownRho, Status::Indefinite, Status::Stagnated];
@@ -247,14 +248,14 @@ pub(crate) fn limits_are_kept_system_by_system<S: Trial>() {
     for system in [0, 1, 3] {
         assert_eq!(gpu.statuses()[system], Status::MaxIterations);
     }
-    // Where an absolute tolerance is the larger one it decides.
+    // The larger one of absolute and relative tolerance decides.
     (options.max_iters, options.abs_tol) = (1000.into(), vec![0.5, 1e9, 0.0, 0.0].into());
     let gpu = S::solve(&systems, &options);
     assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations > 0);
     assert_eq!(gpu.outcomes[1].iterations, 0);
 }
 
-/// How such a solve ends hangs on the last bits, but it does not converge.
+/// The last bits decide how such a solve ends, but it does not converge.
 pub(crate) fn singular_systems_without_a_solution_do_not_converge<S: Trial>() {
     for n in [2, 20, 150] {
         let edits = [(0, 0, 0.0), (0, 1, 0.0), (1, 0, 0.0)];
@@ -314,7 +315,7 @@ fn dense<T: Scalar>(rows: [[f64; 3]; 3]) -> Csr<T> {
     Csr::try_new(3, 3, vec![0, 3, 6, 9], col_idx, values).unwrap()
 }
 
-/// How BiCGStab breaks down, and how a restart gets over it.
+/// Breakdowns of BiCGStab, and restarts that overcome them.
 fn breakdowns<S: Trial, T: SolveScalar>() {
     // r^ is orthogonal to the first residual, which is not 0.
     let rho = dense::<T>([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]);
@@ -348,7 +349,7 @@ pub(crate) fn breakdowns_of_bicgstab_and_restarts_after_them<S: Trial>() {
     breakdowns::<S, f32>();
 }
 
-/// The tests of this file, of a solver.
+/// The tests of this file for one solver.
 macro_rules! statuses_tests {
     ($solver:ty) => {
         crate::common::statuses_tests! { $solver:

@@ -1,5 +1,5 @@
-//! A system's result does not depend on its neighbours, its place, the order of threads, or how
-//! many blocks there are.
+//! A system's result does not depend on its neighbours, its position in the batch, the order of
+//! threads, or the number of blocks.
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use crate::common::{
     METHODS, PRECONDITIONERS, ROUNDED, Systems, compare, compare_within, on_cpu, on_gpu, options,
 };
 
-/// A symmetric pattern with a full diagonal and up to `most` entries beside it in a row.
+/// A symmetric pattern with a full diagonal and up to `most` off-diagonal entries per row.
 fn pattern(n: usize, most: usize, seed: u64) -> CsrPattern {
     let draws = random_vector::<f64>(n * most.max(1), seed);
     let mut rows = vec![Vec::new(); n];
@@ -38,7 +38,7 @@ fn pattern(n: usize, most: usize, seed: u64) -> CsrPattern {
     CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
 }
 
-/// What is done to a positive definite matrix.
+/// How a positive definite matrix is damaged.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
     None,
@@ -50,7 +50,7 @@ enum Flaw {
     Scaled(f64),
 }
 
-/// Symmetric for CG; else entries above the diagonal are half of those below it.
+/// A symmetric matrix for CG; else the entries above the diagonal are half of those below it.
 fn matrix<T: Scalar>(pattern: &CsrPattern, method: Method, flaw: Flaw, seed: u64) -> Csr<T> {
     let view = pattern.view();
     let n = view.nrows();
@@ -98,9 +98,9 @@ fn flaw() -> impl Strategy<Value = Flaw> {
     ]
 }
 
-/// A batch of up to 6 systems, some flawed, with guesses here and there. Guesses are of the size of
-/// solutions: from residuals larger than `1 / EPSILON` times the tolerance, rounding decides whether
-/// a few restarts suffice.
+/// A batch of up to 6 systems, some flawed, some with guesses. Guesses have the size of solutions:
+/// with residuals larger than `1 / EPSILON` times the tolerance, rounding decides whether a few
+/// restarts suffice.
 fn batch<T: Scalar>(
     (n, most): (usize, usize),
     method: Method,
@@ -122,7 +122,7 @@ fn batch<T: Scalar>(
     systems
 }
 
-/// Sizes small and large, rows short and long.
+/// Small and large sizes, short and long rows.
 fn sizes() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![
         (1usize..20, 0usize..8),
@@ -140,7 +140,7 @@ fn check<T: SolveScalar>(
     (method, preconditioner): (Method, Preconditioner),
     inner_precision: InnerPrecision,
 ) -> Result<(), TestCaseError> {
-    // How singular and indefinite systems end hangs on the last bits, unless Jacobi refuses them.
+    // Rounding decides how singular and indefinite systems end, unless Jacobi refuses them.
     let sure = |&flaw: &Flaw| match flaw {
         Flaw::NoDiagonal if preconditioner != Preconditioner::Jacobi => Flaw::Negative,
         flaw => flaw,
@@ -149,17 +149,17 @@ fn check<T: SolveScalar>(
     let systems = batch::<T>(size, method, &flaws, seed);
     let options = options(method, preconditioner).inner_precision(inner_precision);
     let tuning = GpuTuning::default();
-    // How many iterations in f32 a system takes that is drawn at random hangs on what f32 resolves of it.
+    // For random systems, the number of f32 iterations depends on how well f32 resolves the matrix.
     let close = if inner_precision == InnerPrecision::Auto { (3.0, 300.0) } else { ROUNDED };
     let all = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
     let what = format!("{} {size:?} {method} {preconditioner} {flaws:?} seed {seed}", T::CPP);
     let cpu = on_cpu(&systems, &options);
     compare_within(&what, &systems, &all, &cpu, SolveOptions::default_rel_tol::<T>(), close);
-    // In another order of threads, with fewer blocks.
+    // The same batch with another order of threads and fewer blocks.
     let tuning = GpuTuning { max_blocks: Some(1), ..tuning };
     let again = on_gpu(&Emulator::new(Order::Random(seed)), &systems, &options, &tuning);
-    // Alone, and turned round.
+    // Each system alone, and the batch in reverse.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();
     let turned = systems.select(&order);
     let turned = on_gpu(&Emulator::new(Order::Reverse), &turned, &options, &tuning);
@@ -210,7 +210,7 @@ proptest! {
     }
 }
 
-/// Every place of the values gives a right answer; larger systems than the families have.
+/// Every place for values gives a right answer, also for systems larger than those of the families.
 #[test]
 fn values_may_be_anywhere() {
     let places = [
@@ -239,7 +239,7 @@ fn values_may_be_anywhere() {
     }
 }
 
-/// Threads share rows, whatever their lengths.
+/// Several threads may share a row, whatever the lengths of rows.
 #[test]
 fn rows_may_be_shared_by_threads() {
     for (n, parts) in [(13, 2), (40, 2), (64, 4), (50, 4), (61, 8), (5, 8)] {
@@ -261,7 +261,7 @@ fn rows_may_be_shared_by_threads() {
     }
 }
 
-/// BiCGStab has its vectors in registers or in shared memory, whatever the table says.
+/// BiCGStab may have its vectors in registers or in shared memory, whatever the table chooses.
 #[test]
 fn vectors_may_be_in_shared_memory() {
     for (n, vectors) in [(30, 3), (30, 1), (100, 1), (100, 3)] {

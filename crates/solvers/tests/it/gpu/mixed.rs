@@ -54,15 +54,16 @@ fn families_agree_with_the_cpu() {
             let what = format!("{} {nrows} {method} {preconditioner}", kind.name());
             assert!(gpu.kernel.ends_with("float>"), "{what}: {}", gpu.kernel);
             assert!(gpu.statuses().iter().all(|&status| status == Status::Converged), "{what}");
-            // Larger ones do not end by exhaustion; BiCGStab begins anew on the way, and is sooner done.
+            // Larger systems do not end by exhausting the Krylov space; BiCGStab restarts on the
+            // way and may need fewer iterations.
             let close = if nrows >= 128 { (0.25, 3.0) } else { ENDLESS };
             compare_within(&what, &systems, &gpu, &cpu, 1e-10, close);
         }
     }
 }
 
-/// Systems on which f32 has no hold, or which nobody solves, end bit for bit as without it; the others are not solved
-/// twice.
+/// Systems that f32 cannot represent, or that no method solves, end bit for bit as without f32; the
+/// others are not solved twice.
 #[test]
 fn what_f32_leaves_is_solved_in_f64() {
     let n = 24;
@@ -75,7 +76,8 @@ fn what_f32_leaves_is_solved_in_f64() {
         matrix.values_mut().iter_mut().for_each(|value| *value *= factor);
         matrix
     };
-    // Healthy, beyond the largest f32, next to none of them, NaN, a tolerance that nothing meets, a limit, healthy.
+    // Healthy; beyond the largest f32; near its smallest; NaN; an unreachable tolerance; an
+    // iteration limit; healthy.
     let mut matrices = healthy.clone();
     matrices[1] = times(&healthy[1], 1e60);
     matrices[2] = times(&healthy[2], 1e-60);
@@ -138,7 +140,8 @@ fn scales_do_not_matter_where_f32_holds_them() {
     }
 }
 
-/// Chains of 128 rows whose diagonal is that much above what the others in the row sum to: of condition 4 over it.
+/// Tridiagonal matrices of 128 rows whose diagonal exceeds the sum of the others in a row by
+/// `above`: the condition number is 4 / `above`.
 fn chains(above: f64) -> Systems<f64> {
     let systems = family::<f64>(Family::Tri, 128, 3);
     let matrices: Vec<Csr<f64>> = (0..3)
@@ -157,8 +160,8 @@ fn chains(above: f64) -> Systems<f64> {
     Systems::new(&matrices, random_vector(3 * 128, 5))
 }
 
-/// Iterations in f32 go on where a residual takes long to come down, and give up where it takes too long: then a system
-/// ends bit for bit as without them.
+/// Iterations in f32 go on while the residual decreases slowly, and give up where it takes too
+/// long: then a system ends bit for bit as without them.
 #[test]
 fn what_takes_too_long_in_f32_is_solved_in_f64() {
     let tuning = GpuTuning { group: Some((32, 4)), vectors: Some(1), ..GpuTuning::default() };
@@ -208,7 +211,7 @@ fn plans_solve_again_and_say_what_they_are() {
 
     let explain = plan.explain();
     assert!(explain.is_mixed() && explain.to_string().contains("iterations in f32"));
-    // 8 bytes of the queue, 24 of what is left.
+    // 8 bytes for the queue, 24 for the list of systems left.
     assert_eq!(explain.workspace_bytes, 5 * 25 + 8 + 24);
 }
 
@@ -233,8 +236,8 @@ fn iterations_are_in_f32_where_that_is_quicker() {
     assert!(!is_mixed(Family::Tri, 64, false, InnerPrecision::Working));
 }
 
-/// What is left is solved in f64, whose vectors take more shared memory: a shape in which only the iterations in f32
-/// have room is not chosen.
+/// Systems left by f32 are solved in f64, whose vectors take more shared memory: a shape in which
+/// only the f32 iterations fit is not chosen.
 #[test]
 fn both_launches_have_room_in_shared_memory() {
     let systems = family::<f64>(Family::Rand9, 992, 2);
@@ -246,7 +249,8 @@ fn both_launches_have_room_in_shared_memory() {
     };
     let bin = plan(&usual).explain().launches[0].clone();
     assert!(bin.fused().is_some_and(|shape| shape.is_mixed && shape.vectors == 3));
-    // Room for the iterations in f32 and what a plan keeps for itself; then for more and more of the other.
+    // Room for the f32 iterations and what a plan reserves; then for more and more of the f64
+    // launch.
     for beside in [1536, 2048, 4080, 8000] {
         let shared_bytes_per_block = bin.shared_bytes + beside;
         let info = DeviceInfo { shared_bytes_per_block, ..usual.info().clone() };

@@ -1,4 +1,4 @@
-//! What a plan takes, refuses, and says of itself.
+//! What a plan accepts and refuses, and its report.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ fn unsupported<T>(result: Result<T, GpuSolveError>) -> String {
     }
 }
 
-/// Each group of a launch begins with a system of its own and takes further ones only where there are more: whatever
-/// the blocks, all are solved, and the same plan solves again.
+/// Each group of a launch begins with one system and takes further ones while there are any: with
+/// any number of blocks all systems are solved, and the same plan can solve again.
 #[test]
 fn any_number_of_blocks_solves_all_systems() {
     let (pattern, values, b) = tri(16, 41);
@@ -47,7 +47,7 @@ fn any_number_of_blocks_solves_all_systems() {
     let options = options(Method::Cg, Preconditioner::Jacobi);
     let (values, b) = (executor.upload(&values).unwrap(), executor.upload(&b).unwrap());
     let mut found = Vec::new();
-    // Eight groups a block.
+    // A block has eight groups.
     for blocks in [1, 2, 5, 6, 7] {
         let tuning = GpuTuning { max_blocks: Some(blocks), ..GpuTuning::default() };
         let mut plan =
@@ -104,7 +104,7 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
         let text = unsupported(make(&options));
         assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
     }
-    // Clusters of blocks would have it.
+    // A device without clusters of blocks, which would take such a system.
     let older = DeviceInfo { compute_capability: (8, 0), ..emulator().info().clone() };
     let older = Emulator::with_info(older, Order::Forward);
     let (large, ..) = tri(4097, 1);
@@ -156,7 +156,7 @@ fn options_and_lengths_are_checked() {
     assert!(matches!(plan, Err(GpuSolveError::Gpu(GpuError::OutOfMemory { .. }))));
 }
 
-/// A kernel is compiled for what solves ask of it: guesses, a floor, both or neither.
+/// Kernels are compiled for the features that solves use: guesses, a floor, both or neither.
 #[test]
 fn kernels_are_for_what_is_asked_of_them() {
     let (pattern, values, b) = tri(64, 5);
@@ -195,7 +195,7 @@ fn solves_repeat_with_other_values_and_guesses() {
     let first_values = executor.upload(&values).unwrap();
     let doubled: Vec<f64> = values.iter().map(|v| 2.0 * v).collect();
     let doubled = executor.upload(&doubled).unwrap();
-    // What is there before does not matter without guesses.
+    // Without guesses the initial contents of `x` do not matter.
     let mut x = executor.upload(&[f64::NAN; 280]).unwrap();
     let in_use = executor.bytes_in_use();
 
@@ -208,7 +208,7 @@ fn solves_repeat_with_other_values_and_guesses() {
 
     assert_eq!(executor.bytes_in_use(), in_use, "a solve allocates nothing");
     assert!(outcomes.iter().all(|o| o.status == Status::Converged && o.iterations > 0));
-    // Powers of two change no other bit.
+    // Scaling by a power of two changes no significant bit.
     assert!(first.iter().zip(&second).all(|(a, b)| *a == 2.0 * b));
     assert!(again.iter().all(|o| o.status == Status::Converged && o.iterations == 0));
 }
@@ -219,7 +219,7 @@ fn shared_values_and_several_right_hand_sides() {
     let nnz = pattern.col_idx().len();
     let executor = emulator();
     let mut options = options(Method::Cg, Preconditioner::Jacobi);
-    // Two items of three right-hand sides.
+    // Two items with three right-hand sides each.
     options.nrhs = 3;
     let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 2, &options).unwrap();
     let own = &values[..2 * nnz];
@@ -280,7 +280,8 @@ fn plans_explain_themselves() {
     assert_eq!((small.threads_per_system, shape.rows_per_thread), (8, 4));
     assert_eq!((shape.values, small.systems_per_block), (ValuePlace::Registers, 4));
     assert_eq!(small.kernel, "cg<double, 8, 4, 3, 0, 1, 1>");
-    // For each of four systems p and a 0, and b, a 0 and the values of the next one, one place in 16 apart.
+    // For each of four systems: p and a 0; then b, a 0 and the values of the next system, with one
+    // unused place after every 16.
     assert_eq!(small.shared_bytes, 4 * (33 + (32 + 2) + (1 + 88 + 5)) * 8);
     assert_eq!((small.nrows, small.nnz, shape.padding), (30, 88, 8));
     assert_eq!(whole.workspace_bytes, 25 * 1000 + 8);
@@ -299,7 +300,8 @@ fn plans_explain_themselves() {
     assert!(large.shared_bytes > 8 * (4096 + 8998));
 }
 
-/// Few are 8 for each of the two multiprocessors of the emulation, some up to 96; an item has two.
+/// Few: up to 8 systems for each of the two multiprocessors of the emulation; some: up to 96. An
+/// item has two systems.
 #[test]
 fn threads_and_rows_go_by_how_many_systems_there_are() {
     let executor = emulator();

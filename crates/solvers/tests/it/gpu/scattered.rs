@@ -1,5 +1,5 @@
-//! Ragged batches and interleaved arrays: every system as it is in a uniform batch of its own, bit for
-//! bit.
+//! Ragged batches and interleaved arrays: every system has the bits of its solve in a uniform batch
+//! of its own.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
@@ -13,7 +13,7 @@ use sparsebatch_testing::random_vector;
 use crate::common::one_step;
 use crate::common::{METHODS, Solved, Systems, on_gpu, options};
 
-/// Item `item` of a family, with `flaw` in its first value.
+/// Item `item` of a family; `flaw` replaces its first value.
 fn matrix<T: Value>(family: Family, nrows: usize, item: u64, flaw: Option<f64>) -> Csr<T> {
     let problem = Problem::new(family, nrows).unwrap();
     let (pattern, mut values) = (problem.pattern(), Vec::new());
@@ -24,7 +24,7 @@ fn matrix<T: Value>(family: Family, nrows: usize, item: u64, flaw: Option<f64>) 
     Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
 }
 
-/// Items of families, one each; CG has no nonsymmetric ones.
+/// One item of each family and size; CG has no nonsymmetric ones.
 fn families<T: Value>(method: Method, sizes: &[Size]) -> Vec<Csr<T>> {
     (0..)
         .zip(sizes)
@@ -33,10 +33,10 @@ fn families<T: Value>(method: Method, sizes: &[Size]) -> Vec<Csr<T>> {
         .collect()
 }
 
-/// A family, its rows, and the flaw of its first value.
+/// A family, its number of rows, and the flaw that replaces its first value.
 type Size = (Family, usize, Option<f64>);
 
-/// Systems of all kinds and places, some flawed, some of no rows, some of one pattern.
+/// Systems for every place of values, some flawed, one without rows, some with equal patterns.
 fn matrices<T: Value>(method: Method) -> Vec<Csr<T>> {
     use Family::{Lap2d, Rand9, Tri};
     let mut matrices = families(
@@ -58,7 +58,7 @@ fn matrices<T: Value>(method: Method) -> Vec<Csr<T>> {
             (Rand9, 1040, None),
         ],
     );
-    // Values in shared memory with columns there too: two sizes of bins; and in device memory.
+    // Dense: values and columns in shared memory (two bins by size), and values in device memory.
     for n in [20, 40, 200] {
         let entry = |k: usize| if k / n == k % n { n as f64 } else { -0.5 };
         let values = (0..n * n).map(|k| T::from_f64(entry(k))).collect();
@@ -86,7 +86,7 @@ fn ragged_as_alone<T: Value>(
     options.max_iters =
         ((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect::<Vec<_>>()).into();
     let executor = Emulator::new(Order::Random(7));
-    // As many or few as alone.
+    // The same load class (`few`) as for a system alone.
     let tuning = GpuTuning { few: Some(nrhs > 1), mixed: Some(true), ..GpuTuning::default() };
 
     let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
@@ -94,7 +94,7 @@ fn ragged_as_alone<T: Value>(
     let b_buffer = executor.upload(&b).unwrap();
     let mut x_buffer = executor.upload(&x0).unwrap();
     let in_use = executor.bytes_in_use();
-    // Twice, so that queues are seen to be as they were.
+    // Twice: the queues must be reset after a solve.
     for _ in 0..2 {
         executor.copy_from_host(&x0, &mut x_buffer).unwrap();
         plan.solve(&values, &b_buffer, Guess::InX, &mut x_buffer).unwrap();
@@ -207,7 +207,7 @@ fn ragged_batches_agree_with_the_cpu() {
     }
 }
 
-/// Item-major to interleaved.
+/// Converts a vector from item-major to interleaved.
 fn interleave<T: Copy>(v: &[T], nitems: usize) -> Vec<T> {
     let each = v.len() / nitems;
     (0..v.len()).map(|k| v[k % nitems * each + k / nitems]).collect()
@@ -263,7 +263,7 @@ fn interleaved_arrays_change_no_bit() {
                 }
             }
         }
-        // By the layout of a batch.
+        // The plan made for the batch, with its layout.
         let uniform =
             UniformBatch::try_new(pattern.clone(), nitems, BatchValues::ItemMajor(values.clone()))
                 .unwrap();

@@ -1,4 +1,4 @@
-//! The solver that statuses are tested of.
+//! The solver whose statuses are tested.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Value;

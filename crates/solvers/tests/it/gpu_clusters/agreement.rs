@@ -30,7 +30,7 @@ fn families_agree<T: SolveScalar>(shapes: &[(u32, u32, u32)]) {
         };
         for (kind, nrows) in sizes {
             let mut systems = family::<T>(kind, nrows, 3);
-            // The last one from a guess.
+            // The last system starts from a guess.
             systems.x0[2 * nrows..].copy_from_slice(&random_vector(nrows, 4));
             for (method, preconditioner) in
                 METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))
@@ -68,7 +68,7 @@ fn families_agree_in_f32() {
     families_agree::<f32>(&SMALL[1..]);
 }
 
-/// Chains of `n` rows that are told by their diagonals.
+/// Tridiagonal systems of `n` rows, from x = 0.
 fn chains(n: usize, items: usize) -> Systems<f64> {
     let mut systems = family::<f64>(Family::Tri, n, items);
     systems.x0.fill(0.0);
@@ -92,7 +92,7 @@ fn systems_beyond_a_block_are_those_of_clusters() {
     }
 }
 
-/// As many blocks as there are, and the most rows, of which one thread has the last.
+/// The most blocks of a cluster and the most rows of a system.
 #[test]
 fn the_largest_systems_are_solved() {
     let systems = chains(32_768, 1);

@@ -1,5 +1,5 @@
-//! A system's result depends neither on its neighbours nor on the order of threads, also where a cluster
-//! has it.
+//! A system's result depends neither on its neighbours nor on the order of threads, also where a
+//! cluster of blocks solves it.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Executor;
@@ -14,7 +14,7 @@ use crate::gpu_clusters::{SMALL, forced};
 
 const PLACES: [ValuePlace; 2] = [ValuePlace::Shared, ValuePlace::Global];
 
-/// Item `item` of a family, with `flaw` in its first value.
+/// Item `item` of a family; `flaw` replaces its first value.
 fn matrix(family: Family, nrows: usize, item: u64, flaw: Option<f64>) -> Csr<f64> {
     let problem = Problem::new(family, nrows).unwrap();
     let (pattern, mut values) = (problem.pattern(), Vec::new());
@@ -24,8 +24,8 @@ fn matrix(family: Family, nrows: usize, item: u64, flaw: Option<f64>) -> Csr<f64
     Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
 }
 
-/// Not a bit changes with the order of threads, with one cluster that takes all systems from the queue,
-/// with the place in the batch, or where a system is alone.
+/// No bit changes with the order of threads, with a single cluster that takes all systems from the
+/// queue, with the position in the batch, or where a system is alone.
 #[test]
 fn neighbours_and_threads_change_no_bit() {
     let flaws = [None, Some(f64::NAN), None, Some(0.0), Some(f64::INFINITY), None, Some(1e30)];
@@ -67,7 +67,7 @@ fn neighbours_and_threads_change_no_bit() {
     }
 }
 
-/// Systems of many sizes and patterns, more than there are clusters, each as alone.
+/// Systems of many sizes and patterns, more than there are clusters, end as they do alone.
 #[test]
 fn ragged_systems_are_solved_as_alone() {
     use Family::{Lap2d, Rand9, Tri};
@@ -96,7 +96,7 @@ fn ragged_systems_are_solved_as_alone() {
         let (b, x0) = (random_vector::<f64>(rows, 3), random_vector::<f64>(rows, 4));
         let options = options(method, Preconditioner::Jacobi).nrhs(nrhs);
         for values in PLACES {
-            // Two clusters, whose queue holds the rest.
+            // Two clusters; the other systems wait in the queue.
             let tuning = GpuTuning { max_blocks: Some(9), ..forced(SMALL[1], values) };
             let executor = Emulator::new(Order::Random(7));
             let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
@@ -106,7 +106,7 @@ fn ragged_systems_are_solved_as_alone() {
             let all = executor.upload(ragged.values()).unwrap();
             let b_buffer = executor.upload(&b).unwrap();
             let mut x_buffer = executor.upload(&x0).unwrap();
-            // Twice, so that queues are seen to be as they were.
+            // Twice: the queues must be reset after a solve.
             for _ in 0..2 {
                 executor.copy_from_host(&x0, &mut x_buffer).unwrap();
                 plan.solve(&all, &b_buffer, Guess::InX, &mut x_buffer).unwrap();

@@ -1,4 +1,5 @@
-//! Fused solves whose systems a cluster of blocks has, run by the emulation and held against the CPU's.
+//! Fused solves in which a cluster of blocks solves a system, run by the emulation and compared
+//! with the CPU's.
 
 mod agreement;
 mod independence;
@@ -7,10 +8,10 @@ mod trial;
 
 use sparsebatch_solvers::gpu::{GpuTuning, ValuePlace};
 
-/// Clusters that small systems are forced into: threads, rows of each, and blocks.
+/// Clusters for small systems: `(threads, rows per thread, blocks)`.
 pub(crate) const SMALL: [(u32, u32, u32); 2] = [(64, 2, 2), (128, 4, 4)];
 
-/// Such a cluster, with values there.
+/// A tuning with such a cluster and values in `values`.
 pub(crate) fn forced((threads, rows, blocks): (u32, u32, u32), values: ValuePlace) -> GpuTuning {
     let (group, cluster) = (Some((threads, rows)), Some(blocks));
     GpuTuning { group, cluster, values: Some(values), ..GpuTuning::default() }

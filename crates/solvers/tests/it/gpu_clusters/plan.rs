@@ -1,4 +1,4 @@
-//! Which systems clusters have, and what plans say of it.
+//! Which systems are solved by clusters, and the reports of plans.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor};
@@ -42,7 +42,7 @@ fn clusters_are_as_small_as_their_shared_memory_allows() {
     assert_eq!((blocks(&large), large.threads_per_system), (2, 1024));
     assert_eq!((large.fused().unwrap().rows_per_thread, large.systems_per_block), (8, 1));
     assert_eq!((place(&large), large.blocks % 2), (ValuePlace::Shared, 0));
-    // A half of the vector and a 0, and of the places of five slices.
+    // Per block: half of the vector and a 0, and half of the places of five slices.
     assert_eq!(large.shared_bytes, (4097 + 5 * 3 * 512) * 8);
     assert!(large.to_string().contains("distributed shared memory of a cluster of 2 blocks"));
     let four = bin(Family::Lap2d, 10_000);
@@ -79,7 +79,7 @@ fn what_no_cluster_has_is_refused() {
     let one = GpuTuning { cluster: Some(1), ..none };
     let refused = plan(&executor, &pattern(Family::Tri, 4097), &cg, &one);
     assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })));
-    // Less than a warp a block, and too few rows.
+    // Less than a warp per block, and too few rows.
     for group in [(32, 4), (64, 1)] {
         let tuning = GpuTuning { group: Some(group), ..shape };
         let refused = plan(&executor, &small, &cg, &tuning);

@@ -1,4 +1,4 @@
-//! The solver that statuses are tested of.
+//! The solver whose statuses are tested.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Value;
@@ -8,13 +8,13 @@ use sparsebatch_solvers::gpu::ValuePlace;
 use crate::common::{Solved, Systems, Trial, on_gpu};
 use crate::gpu_clusters::{SMALL, forced};
 
-/// The fused solver, with systems in clusters of blocks.
+/// The fused solver, with clusters of blocks.
 pub(crate) struct Clusters;
 
 impl Trial for Clusters {
     const LIKE_THE_CPU: bool = false;
 
-    /// By four blocks a system, values in shared and in device memory, which are the same.
+    /// Solves with four blocks per system, values in shared and in device memory; both must agree.
     fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
         let by = |values, order| {
             on_gpu(&Emulator::new(order), systems, options, &forced(SMALL[1], values))

@@ -1,4 +1,4 @@
-//! Residuals iteration by iteration, as on the CPU.
+//! Residual norms of every iteration, as on the CPU.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_solvers::gpu::ProductKernel;
@@ -11,7 +11,7 @@ fn histories_are_those_of_the_cpu() {
     for method in METHODS {
         let batch = ragged::<f64>(&[20, 0, 3, 700, 9000, 1], method);
         let mut b = rhs(&batch, 1);
-        // Ends before the first iteration.
+        // This system ends before the first iteration.
         b[20..23].fill(0.0);
         let options = options(method, Preconditioner::Jacobi).history(true);
 
@@ -32,7 +32,7 @@ fn histories_are_those_of_the_cpu() {
     }
 }
 
-/// Nothing of a history is lost where solves start again, or where its memory is read in turns.
+/// Histories are complete across restarts and across the chunks in which they are collected.
 #[test]
 fn histories_go_on_after_restarts_and_begin_anew_with_each_solve() {
     for method in METHODS {

@@ -1,4 +1,5 @@
-//! A system's result does not depend on its neighbours, its place or the order of threads.
+//! A system's result does not depend on its neighbours, its position in the batch or the order of
+//! threads.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Batch;
@@ -11,7 +12,8 @@ use crate::gpu_composed::support::{Bits, METHODS, kernels, matrix, on_gpu, optio
 
 const SIZES: [usize; 8] = [9000, 5, 40, 700, 33, 0, 2, 8];
 
-/// Sizes for a kernel: where many kernels are tried, emulated blocks of 1,024 threads take long.
+/// Sizes of systems for a kernel. Smaller for flexible kernels, since emulated blocks of 1,024
+/// threads are slow.
 fn sizes(kernel: &ProductKernel) -> [usize; 8] {
     let mut sizes = SIZES;
     if matches!(kernel, ProductKernel::Flexible(_)) {
@@ -62,7 +64,7 @@ fn systems_end_alike_alone_and_in_any_place() {
     }
 }
 
-/// In one plan, whose kernel may cut products by what else there is.
+/// In one plan: a kernel may divide products depending on the rest of the batch.
 #[test]
 fn bad_neighbours_change_nothing() {
     for method in METHODS {
@@ -117,7 +119,7 @@ fn is_repeatable(kernel: &ProductKernel) -> bool {
     }
 }
 
-/// Systems that ended are not touched by the iterations of others, however many follow.
+/// Systems that have ended are not changed by further iterations of others.
 #[test]
 fn what_has_ended_is_frozen() {
     for method in METHODS {

@@ -1,4 +1,4 @@
-//! Composed solves on the GPU, run by the emulation and held against the CPU's.
+//! Composed solves on the GPU, run by the emulation and compared with the CPU's.
 
 mod agreement;
 mod history;

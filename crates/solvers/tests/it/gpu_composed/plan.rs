@@ -1,4 +1,4 @@
-//! What plans take and refuse, repeated solves, and what they tell of themselves.
+//! What plans accept and refuse, repeated solves, and reports.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -49,7 +49,7 @@ fn uniform_batches_of_every_layout_and_several_right_hand_sides() {
     }
 }
 
-/// The rounding floor of systems of every size, the parts of large ones included.
+/// Rounding floors with systems of every size, large ones in parts included.
 #[test]
 fn floors_accept_what_they_accept_on_the_cpu() {
     for method in METHODS {
@@ -112,14 +112,14 @@ fn repeated_solves_with_other_values_and_guesses() {
                 assert_eq!(executor.download(&x).unwrap(), fresh.x, "{what}");
                 assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{what}");
             }
-            // From the solution nothing is left to do.
+            // Started from the solution, no iteration is left.
             plan.solve(&b_there, Guess::InX, &mut x).unwrap();
             assert!(plan.outcomes().unwrap().iter().all(|o| o.iterations == 0));
         }
     }
 }
 
-/// Values that are taken over item by item are those of each item, whatever stands in front.
+/// Interleaved values are converted item by item: each item gets its own values.
 #[test]
 fn interleaved_values_replace_others_in_every_product() {
     for method in METHODS {
@@ -155,7 +155,7 @@ fn interleaved_values_replace_others_in_every_product() {
     }
 }
 
-/// Values item after item in the order of CSR, one set where they are shared.
+/// Values of all items in CSR order; one set where items share them.
 fn flat(batch: &Batch<f64>) -> Vec<f64> {
     let mut copy = Vec::new();
     let shared = matches!(batch, Batch::Uniform(uniform) if uniform.is_shared());
@@ -177,7 +177,8 @@ fn with_a_zero(batch: &Batch<f64>) -> Batch<f64> {
     (0..batch.nitems()).map(of_item).collect()
 }
 
-/// Bit for bit as with values from the host, with what Jacobi and rounding floors make of them.
+/// Values on the device give the same bits as values from the host, in Jacobi and rounding floors,
+/// too.
 #[test]
 fn values_on_the_device_are_as_good_as_values_on_the_host() {
     for method in METHODS {
@@ -240,7 +241,7 @@ fn values_on_the_device_that_do_not_fit_are_refused() {
     assert!(matches!(refused, GpuSolveError::Unsupported { .. }), "{refused}");
 }
 
-/// The batch, of whose item 1 one entry stands in another column.
+/// The batch with one entry of item 1 moved to another column.
 fn with_moved_entry(batch: &Batch<f64>) -> Batch<f64> {
     let Batch::Ragged(ragged) = batch else { panic!("made ragged") };
     let mut items: Vec<Csr<f64>> =
@@ -291,7 +292,7 @@ fn bad_arguments_are_refused_in_one_line() {
     assert_eq!(error.to_string(), "b has 10 entries, expected 11");
     let other = ragged::<f64>(&[6, 5], Method::Cg);
     assert!(matches!(plan.update_values(&other), Err(GpuSolveError::Gpu(_))));
-    // As many rows and entries, in another place.
+    // As many rows and entries, one entry in another column.
     for kernel in [ProductKernel::default(), ProductKernel::flexible(FlexibleKernel::CsrVector)] {
         let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
         let error = plan.update_values(&with_moved_entry(&batch)).unwrap_err();
@@ -346,7 +347,7 @@ fn plans_tell_what_they_are_and_when_they_have_paid() {
         let most = plan.outcomes().unwrap().iter().map(|o| o.iterations).max().unwrap();
         let amortisation = plan.amortisation(&batch).unwrap();
         let products = launches.0 as u64 * u64::from(most);
-        // Systems are judged on entry, after 4 iterations, and after the last 2.
+        // Products of verdicts: on entry, after 4 iterations, and after the last 2.
         assert_eq!((most, amortisation.products), (6, products + 3));
         assert_eq!(plan.product_cost().unwrap().products, amortisation.products);
         assert!(amortisation.plan.as_nanos() > 0 && amortisation.solve.as_nanos() > 0);

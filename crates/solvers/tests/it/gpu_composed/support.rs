@@ -14,7 +14,7 @@ use kernel_emu::Emulator;
 
 pub(crate) const METHODS: [Method; 2] = [Method::Cg, Method::BiCgStab];
 
-/// The preconditioners that there are.
+/// The preconditioners of the composed solver.
 pub(crate) const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Auto];
 
@@ -30,8 +30,8 @@ pub(crate) fn options(method: Method, preconditioner: Preconditioner) -> SolveOp
     one_step().method(method).preconditioner(preconditioner).engine(engine)
 }
 
-/// Chains of `n` rows, weakly or strongly dominant by `seed`, with a long-range coupling; symmetric for
-/// CG.
+/// Tridiagonal matrices of `n` rows with a long-range coupling, weakly or strongly dominant by
+/// `seed`; symmetric for CG.
 pub(crate) fn matrix<T: Scalar>(n: usize, method: Method, seed: u64) -> Csr<T> {
     let draws = random_vector::<f64>(n.max(1), seed);
     let upper = if method == Method::Cg { 1.0 } else { 0.6 };
@@ -67,12 +67,12 @@ pub(crate) fn rhs<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
     random_vector(batch.row_offset(batch.nitems()) * nrhs, 17)
 }
 
-/// A solution and how each system ended.
+/// The solutions, and how each system ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Solved<T> {
     pub(crate) x: Vec<T>,
     pub(crate) outcomes: Vec<Outcome>,
-    /// Where each system stands in `x`.
+    /// Offset of each system in `x`.
     firsts: Vec<usize>,
 }
 
@@ -93,7 +93,7 @@ impl<T: Scalar> Solved<T> {
         &self.x[self.firsts[system]..self.firsts[system + 1]]
     }
 
-    /// NaN made equal.
+    /// The bits of a system; all NaN are equal.
     pub(crate) fn bits(&self, system: usize) -> Bits {
         let bits = |v: f64| if v.is_nan() { f64::NAN } else { v }.to_bits();
         let o = &self.outcomes[system];
@@ -160,8 +160,9 @@ fn residual_norm<T: Scalar>(batch: &Batch<T>, b: &[T], solved: &Solved<T>, syste
     (0..pattern.nrows()).map(square).sum::<f64>().sqrt()
 }
 
-/// Holds a GPU's solve against the CPU's: equal statuses, iteration counts within 10 % (or 2; in f32,
-/// where rounding soon decides, within 30 % or 4), true residuals as reported and within the tolerance.
+/// Compares a GPU's solve with the CPU's: equal statuses, iteration counts within 10 % (or 2; in
+/// f32, where rounding has more influence, within 30 % or 4), true residuals as reported and within
+/// the tolerance.
 pub(crate) fn compare<T: Scalar>(
     what: &str,
     batch: &Batch<T>,

@@ -1,4 +1,4 @@
-//! The solver that statuses are tested of.
+//! The solver whose statuses are tested.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Value;
@@ -16,7 +16,7 @@ pub(crate) struct Composed;
 impl Trial for Composed {
     const LIKE_THE_CPU: bool = false;
 
-    /// Over products in the order of the CPU's sums, and over packed ones, which end alike.
+    /// Solves over products that sum in the CPU's order and over packed ones; both must end alike.
     fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
         let batch = Batch::Uniform(systems.batch.clone());
         let vectors = (systems.b.as_slice(), Some(systems.x0.as_slice()));

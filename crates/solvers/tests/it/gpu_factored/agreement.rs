@@ -1,4 +1,4 @@
-//! Solves of the GPU beside the CPU's.
+//! Solves of the GPU compared with the CPU's.
 
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::Executor;
@@ -15,12 +15,12 @@ use crate::gpu_factored::support::{
     ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, family, fits, matrix, pattern, tuning,
 };
 
-/// With the shape that a plan chooses by itself.
+/// Compares in the shape that a plan chooses by itself.
 fn agree<T: SolveScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {
     agree_with(&[FactoredTuning::default()], what, systems, options);
 }
 
-/// In every shape that has room.
+/// Compares in every shape that has room.
 fn agree_in_all<T: SolveScalar>(what: &str, systems: &Systems<T>, options: &SolveOptions) {
     agree_with(&SHAPES.map(tuning), what, systems, options);
 }
@@ -47,7 +47,7 @@ fn agree_with<T: SolveScalar>(
     }
 }
 
-/// Whether a method and a preconditioner are for symmetric matrices alone.
+/// Whether a method or a preconditioner requires symmetric matrices.
 fn wants_symmetry(method: Method, preconditioner: Preconditioner) -> bool {
     method == Method::Cg || preconditioner == Preconditioner::IC0
 }
@@ -162,7 +162,7 @@ fn blocks_are_inverted_with_row_pivoting() {
     }
 }
 
-/// Factors without fill are those of A itself: one step, or two where rounding asks for it.
+/// Without fill, the factors are those of A itself: one iteration, or two because of rounding.
 #[test]
 fn factors_of_tridiagonal_matrices_are_exact() {
     let systems = family::<f64>(Family::Tri, 100, 3);
@@ -186,7 +186,7 @@ fn factors_of_tridiagonal_matrices_are_exact() {
     }
 }
 
-/// Systems beyond shared memory and beyond numbers of 16 bits.
+/// Systems beyond shared memory and beyond 16-bit positions.
 #[test]
 fn large_systems_are_solved_in_device_memory() {
     for (n, place) in [
@@ -236,7 +236,7 @@ fn shared_values_and_several_right_hand_sides_are_solved() {
                 assert!((found - expected).abs() <= 1e-8 * expected.abs().max(1.0));
             }
             assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
-            // The same plan again: the queue is as it was. With factors that are kept: no bit changes.
+            // The same plan again: its queue must be reset. With kept factors no bit changes.
             for keeps in [false, true] {
                 if keeps {
                     plan.factorise(&host).unwrap();

@@ -25,7 +25,7 @@ fn scaled(a: &Csr<f64>, rows: impl Fn(usize) -> i32, columns: impl Fn(usize) -> 
     for row in 0..view.nrows() {
         for k in view.row(row) {
             let column = view.col_idx()[k] as usize;
-            // One after the other, so that neither is beyond the range of f64.
+            // Two multiplications, so that neither factor exceeds the range of f64.
             values[k] *= 2f64.powi(rows(row));
             values[k] *= 2f64.powi(columns(column));
         }
@@ -33,7 +33,7 @@ fn scaled(a: &Csr<f64>, rows: impl Fn(usize) -> i32, columns: impl Fn(usize) -> 
     Csr::from_parts(a.pattern().clone(), values).unwrap()
 }
 
-/// Units of a system change neither its factors nor its iterations, by a bit.
+/// A common power of two in all values changes no bit of factors or iterations.
 #[test]
 fn units_of_systems_change_nothing() {
     let n = 40;
@@ -43,7 +43,7 @@ fn units_of_systems_change_nothing() {
     let exponents = [0, -900, -500, -130, 130, 500, 900];
     let scale = |v: &[f64], exponent| v.iter().map(|v| v * 2f64.powi(exponent)).collect::<Vec<_>>();
     let matrices = exponents.map(|exponent| scaled(&a, |_| exponent, |_| 0));
-    // Right-hand sides of the same units, so that solutions are those of A.
+    // Right-hand sides of the same scale, so that solutions are those of A.
     let right = exponents.iter().flat_map(|&exponent| scale(&b, exponent)).collect();
     let systems = Systems::new(&matrices, right);
     for method in METHODS {
@@ -72,7 +72,8 @@ fn units_of_systems_change_nothing() {
     }
 }
 
-/// Units of unknowns: columns from 1e-280 to 1e280 side by side. Residuals are those of A, bit for bit.
+/// Columns scaled from 1e-280 to 1e280 in one matrix (units of unknowns). Residuals are those of A,
+/// bit for bit.
 #[test]
 fn units_of_unknowns_change_nothing() {
     let n = 40;
@@ -105,8 +106,8 @@ fn units_of_unknowns_change_nothing() {
     }
 }
 
-/// Units of equations, which weigh in residuals: within the range of f32 side by side they change
-/// nothing; beyond it factors may end there, and the ladder makes them in f64.
+/// Scaled rows (units of equations) weigh in residuals. Scales that f32 can hold together change
+/// nothing; beyond that the factorisation may fail, and the ladder computes the factors in f64.
 #[test]
 fn units_of_equations_are_borne_or_refused() {
     let n = 30;
@@ -114,7 +115,7 @@ fn units_of_equations_are_borne_or_refused() {
     let a = matrix::<f64>(&pattern, 1.3, false, 9);
     for most in [40, 140] {
         let unit = |row: usize| if row % 3 == 1 { most } else { -most };
-        // So that no equation is lost beside others.
+        // Only large rows have right-hand sides, so that no equation is lost beside others.
         let b = (0..n).map(|row| if unit(row) > 0 { 2f64.powi(most) } else { 0.0 }).collect();
         let systems = Systems::new(&[scaled(&a, unit, |_| 0)], b);
         for preconditioner in [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0] {
@@ -139,7 +140,7 @@ fn units_of_equations_are_borne_or_refused() {
     }
 }
 
-/// A pivot that is next to nothing beside its row and column has no inverse in f32; in f64 it has.
+/// A pivot that is tiny compared with its row and column has no inverse in f32, but has one in f64.
 #[test]
 fn pivots_beyond_the_range_end_as_on_the_cpu_among_healthy_neighbours() {
     let dense = |values: [f64; 4]| {

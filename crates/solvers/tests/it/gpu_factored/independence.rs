@@ -1,5 +1,5 @@
-//! A system's result does not depend on its neighbours, its place, the order of threads, or how many
-//! blocks there are.
+//! A system's result does not depend on its neighbours, its position in the batch, the order of
+//! threads, or the number of blocks.
 
 use kernel_emu::{Emulator, Order as Threads};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use crate::gpu_factored::support::{
     ORDERS, PRECISIONS, PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning,
 };
 
-/// What is done to a matrix that has factors.
+/// How a matrix that has factors is damaged.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
     None,
@@ -37,7 +37,7 @@ fn flaw() -> impl Strategy<Value = Flaw> {
     ]
 }
 
-/// Some systems, some flawed, with guesses here and there.
+/// Some systems, some flawed, some with guesses.
 fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
     let pattern = pattern(n, most, true, seed);
     let one = |(&flaw, seed): (&Flaw, u64)| {
@@ -94,10 +94,10 @@ fn check<T: SolveScalar>(
     let systems = batch::<T>(n, most, flaws, seed);
     let all = by_factors(&Emulator::new(Threads::Forward), &systems, &options, &tuning);
     let what = format!("{} n = {n} {tuning:?} {options:?} {flaws:?} seed {seed}", T::CPP);
-    // In another order of threads, with fewer blocks.
+    // The same batch with another order of threads and fewer blocks.
     let tuning = FactoredTuning { max_blocks: Some(1), ..tuning };
     let again = by_factors(&Emulator::new(Threads::Random(seed)), &systems, &options, &tuning);
-    // Alone, and turned round.
+    // Each system alone, and the batch in reverse.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();
     let turned = systems.select(&order);
     let turned = by_factors(&Emulator::new(Threads::Reverse), &turned, &options, &tuning);

@@ -1,4 +1,4 @@
-//! Factors that are kept, and solves of other values with them.
+//! Kept factors, and solves of other values with them.
 
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::Executor;
@@ -11,7 +11,7 @@ use sparsebatch_testing::random_vector;
 use crate::common::{Systems, options, residual_norm};
 use crate::gpu_factored::support::{PRECISIONS, PRECONDITIONERS, SHAPES, matrix, pattern, tuning};
 
-/// Items of one pattern, symmetric and positive definite, their diagonals moved by `shift`.
+/// Symmetric positive definite items of one pattern, with `shift` added to their diagonals.
 fn systems(n: usize, items: u64, shift: f64) -> Systems<f64> {
     let pattern = pattern(n, 3, true, 2);
     let matrices: Vec<Csr<f64>> =
@@ -63,7 +63,7 @@ fn kept_factors_precondition_values_that_changed() {
 
             assert!(kept_bytes >= 4 * items * n as u64, "{what}: {kept_bytes}");
             all_kept_bytes.push(kept_bytes);
-            // With the values that they were made of, no bit differs.
+            // With the values that were factorised, no bit differs.
             assert_eq!(lagged[0], fresh[0], "{what}");
             let (x, outcomes) = &lagged[1];
             for (system, outcome) in outcomes.iter().enumerate() {
@@ -71,13 +71,13 @@ fn kept_factors_precondition_values_that_changed() {
                 let found = residual_norm(&now, x, system);
                 assert!(found <= 1.001e-10 * outcome.rhs_norm, "{what}: {found}");
             }
-            // A few more iterations than with factors of their own, far fewer than with none.
+            // Iteration counts within a factor of 2 of those with own factors.
             let count = |outcomes: &[Outcome]| outcomes.iter().map(|o| o.iterations).sum::<u32>();
             let (own, old) = (count(&fresh[1].1), count(outcomes));
             assert!(old <= 2 * own && own <= 2 * old, "{what}: {own}, {old}");
             assert_ne!(x, &fresh[1].0, "{what}");
 
-            // Made anew, and dropped.
+            // The factors are computed again, then dropped.
             plan.factorise(&executor.upload(now.values()).unwrap()).unwrap();
             assert_eq!(plan.explain().kept_bytes, kept_bytes, "{what}");
             assert_eq!(solved(&executor, &mut plan, &now), fresh[1], "{what}");
@@ -86,7 +86,7 @@ fn kept_factors_precondition_values_that_changed() {
             assert_eq!(solved(&executor, &mut plan, &then), fresh[0], "{what}");
         }
     }
-    // Half as many, but for two exponents a row.
+    // Factors in f32 take half as much, plus two exponents per row.
     for kept in all_kept_bytes.chunks(2) {
         let exponents = 4 * items * n as u64;
         assert!(kept[0] / 2 <= kept[1] && kept[1] <= kept[0] / 2 + exponents + 4, "{kept:?}");
@@ -124,7 +124,7 @@ fn items_without_factors_fail_alone() {
     }
 }
 
-/// Factors of one matrix, for a batch of others and several right-hand sides.
+/// Factors of one matrix serve a batch of other matrices with several right-hand sides.
 #[test]
 fn factors_of_one_item_serve_all() {
     let (n, nrhs) = (40, 2);
@@ -186,7 +186,7 @@ fn only_the_active_items_take_part() {
         assert!(on_device[..active].iter().all(|&k| k > 0));
         assert!(on_device[active..].iter().all(|&k| k == 0));
 
-        // More need factors of their own, none is nothing to do.
+        // More active items need factors of their own; with no active item nothing is done.
         plan.set_active(active + 1).unwrap();
         let more = plan.solve(&values, &b, Guess::Zero, &mut x);
         if kept {
@@ -200,7 +200,7 @@ fn only_the_active_items_take_part() {
         assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
     }
 
-    // Factors of one item for all are made whoever takes part.
+    // The factors of one item shared by all are computed whatever the number of active items.
     let one = executor.upload(&now.values()[..now.values().len() / items]).unwrap();
     let mut solutions = [0, items].map(|active| {
         let mut plan = Plan::new(&executor, now.pattern(), items, &options).unwrap();
@@ -216,11 +216,11 @@ fn only_the_active_items_take_part() {
     assert_eq!(none, all);
 }
 
-/// Matrices `I/dt - J` formed on the device, time steps changing while the factors stay.
+/// Matrices `I/dt - J` formed on the device; time steps change while the factors stay.
 #[test]
 fn factors_of_a_time_step_serve_the_next_ones() {
     let (n, items) = (60, 3);
-    // Minus a dominant matrix, so that I/dt - J has factors whatever dt.
+    // The negative of a dominant matrix, so that `I/dt - J` has factors for every dt.
     let pattern = pattern(n, 3, true, 8);
     let jacobian: Vec<f64> = (0..items as u64)
         .flat_map(|item| {

@@ -1,4 +1,5 @@
-//! Solves with factorised preconditioners on the GPU, run by the emulation and held against the CPU's.
+//! Solves with factorised preconditioners on the GPU, run by the emulation and compared with the
+//! CPU's.
 
 mod agreement;
 mod extremes;

@@ -1,4 +1,4 @@
-//! What a plan takes, refuses, and says of itself.
+//! What a plan accepts and refuses, and its report.
 
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -46,7 +46,7 @@ fn what_is_not_there_is_refused_in_one_line() {
         let text = unsupported(make(&options));
         assert!(text.contains("not supported on the GPU yet") && !text.contains('\n'), "{text}");
     }
-    // A third of 480 to the third power.
+    // Its factorisation has about 480^3 / 3 products.
     let dense = (0..=480).map(|row| row * 480).collect();
     let dense = CsrPattern::try_new(480, 480, dense, (0..480 * 480).map(|k| k % 480).collect());
     let text =
@@ -120,7 +120,7 @@ fn options_and_lengths_are_checked() {
 fn nothing_and_next_to_nothing_are_solved() {
     let none = CsrPattern::try_new(0, 0, vec![0], vec![]).unwrap();
     let one = CsrPattern::try_new(1, 1, vec![0, 1], vec![0]).unwrap();
-    // Its entry is not stored.
+    // The entry of a pattern of one row is not stored.
     let missing = CsrPattern::try_new(1, 1, vec![0, 0], vec![]).unwrap();
     let executor = emulator();
     let up = |v: &[f64]| executor.upload(v).unwrap();
@@ -191,7 +191,7 @@ fn a_plan_says_what_it_chose() {
     assert_eq!((launch.nrows, launch.nnz, shape.factor_entries), (40, 118, 118));
     assert_eq!(shape.place, FactoredPlace::AllShared, "{chosen}");
     assert!(launch.systems_per_block > 1 && shape.systems_per_multiprocessor >= 8, "{chosen}");
-    // One row after the other, forward and backward.
+    // Levels of a tridiagonal matrix: one row after the other, forward and backward.
     assert_eq!((shape.factorisation_levels, shape.application_levels), (79, 79), "{chosen}");
     let threads = launch.threads_per_system;
     assert_eq!(launch.kernel, format!("factored<double, {threads}, 1, 0, 0>"));
@@ -203,7 +203,7 @@ fn a_plan_says_what_it_chose() {
     );
     assert!(text.contains("values, factors and vectors in shared memory"), "{text}");
 
-    // Everything in device memory; no more of it than the groups at work need.
+    // Everything in device memory; the workspace is only as large as the groups of the launch need.
     let large = make(30_000, &options(Method::Cg, Preconditioner::IC0)).explain();
     let (launch, shape) = (&large.launches[0], large.launches[0].factored().unwrap());
     assert_eq!(shape.place, FactoredPlace::AllGlobal, "{large}");
@@ -237,7 +237,7 @@ fn factors_in_f32_take_half_of_the_memory() {
 
         assert_eq!((working.factor_precision, single.factor_precision), ("f64", "f32"));
         assert_eq!(working.factor_bytes, 8 * (working.factor_entries as u64 + 1));
-        // And two exponents a row.
+        // Two exponents per row are added.
         let expected = 4 * (single.factor_entries as u64 + 1 + 60);
         assert_eq!(single.factor_bytes, expected.next_multiple_of(8));
         let saved = working.factor_bytes - single.factor_bytes;

@@ -1,5 +1,5 @@
-//! Real systems: nuclear networks, combustion chemistry, radiation diffusion. Skipped, with the reason
-//! printed, where the data is not there.
+//! Real systems: nuclear networks, combustion chemistry, radiation diffusion. Skipped, with the
+//! reason printed, where the data is not there.
 
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_formats::{Batch, io};
@@ -10,7 +10,7 @@ use sparsebatch_testing::shared_dir;
 use crate::common::{Systems, on_cpu, options};
 use crate::gpu_factored::support::{ORDERS, PRECISIONS, by_factors};
 
-/// Some systems of a set, spread over it.
+/// Some systems of a set, evenly spaced.
 fn some(name: &str, count: usize) -> Option<Systems<f64>> {
     let file = io::read_batch(shared_dir()?.join(name)).unwrap();
     let Batch::Uniform(batch) = file.batch else { panic!("{name} is not uniform") };
@@ -21,7 +21,7 @@ fn some(name: &str, count: usize) -> Option<Systems<f64>> {
     Some(all.select(&chosen))
 }
 
-/// Every system converges by BiCGStab, as on the CPU, in as many iterations to 10 % (or 2).
+/// Every system converges by BiCGStab; iteration counts are within 10 % (or 2) of the CPU's.
 fn all_are_solved(names: &[&str], count: usize, preconditioner: Preconditioner) {
     for name in names {
         let Some(systems) = some(name, count) else { return };
@@ -53,8 +53,8 @@ fn all_are_solved(names: &[&str], count: usize, preconditioner: Preconditioner) 
     }
 }
 
-/// How many systems of a set converge, and in how many iterations on average, by the precision of the
-/// factors.
+/// For each precision of the factors, how many systems of a set converge, and their mean iteration
+/// count.
 fn iterations(systems: &Systems<f64>, options: &SolveOptions) -> [(usize, f64); 2] {
     PRECISIONS.map(|precond_precision| {
         let options = options.clone().precond_precision(precond_precision);
@@ -66,7 +66,8 @@ fn iterations(systems: &Systems<f64>, options: &SolveOptions) -> [(usize, f64); 
     })
 }
 
-/// Whole sets on the CPU: factors in f32 solve as many systems, in about as many iterations.
+/// Whole sets on the CPU: with factors in f32 as many systems converge, in about as many
+/// iterations.
 #[test]
 fn factors_in_f32_cost_few_iterations() {
     let Some(folder) = shared_dir() else { return };
@@ -100,7 +101,7 @@ fn factors_in_f32_cost_few_iterations() {
                  {all:>4} {working:>8.2} {found:>4} {single:>8.2}"
             );
             let what = format!("{name} {method} {preconditioner} {order}");
-            // Rounding decides which of their worst systems are solved, and when.
+            // Rounding decides which of the worst systems of these sets converge, and when.
             let (few, share) =
                 if ["mid57", "sn156"].contains(&name) { (items / 40, 1.4) } else { (0, 1.1) };
             assert!(all.abs_diff(found) <= few, "{what}: {all}, {found} solved");

@@ -1,4 +1,5 @@
-//! Every status that solves with factors can end with, each among healthy neighbours, as on the CPU.
+//! Every status with which solves with factors can end, each among healthy neighbours, as on the
+//! CPU.
 
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::Value;
@@ -15,7 +16,7 @@ use crate::gpu_factored::support::{PRECISIONS, PRECONDITIONERS, SHAPES, by_facto
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
-/// Pentadiagonal matrices of `n` rows, whose entries an edit may replace: row, column, value.
+/// Pentadiagonal matrices of `n` rows; `edits` replace entries: row, column, value.
 fn band<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in 0..n {
@@ -30,13 +31,13 @@ fn band<T: Scalar>(n: usize, edits: &[(usize, usize, f64)]) -> Csr<T> {
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
 }
 
-/// A system that ends in its own way.
+/// A system with its expected end.
 struct Case {
     name: &'static str,
     edits: Vec<(usize, usize, f64)>,
     b: Vec<f64>,
     x0: Vec<f64>,
-    /// By CG and by BiCGStab; none where it hangs on the preconditioner: as on the CPU then.
+    /// By CG and by BiCGStab. `None` where it depends on the preconditioner: then as on the CPU.
     expected: Option<[Status; 2]>,
 }
 
@@ -57,7 +58,7 @@ fn cases(n: usize, preconditioner: Preconditioner) -> Vec<Case> {
     let zero: Vec<_> = (0..n)
         .flat_map(|row| (row.saturating_sub(2)..(row + 3).min(n)).map(move |c| (row, c, 0.0)))
         .collect();
-    // Cholesky asks for positive pivots.
+    // Cholesky requires positive pivots.
     let of_negative = if preconditioner == Preconditioner::IC0 {
         [Indefinite, SingularPreconditioner]
     } else {
@@ -143,7 +144,7 @@ fn table<T: SolveScalar>(precond_precision: PrecondPrecision) {
                 }
                 let rel_tol = SolveOptions::default_rel_tol::<T>();
                 compare(&what, &systems, &gpu, &cpu, rel_tol);
-                // What fails keeps the guess.
+                // A system whose preconditioner fails keeps its guess.
                 let kept = &gpu.x[(cases.len() - 1) * n..];
                 assert!(kept.iter().all(|&x| x == T::from_f64(2.0)), "{what}");
             }
@@ -166,7 +167,7 @@ fn bad_systems_end_as_on_the_cpu_with_factors_in_f32() {
     table::<f64>(PrecondPrecision::Single);
 }
 
-/// A diagonal entry that is not stored, in a pattern with an empty row.
+/// A diagonal entry is not stored; the pattern has an empty row.
 #[test]
 fn missing_entries_end_as_on_the_cpu() {
     let pattern = CsrPattern::try_new(4, 4, vec![0, 2, 3, 3, 4], vec![0, 1, 0, 3]).unwrap();
@@ -249,7 +250,7 @@ fn limits_are_kept_system_by_system() {
         for system in [0, 1, 3] {
             assert_eq!(gpu.statuses()[system], Status::MaxIterations);
         }
-        // Where an absolute tolerance is the larger one it decides.
+        // The larger one of absolute and relative tolerance decides.
         (options.max_iters, options.abs_tol) = (1000.into(), vec![0.5, 1e9, 0.0, 0.0].into());
         let gpu = solve(&systems, &options);
         assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations > 0);
@@ -308,8 +309,8 @@ fn dense<T: Scalar>(rows: [[f64; 3]; 3]) -> Csr<T> {
     Csr::try_new(3, 3, vec![0, 3, 6, 9], col_idx, values).unwrap()
 }
 
-/// How BiCGStab breaks down, and how a restart gets over it; how CG meets negative curvature. Diagonals
-/// of 1, so that blocks of one row change nothing.
+/// Breakdowns of BiCGStab, and restarts that overcome them; negative curvature in CG. The diagonals
+/// are 1, so that blocks of one row change nothing.
 fn breakdowns<T: SolveScalar>() {
     // r^ is orthogonal to the first residual, which is not 0.
     let rho = dense::<T>([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]);

@@ -33,7 +33,7 @@ pub(crate) const SHAPES: [(u32, FactoredPlace); 7] = [
     (512, FactoredPlace::AllGlobal),
 ];
 
-/// Solves on the emulated GPU, from the guesses.
+/// Solves on the emulated GPU, from the guesses of `systems`.
 pub(crate) fn by_factors<T: Value>(
     executor: &Emulator,
     systems: &Systems<T>,
@@ -49,12 +49,12 @@ pub(crate) fn by_factors<T: Value>(
     })
 }
 
-/// A tuning that says where everything is.
+/// A tuning with this shape.
 pub(crate) fn tuning((threads, place): (u32, FactoredPlace)) -> FactoredTuning {
     FactoredTuning { threads: Some(threads), place: Some(place), ..FactoredTuning::default() }
 }
 
-/// Whether the place that a tuning asks for has room for the systems; device memory always has.
+/// Whether the place that a tuning fixes has room for the systems; device memory always has.
 pub(crate) fn fits<T: Value>(
     systems: &Systems<T>,
     options: &SolveOptions,
@@ -84,8 +84,8 @@ pub(crate) fn convert<T: Scalar>(matrix: &Csr<f64>) -> Csr<T> {
     Csr::from_parts(matrix.pattern().clone(), values).unwrap()
 }
 
-/// A pattern with a full diagonal and `most` other entries drawn for each row; `symmetric`: and their
-/// mirror images.
+/// A pattern with a full diagonal and `most` other random entries per row, with `symmetric` also
+/// their transposes.
 pub(crate) fn pattern(n: usize, most: usize, symmetric: bool, seed: u64) -> CsrPattern {
     let draws = random_vector::<f64>(n * most, seed);
     let mut rows: Vec<Vec<i32>> = (0..n as i32).map(|row| vec![row]).collect();
@@ -106,8 +106,8 @@ pub(crate) fn pattern(n: usize, most: usize, symmetric: bool, seed: u64) -> CsrP
     CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
 }
 
-/// A matrix whose diagonal outweighs its rows by `weight`; symmetric and positive definite on a
-/// symmetric pattern where `symmetric` holds, else of either sign.
+/// A matrix whose diagonal entries exceed `weight` times the sum of the others in their row.
+/// Symmetric positive definite on a symmetric pattern with `symmetric`, else of either sign.
 pub(crate) fn matrix<T: Scalar>(
     pattern: &CsrPattern,
     weight: f64,

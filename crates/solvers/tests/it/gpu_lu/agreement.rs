@@ -1,4 +1,4 @@
-//! The GPU's LU against the CPU's.
+//! The GPU's LU compared with the CPU's.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Csr, Scalar};
@@ -9,8 +9,8 @@ use sparsebatch_testing::random_vector;
 use crate::common::{Solved, Systems, compare, on_cpu};
 use crate::gpu_lu::support::{by_lu, matrix, options, pattern};
 
-/// Holds x of both against what rounding allows, row by row: the residual of each is within a few
-/// units of `|A||x| + |b|`.
+/// Checks the x of a solve against rounding errors: in every row the residual is within a few units
+/// of `|A||x| + |b|`.
 pub(crate) fn residuals_are_small<T: Scalar>(what: &str, systems: &Systems<T>, solved: &Solved<T>) {
     let n = systems.nrows();
     for system in 0..solved.outcomes.len() {

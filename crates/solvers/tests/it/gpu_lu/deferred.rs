@@ -1,4 +1,4 @@
-//! Substitution alone, and solves that are judged together.
+//! Substitution alone, and solves that are verified together.
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
@@ -13,13 +13,13 @@ use crate::common::Systems;
 use crate::gpu_lu::independence::{batch, flaw, sizes};
 use crate::gpu_lu::support::{matrix, mixed_tolerances, options, pattern};
 
-/// Solutions of several solves one after the other, and how they ended.
+/// Solutions of several successive solves, and their outcomes.
 struct Together<T> {
     x: Vec<Vec<T>>,
     outcomes: Vec<Outcome>,
 }
 
-/// A plan with the factors of all systems.
+/// A plan that keeps the factors of all systems.
 fn factored<T: Value>(
     executor: &Emulator,
     systems: &Systems<T>,
@@ -31,7 +31,7 @@ fn factored<T: Value>(
     plan
 }
 
-/// Solves with kept factors for all of `b`, and judges them together.
+/// Solves with kept factors for all of `b`, and verifies the solves together.
 fn together<T: Value>(
     executor: &Emulator,
     systems: &Systems<T>,
@@ -79,7 +79,8 @@ fn bits<T: Value>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.to_f64().to_bits()).collect()
 }
 
-/// Held against solves one by one; alone and in another order of threads a system has the same bits.
+/// Compares with solves one by one; alone and in another order of threads a system has the same
+/// bits.
 fn check<T: SolveScalar>(systems: &Systems<T>, solves: usize, options: &SolveOptions, seed: u64) {
     let length = systems.b.len();
     let mut b: Vec<Vec<T>> =
@@ -87,7 +88,7 @@ fn check<T: SolveScalar>(systems: &Systems<T>, solves: usize, options: &SolveOpt
     b[0].copy_from_slice(&systems.b);
     let found = together(&Emulator::new(Order::Forward), systems, &b, options);
     let again = together(&Emulator::new(Order::Random(seed)), systems, &b, options);
-    // No refinement: x of the first solve is all that substitution has.
+    // Without refinement, since substitution computes only the first x.
     let once = options.clone().max_restarts(0);
     let whole = one_by_one(&Emulator::new(Order::Reverse), systems, &b, &once);
     let count = systems.batch.nitems() * options.nrhs;
@@ -116,7 +117,8 @@ fn check<T: SolveScalar>(systems: &Systems<T>, solves: usize, options: &SolveOpt
                 let close = 4.0 * T::EPSILON.to_f64() * other.rhs_norm + 1e-2 * other.residual_norm;
                 assert!((one.residual_norm - other.residual_norm).abs() <= close, "{what}");
             }
-            // Rounding decides how a system ends where tolerances are about as small.
+            // Where tolerances are about as small as rounding errors, rounding decides how a system
+            // ends.
             if !options.has_own_limits() && options.floor.is_none() {
                 assert_eq!(one.status, other.status, "{what}");
             }
@@ -143,7 +145,7 @@ proptest! {
     }
 }
 
-/// A system that ends in its own way: what its matrix holds at some of its entries, and its right-hand side.
+/// A system with its expected end: some entries of its matrix, and its right-hand side.
 struct Case {
     name: &'static str,
     entry: fn(usize, usize) -> Option<f64>,
@@ -216,7 +218,7 @@ fn table<T: SolveScalar>() {
                 _ => {}
             }
         }
-        // What cannot be solved is 0.
+        // x is 0 where a pivot is zero.
         let singular = cases.iter().position(|case| case.name == "row of zeros").unwrap();
         for x in &found.x {
             assert!(x[singular * n..(singular + 1) * n].iter().all(|x| x.to_f64() == 0.0));
@@ -259,7 +261,7 @@ fn what_needs_refinement_stagnates_unless_the_floor_accepts_it() {
     let expected =
         [(Converged, true), (Converged, false), (Converged, true), expected[3], expected[4]];
     assert_eq!(with_floor, [expected, expected].concat());
-    // An absolute tolerance accepts, too, and without an iteration where 0 is within it.
+    // An absolute tolerance accepts, too, without an iteration where x = 0 meets it.
     options.abs_tol = (vec![1e-3, 0.0, 1e-3, 1e-3, 1e9]).into();
     let accepted: Vec<Status> = found(&options)[..5].iter().map(|one| one.0).collect();
     assert_eq!(accepted, [Converged, Converged, Converged, MaxIterations, Converged]);
@@ -287,7 +289,7 @@ fn solves_that_differ_in_scale_are_judged_each_by_its_own() {
     let n = 50;
     let systems =
         Systems::new(&[matrix::<f64>(&pattern(n, 3, 1), 1.2, 2)], random_vector::<f64>(n, 7));
-    // Squares of these overflow and underflow; the sums of products do not.
+    // Squares of values of these sizes overflow or underflow; the sums of products do not.
     let scales = [1.0, 1e-180, 1e180, 1e-250, 1e250];
     let b: Vec<Vec<f64>> =
         scales.iter().map(|scale| systems.b.iter().map(|b| b * scale).collect()).collect();
@@ -321,7 +323,7 @@ fn right_hand_sides_of_an_item_and_items_of_one_matrix() {
     plan.substitute(&b, &mut x).unwrap();
     plan.verify(&[(&b, &x)]).unwrap();
 
-    // Those that take part, and no others.
+    // Active systems are solved, no others.
     let active = 11 * nrhs;
     let x = executor.download(&x).unwrap();
     assert_eq!(x[..active * n], each.x[0][..active * n]);

@@ -1,5 +1,5 @@
-//! A system's result does not depend on its neighbours, its place, the order of threads, or how many
-//! blocks there are.
+//! A system's result does not depend on its neighbours, its position in the batch, the order of
+//! threads, or the number of blocks.
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use sparsebatch_testing::random_vector;
 use crate::common::{Systems, compare, on_cpu};
 use crate::gpu_lu::support::{by_lu, matrix, mixed_tolerances, options, pattern};
 
-/// What is done to a matrix that has factors.
+/// How a matrix that has factors is damaged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Flaw {
     None,
@@ -31,7 +31,7 @@ pub(crate) fn flaw() -> impl Strategy<Value = Flaw> {
     ]
 }
 
-/// Some systems, some flawed, with guesses here and there.
+/// Some systems, some flawed, some with guesses.
 pub(crate) fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
     let pattern = pattern(n, most, seed);
     let one = |(&flaw, seed): (&Flaw, u64)| {
@@ -87,10 +87,10 @@ fn check<T: SolveScalar>(
         let rel_tol = SolveOptions::default_rel_tol::<T>();
         compare(&what, &systems, &all, &on_cpu(&systems, &options), rel_tol);
     }
-    // In another order of threads, with fewer blocks.
+    // The same batch with another order of threads and fewer blocks.
     let tuning = LuTuning { max_blocks: Some(1), ..tuning };
     let again = by_lu(&Emulator::new(Order::Random(seed)), &systems, &options, &tuning);
-    // Alone, and turned round.
+    // Each system alone, and the batch in reverse.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();
     let part = |items: &[usize]| (systems.select(items), options.for_systems(items));
     let (turned, turned_options) = part(&order);
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// Rows of more and of fewer entries than one sum of the residual has; two refinements each.
+/// Rows with more and with fewer entries than a partial sum of the residual; two refinements each.
 #[test]
 fn threads_and_systems_side_by_side_change_no_bit() {
     let flaws = [Flaw::None, Flaw::Zero, Flaw::None, Flaw::Scaled(1e5), Flaw::None];

@@ -1,4 +1,4 @@
-//! Solves with factors that stay on the device.
+//! Solves with factors that are kept on the device.
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use crate::common::{Solved, Systems, compare};
 use crate::gpu_lu::independence::{batch, flaw, sizes};
 use crate::gpu_lu::support::{by_lu, matrix, mixed_tolerances, options, pattern};
 
-/// As [`by_lu`], with the factors of an earlier call; `others` are solved with them before.
+/// As [`by_lu`], with kept factors, after a solve of other right-hand sides with them.
 fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     let items = systems.batch.nitems();
     let mut plan = GpuLu::<_, T>::new(executor, systems.pattern(), items, options).unwrap();
@@ -36,12 +36,12 @@ fn again<T: Value>(executor: &Emulator, systems: &Systems<T>, options: &SolveOpt
     }
 }
 
-/// Held against a whole solve; alone and in another order of threads a system has the same bits.
+/// Compares with a whole solve; alone and in another order of threads a system has the same bits.
 fn check<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions, seed: u64) {
     let whole = by_lu(&Emulator::new(Order::Forward), systems, options, &LuTuning::default());
     let kept = again(&Emulator::new(Order::Random(seed)), systems, options);
     let what = format!("{} seed {seed}", T::CPP);
-    // Rounding decides how a system ends where tolerances are about as small.
+    // Where tolerances are about as small as rounding errors, rounding decides how a system ends.
     if !options.has_own_limits() && options.floor.is_none() {
         compare(&what, systems, &kept, &whole, SolveOptions::default_rel_tol::<T>());
     }
@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// Items of a pattern, with right-hand sides.
+/// Healthy items of one pattern, with right-hand sides.
 fn healthy(n: usize, items: usize, nrhs: usize) -> Systems<f64> {
     let pattern = pattern(n, 4, n as u64);
     let matrices: Vec<Csr<f64>> =
@@ -146,7 +146,7 @@ fn only_the_active_items_take_part() {
     let untouched = |outcome: &Outcome| outcome.iterations == 0 && outcome.rhs_norm == 0.0;
     assert!(plan.outcomes().unwrap()[active..].iter().all(untouched));
 
-    // Fewer may follow, more need factors of their own, none is nothing to do.
+    // Fewer active items may follow; more need factors of their own; with none nothing is done.
     let mut x = executor.upload(&vec![7.0; n * items]).unwrap();
     plan.set_active(3).unwrap();
     plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
@@ -160,7 +160,7 @@ fn only_the_active_items_take_part() {
     assert_eq!(executor.download(&x).unwrap()[n * 3..], vec![7.0; n * (items - 3)]);
     assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
 
-    // Factors of one item for all are made whoever takes part.
+    // The factors of one item shared by all are computed whatever the number of active items.
     let one = executor.upload(&systems.values()[..systems.values().len() / items]).unwrap();
     plan.factor(&one).unwrap();
     plan.set_active(1).unwrap();

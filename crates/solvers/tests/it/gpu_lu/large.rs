@@ -1,4 +1,4 @@
-//! The LU of systems whose factors are in device memory, against the CPU's.
+//! The LU of systems whose factors are in device memory, compared with the CPU's.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError, Value};
@@ -46,7 +46,7 @@ fn random_patterns<T: SolveScalar>() {
         if n % 2 == 1 {
             systems.x0 = random_vector(len, 6);
         }
-        // Preconditioner and precision of factors do not matter.
+        // Preconditioner and precision of factors are ignored.
         let options = options()
             .preconditioner(Preconditioner::IC0)
             .precond_precision(PrecondPrecision::Single)
@@ -107,7 +107,7 @@ fn bad_systems_end_as_on_the_cpu_in_f32() {
     table::<f32>();
 }
 
-/// A diagonal entry that is not stored, one that fill puts there, one that is stored as 0.
+/// A diagonal entry that is not stored, one that fill adds, and one that is stored as 0.
 #[test]
 fn diagonals_without_entries_end_as_on_the_cpu() {
     let empty_row = CsrPattern::try_new(4, 4, vec![0, 2, 3, 3, 4], vec![0, 1, 0, 3]).unwrap();
@@ -190,7 +190,7 @@ fn flawed_neighbours_change_no_bit() {
     }
 }
 
-/// Sums of all lengths: of one lane, and of several.
+/// Sums of all lengths, computed by one lane or by several.
 #[test]
 fn factors_beyond_shared_memory_are_made_in_device_memory() {
     let pattern = pattern(280, 7, 9);
@@ -219,7 +219,7 @@ fn factors_beyond_shared_memory_are_made_in_device_memory() {
     }
 }
 
-/// Less memory has fewer blocks, whose systems are solved alike, as long as it has one.
+/// Less memory means fewer blocks; results are the same as long as there is memory for one block.
 #[test]
 fn blocks_are_as_many_as_there_is_memory_for() {
     let pattern = pattern(150, 3, 4);
@@ -258,7 +258,7 @@ fn blocks_are_as_many_as_there_is_memory_for() {
     }
 }
 
-/// A grid of 70 x 70: 178 thousand values of factors, of 4 million products.
+/// A grid of 70 x 70: 178 thousand factor entries, from 4 million products.
 #[test]
 fn a_large_grid_is_solved_in_device_memory() {
     let problem = Problem::new(Family::Lap2d, 4900).unwrap().batch(1).unwrap();
@@ -321,12 +321,12 @@ fn what_is_not_there_is_refused_in_one_line() {
     };
     let text = unsupported(&small, &options().history(true));
     assert!(text.contains("not supported on the GPU yet"), "{text}");
-    // A third of 480 to the third power.
+    // Its factorisation has about 480^3 / 3 products.
     let row_ptr = (0..=480).map(|row| row * 480).collect();
     let dense = CsrPattern::try_new(480, 480, row_ptr, (0..480 * 480).map(|k| k % 480).collect());
     let text = unsupported(&dense.unwrap(), &options());
     assert!(text.contains("LU of more than 33554432 products") && !text.contains('\n'), "{text}");
-    // Places with kernels for other methods alone.
+    // A place that only other methods have kernels for.
     let executor = Emulator::new(Order::Forward);
     let tuning = tuning(FactoredPlace::AllShared);
     let plan =

@@ -1,4 +1,4 @@
-//! Solves by LU on the GPU, run by the emulation and held against the CPU's.
+//! Solves by LU on the GPU, run by the emulation and compared with the CPU's.
 
 mod agreement;
 mod deferred;

@@ -1,4 +1,4 @@
-//! What a plan takes, refuses, and says of itself.
+//! What a plan accepts and refuses, and its report.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -54,25 +54,26 @@ fn what_is_not_there_yet_is_refused_in_one_line() {
     unsupported(GpuLu::for_batch(&emulator(), &Batch::Uniform(batch.to_interleaved()), &lu));
 }
 
-/// Dense matrices: their factors are themselves.
+/// A dense pattern: it is also that of its factors.
 fn dense(n: usize) -> CsrPattern {
     let row_ptr = (0..=n).map(|row| (row * n) as i32).collect();
     CsrPattern::try_new(n, n, row_ptr, (0..n * n).map(|k| (k % n) as i32).collect()).unwrap()
 }
 
-/// Entries of L + U.
+/// Number of entries of L + U.
 fn entries(plan: &GpuLu<Emulator, f64>) -> usize {
     plan.explain().launches[0].lu().unwrap().factor_entries
 }
 
 #[test]
 fn systems_beyond_shared_memory_or_16_bits_are_refused() {
-    // 232,448 bytes less 1,168 hold 28,910 values in f64: n * n + 2 * n + n * ceil(n / 24) + 2 of them.
+    // 232,448 bytes less 1,168 hold 28,910 values in f64; a dense system needs n * n + 2 * n + n *
+    // ceil(n / 24) + 2.
     let make = |n| GpuLu::<_, f64>::new(&emulator(), dense(n).view(), 1, &options());
     assert_eq!(entries(&make(165).unwrap()), 165 * 165);
     let text = unsupported(make(166));
     assert!(text.contains("shared memory of a block") && text.contains("65534"), "{text}");
-    // Fill counts: an arrow that is eliminated from its head is dense.
+    // Fill counts: an arrow matrix eliminated from its head becomes dense.
     let (mut row_ptr, mut col_idx) = (vec![0], (0..400).collect::<Vec<i32>>());
     row_ptr.push(400);
     for row in 1..400 {
@@ -86,7 +87,7 @@ fn systems_beyond_shared_memory_or_16_bits_are_refused() {
     };
     unsupported(make(LuOrder::Natural));
     assert_eq!(entries(&make(LuOrder::MinDegree).unwrap()), 1198);
-    // More rows than places have numbers.
+    // More rows than 16-bit positions.
     let diagonal =
         CsrPattern::try_new(40_000, 40_000, (0..=40_000).collect(), (0..40_000).collect());
     let plan = GpuLu::<_, f32>::new(&emulator(), diagonal.unwrap().view(), 1, &options());
@@ -156,7 +157,7 @@ fn nothing_and_next_to_nothing_are_solved() {
         let statuses: Vec<Status> = plan.outcomes().unwrap().iter().map(|o| o.status).collect();
         assert_eq!(statuses, expected);
     }
-    // One row, with and without its entry.
+    // One row, with and without a stored entry.
     let missing = CsrPattern::try_new(1, 1, vec![0, 0], vec![]).unwrap();
     for (pattern, values, expected) in
         [(dense(1), vec![-4.0, 0.0], Status::ZeroPivot), (missing, vec![], Status::ZeroPivot)]
@@ -205,7 +206,7 @@ fn shared_values_and_several_right_hand_sides_are_solved() {
             assert!((found - expected).abs() <= 1e-11 * expected.abs().max(1.0));
         }
         assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
-        // The same plan again: the queue is as it was.
+        // The same plan again: its queue must be reset.
         let mut again = executor.upload(&x).unwrap();
         plan.solve(&host, &right, Guess::Zero, &mut again).unwrap();
         assert_eq!(executor.download(&again).unwrap(), x);

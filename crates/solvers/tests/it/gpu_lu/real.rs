@@ -1,5 +1,5 @@
-//! Real systems: nuclear networks, combustion chemistry, radiation diffusion. Skipped, with the reason
-//! printed, where the data is not there.
+//! Real systems: nuclear networks, combustion chemistry, radiation diffusion. Skipped, with the
+//! reason printed, where the data is not there.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, io};
@@ -10,7 +10,7 @@ use sparsebatch_testing::shared_dir;
 use crate::common::{Systems, on_cpu};
 use crate::gpu_lu::support::{by_lu, options};
 
-/// Some systems of a set, spread over it.
+/// Some systems of a set, evenly spaced.
 fn some(name: &str, count: usize) -> Option<Systems<f64>> {
     let file = io::read_batch(shared_dir()?.join(name)).unwrap();
     let Batch::Uniform(batch) = file.batch else { panic!("{name} is not uniform") };
@@ -21,7 +21,8 @@ fn some(name: &str, count: usize) -> Option<Systems<f64>> {
     Some(all.select(&chosen))
 }
 
-/// Every system ends as the promise for these sets asks: by the tolerance or the floor, as on the CPU.
+/// Every system converges by the tolerance or the floor, as promised for these sets and as on the
+/// CPU.
 fn all_are_solved(names: &[&str], count: usize) {
     for name in names {
         let Some(systems) = some(name, count) else { return };

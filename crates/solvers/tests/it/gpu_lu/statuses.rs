@@ -1,4 +1,4 @@
-//! Every status that the LU can end with, each among healthy neighbours, as on the CPU.
+//! Every status with which the LU can end, each among healthy neighbours, as on the CPU.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Value;
@@ -13,7 +13,7 @@ use crate::gpu_lu::support::{by_lu, matrix, options, pattern};
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
-/// A system that ends in its own way: what its matrix holds at some of its entries.
+/// A system with its expected end; `entries` replaces some entries of its matrix.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     entries: fn(usize, usize) -> Option<f64>,
@@ -23,8 +23,9 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Whether a plan on the GPU ends as a solver of batches on the CPU: not where a pivot that cancels may leave a
-    /// rounding error, nor from a guess that is not finite, which the solver drops and the plan takes as it is.
+    /// Whether a plan on the GPU ends as a `BatchSolver` on the CPU. It does not where a cancelling
+    /// pivot may leave a rounding error, nor from a non-finite guess, which the solver drops and
+    /// the plan uses.
     pub(crate) fn is_comparable(&self) -> bool {
         self.name != "equal rows" && self.x0.iter().all(|x| x.is_finite())
     }
@@ -101,7 +102,7 @@ pub(crate) fn systems<T: Scalar>(pattern: &CsrPattern, cases: &[Case]) -> System
     systems
 }
 
-/// The pattern of cases: rows 0 and 1 are equal, so that they can be in value.
+/// The pattern of the cases: rows 0 and 1 have equal patterns, so that their values can be equal.
 pub(crate) fn pattern_of_cases(n: usize) -> CsrPattern {
     let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
     for row in 0..n {
@@ -116,7 +117,7 @@ fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     by_lu(&Emulator::new(Order::Random(5)), systems, options, &LuTuning::default())
 }
 
-/// Holds how the systems ended against what is expected of them, on the GPU and on the CPU.
+/// Checks how the systems ended, on the GPU and on the CPU.
 pub(crate) fn end_as_expected<T: Value>(
     what: &str,
     cases: &[Case],
@@ -125,7 +126,7 @@ pub(crate) fn end_as_expected<T: Value>(
 ) {
     for (case, (g, c)) in cases.iter().zip(gpu.outcomes.iter().zip(&cpu.outcomes)) {
         let what = format!("{what} {}: {g:?} {c:?}", case.name);
-        // A pivot that cancels may leave a rounding error: then it ends as it may.
+        // A cancelling pivot may leave a rounding error: then only `Converged` is excluded.
         if case.name == "equal rows" {
             assert_ne!(g.status, Status::Converged, "{what}");
             continue;
@@ -175,7 +176,7 @@ fn bad_systems_end_as_on_the_cpu_in_f32() {
     table::<f32>();
 }
 
-/// A diagonal entry that is not stored, and one that fill puts there.
+/// A diagonal entry that is not stored, and one that fill adds.
 #[test]
 fn missing_diagonals_end_as_on_the_cpu() {
     // Row 2 is empty.
@@ -263,7 +264,7 @@ fn limits_and_tolerances_are_kept_system_by_system() {
     for system in [0, 1, 3] {
         assert_eq!(gpu.statuses()[system], Status::MaxIterations);
     }
-    // Where an absolute tolerance is the larger one it decides.
+    // The larger one of absolute and relative tolerance decides.
     (options.max_iters, options.abs_tol) = (1000.into(), vec![0.5, 1e9, 0.0, 0.0].into());
     let gpu = solve(&systems, &options);
     assert!(gpu.outcomes[0].residual_norm <= 0.5 && gpu.outcomes[0].iterations == 1);

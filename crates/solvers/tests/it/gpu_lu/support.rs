@@ -11,18 +11,19 @@ use crate::common::one_step;
 use crate::common::{Solved, Systems, from_guesses};
 use kernel_emu::Emulator;
 
-/// LU with the defaults.
+/// Default options with LU.
 pub(crate) fn options() -> SolveOptions {
     one_step().method(Method::Lu)
 }
 
-/// Tolerances of so many systems, by which some are refined while their neighbours stand still; for every third seed.
+/// For every third seed: tolerances of `items` systems with which every other system is refined
+/// while its neighbours stop.
 pub(crate) fn mixed_tolerances(items: usize, seed: u64) -> Option<PerSystem<f64>> {
     let of = |item: usize| if item.is_multiple_of(2) { 0.0 } else { 1e-3 };
     seed.is_multiple_of(3).then(|| PerSystem::Each((0..items).map(of).collect()))
 }
 
-/// Solves by LU on the emulated GPU, from the guesses.
+/// Solves by LU on the emulated GPU, from the guesses of `systems`.
 pub(crate) fn by_lu<T: Value>(
     executor: &Emulator,
     systems: &Systems<T>,
@@ -38,8 +39,8 @@ pub(crate) fn by_lu<T: Value>(
     })
 }
 
-/// A pattern with a full diagonal and `most` other entries drawn for each row, at places of their own
-/// in the upper and the lower triangle.
+/// A pattern with a full diagonal and up to `most` other random entries per row; the upper and the
+/// lower triangle differ.
 pub(crate) fn pattern(n: usize, most: usize, seed: u64) -> CsrPattern {
     let draws = random_vector::<f64>(n * most, seed);
     let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
@@ -58,7 +59,8 @@ pub(crate) fn pattern(n: usize, most: usize, seed: u64) -> CsrPattern {
     CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
 }
 
-/// A matrix whose diagonal outweighs its rows by `weight`, unsymmetric, of either sign.
+/// An unsymmetric matrix whose diagonal entries, of either sign, exceed `weight` times the sum of
+/// the others in their row.
 pub(crate) fn matrix<T: Scalar>(pattern: &CsrPattern, weight: f64, seed: u64) -> Csr<T> {
     let view = pattern.view();
     let mut values = random_vector::<f64>(view.nnz(), seed);

@@ -1,5 +1,5 @@
-//! Solves with kept factors: every bit is that of a solve that factorises, whatever the systems, their
-//! neighbours, right-hand sides, guesses and threads.
+//! Solves with kept factors: every bit is that of a solve that factorises, whatever the systems,
+//! their neighbours, right-hand sides, guesses and threads.
 
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
@@ -21,7 +21,7 @@ fn lu() -> SolveOptions {
     options(Method::Lu, Preconditioner::Auto)
 }
 
-/// Everything of a solve that is not a time.
+/// Everything that a solve reports except times.
 type Found = (Vec<(Bits, Rung)>, Vec<RungRun>);
 
 fn found<T: SolveScalar>(batch: &Batch<T>, nrhs: usize, report: BatchReport, x: &[T]) -> Found {
@@ -34,7 +34,7 @@ fn found<T: SolveScalar>(batch: &Batch<T>, nrhs: usize, report: BatchReport, x: 
     (systems.collect(), report.runs)
 }
 
-/// Solves a batch whole and with its factors kept, and compares; the solver is kept, too.
+/// Solves a batch as a whole and with kept factors, and compares; `solver` is reused as well.
 fn compare<T: SolveScalar>(
     solver: &mut BatchSolver<T>,
     batch: &Batch<T>,
@@ -56,7 +56,7 @@ fn compare<T: SolveScalar>(
     again
 }
 
-/// Matrices of every kind on two patterns, and right-hand sides and guesses of every kind for them.
+/// Matrices of every kind on two patterns, with right-hand sides and guesses of every kind.
 fn systems<T: SolveScalar>(nrows: usize, nrhs: usize, seed: u64) -> (Vec<Csr<T>>, Vec<T>, Vec<T>) {
     let patterns = [pattern(nrows, seed), pattern(nrows / 2 + 1, seed ^ 1)];
     let (mut matrices, mut b, mut x0) = (Vec::new(), Vec::new(), Vec::new());
@@ -177,8 +177,8 @@ fn statuses_are_those_of_a_solve_and_neighbours_are_spared() {
             report.systems.iter().map(|system| system.outcome.status).collect();
         use Status::{Converged, NonFinite, ZeroPivot};
         let no_pivot = if fallback { Status::Singular } else { ZeroPivot };
-        // Rows in another order solve what merely lacks a pivot; what is singular but consistent may be solved by
-        // partial pivoting.
+        // A permutation of rows solves systems that only lack a pivot; partial pivoting may solve
+        // singular but consistent ones.
         let expected = [
             Converged, no_pivot, NonFinite, NonFinite, Converged, Converged, NonFinite, no_pivot,
             Converged,
@@ -231,7 +231,7 @@ fn new_values_count_once_they_are_factorised() {
         let matrices: Vec<_> = factors.iter().map(|&factor| scaled(factor)).collect();
         Batch::from(uniform(&matrices))
     };
-    // Groups of 8 or of 4: some change, some do not.
+    // Groups of 8 or of 4 lanes: some of them change, some do not.
     let mut factors = [1.0; 19];
     let first = of(&factors);
     (factors[3], factors[17]) = (2.0, 0.25);
@@ -258,7 +258,7 @@ fn new_values_count_once_they_are_factorised() {
             assert_eq!(two[row] * factor, one[row], "item {item}");
         }
     }
-    // A solve of other matrices leaves what is kept alone.
+    // A solve of other matrices does not change the kept ones.
     let mut x = vec![0.0; 95];
     solver.solve(&second, &b, &mut x).unwrap();
     assert_eq!(x, two);
@@ -279,7 +279,7 @@ fn methods_without_factors_solve_a_copy() {
                 (engine.clone(), 20.into(), true);
             let mut solver = BatchSolver::new(&batch, &options).unwrap();
             assert!(!solver.keeps_factors());
-            // What was kept before makes no difference.
+            // Factors kept before make no difference.
             solver.factor(&other).unwrap();
             solver.factor(&batch).unwrap();
             compare(&mut solver, &batch, &b, &x0, 1);
@@ -308,7 +308,7 @@ fn no_matrices_and_wrong_ones_are_errors() {
     assert_eq!(short.to_string(), "x0 has 4 entries, expected 6");
     assert_eq!(x, [0.0; 6]);
 
-    // A batch that is refused leaves nothing kept.
+    // After a refused batch nothing is kept.
     let error = solver.factor(&full).unwrap_err();
     assert!(matches!(error, SolveError::Cpu(CpuError::OtherPattern { .. })));
     assert!(matches!(solver.solve_again(&[1.0; 6], &mut x), Err(SolveError::NotFactored)));
@@ -353,7 +353,7 @@ fn neither_lanes_nor_instruction_sets_change_a_bit() {
     }
 }
 
-/// With all NaN made equal.
+/// The bits of values; all NaN are equal.
 fn bits(x: &[f64]) -> Vec<u64> {
     x.iter().map(|x| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() }).collect()
 }

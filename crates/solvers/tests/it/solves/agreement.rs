@@ -1,9 +1,9 @@
-//! The fused and the composed engine: bit for bit where the order and the rounding of all sums are
-//! the same, else the same statuses and nearly the same iterations on listed problems.
+//! The fused and the composed engine. Where order and rounding of all sums are equal they agree bit
+//! for bit; else in statuses, and nearly in iterations, on listed problems.
 //!
-//! The composed products use fused multiply-add where the machine has it, the baseline lanes never
-//! do. Where all entries of a matrix are powers of two its products are exact, so that both round
-//! alike; dot products and updates are without it in both.
+//! Composed products use fused multiply-add where the machine has it; the baseline lanes never do.
+//! If all entries of a matrix are powers of two its products are exact, so both round alike; dot
+//! products and vector updates use no fused multiply-add in either.
 
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::Isa;
@@ -80,7 +80,7 @@ fn check_exact<T: SolveScalar>(nrows: usize, seed: u64) {
         for (nrhs, order) in [(1, Order::Natural), (2, Order::MinDegree)] {
             let mut options = options(method, preconditioner);
             options = options.nrhs(nrhs).order(order);
-            // Restarts and limits take the same way in both, too.
+            // Restarts and iteration limits must agree, too.
             options.rel_tol = Some(([1e-10, 1e-17][seed as usize % 2]).into());
             options.max_iters = [1000, 4][seed as usize / 2 % 2].into();
             check_bits(&matrices, options);
@@ -124,7 +124,7 @@ fn engines_agree_bit_for_bit_on_a_laplacian() {
     }
 }
 
-/// The composed engine with every format, and every kernel that sums in another order.
+/// The composed engine with every format, and with every kernel that has another order of sums.
 fn products() -> Vec<SpmvOptions> {
     use FormatChoice::{Coo, Csr, Dia, Ell, Hyb, SellP};
     let mut products: Vec<SpmvOptions> = [Csr, Coo, Ell, Dia, Hyb, SellP]
@@ -147,7 +147,7 @@ fn check_close(name: &str, batch: &Batch<f64>, b: &[f64], options: &SolveOptions
         let composed = options.clone().engine(Engine::Composed(spmv.clone()));
         let composed = match solve(batch, b, None, &composed) {
             Ok(solution) => solution.report,
-            // Scattered matrices have no DIA.
+            // Scattered matrices cannot be stored as DIA.
             Err(error) if spmv.format == FormatChoice::Dia => {
                 assert!(error.to_string().contains("DIA"), "{error}");
                 continue;

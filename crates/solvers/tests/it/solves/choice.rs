@@ -1,4 +1,4 @@
-//! What `auto` takes, and what the report says of it.
+//! The choice of `auto`, and its report.
 
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};

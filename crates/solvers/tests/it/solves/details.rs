@@ -14,7 +14,7 @@ use crate::solves::support::{
     tridiagonal, uniform,
 };
 
-/// What the report says of a system must agree with what can be computed from `x`.
+/// Checks that the report of a system agrees with what is computed from `x`.
 fn check_honest<T: SolveScalar>(
     a: &Csr<T>,
     b: &[T],
@@ -32,9 +32,9 @@ fn check_honest<T: SolveScalar>(
     assert!((outcome.residual_norm - norm).abs() <= rounding, "{what}: {outcome:?}, {norm:e}");
     if outcome.status == Status::Converged && !outcome.accepted_by_floor {
         assert!(outcome.residual_norm <= threshold, "{what}: {outcome:?}");
-        // A solve that its iteration limit or a breakdown ends is Converged by its true residual
-        // alone. The recurrence's last residual may exceed the threshold by what rounding has
-        // separated the two.
+        // A solve that ends at its iteration limit or by a breakdown is `Converged` by its true
+        // residual alone. The recurrence's last residual may exceed the threshold by their
+        // difference from rounding.
         if let Some(&last) = outcome.history.last() {
             let largest = outcome.history.iter().copied().fold(magnitude(a, b, x), f64::max);
             let steps = f64::from(outcome.iterations + 2) * (2.0 + a.nrows() as f64);
@@ -77,8 +77,8 @@ fn honest<T: SolveScalar>(nrows: usize, seed: u64) {
     }
 }
 
-/// The iteration limit ends CG in f32 with a recurrence residual above the threshold and a true one
-/// below it.
+/// The iteration limit ends CG in f32 with the recurrence's residual above the threshold and the
+/// true residual below it.
 #[test]
 fn a_limit_may_end_a_solve_whose_true_residual_passes() {
     honest::<f32>(9, 12_358_665_551_529_774_516);
@@ -93,7 +93,7 @@ proptest! {
         honest::<f32>(nrows, seed);
     }
 
-    /// Also where CG has no business: it may fail, but not claim a solution it does not have.
+    /// CG on matrices that it is not made for may fail, but must not claim a solution.
     #[test]
     fn cg_stays_honest_on_nonsymmetric_matrices(nrows in 2usize..13, seed in any::<u64>()) {
         let pattern = pattern(nrows, seed);
@@ -189,7 +189,7 @@ fn iteration_limits_count_restarts_in() {
 
 #[test]
 fn a_recurrence_that_runs_ahead_is_restarted() {
-    // Condition number about 1e9: the recurrence's residual drifts from the true one.
+    // Condition number about 1e9: the recurrence's residual deviates from the true one.
     let n = 96;
     let a = tridiagonal(n, -1.0, 2.0, -1.0);
     let mut values = a.values().to_vec();
@@ -223,7 +223,7 @@ fn a_recurrence_that_runs_ahead_is_restarted() {
 
 #[test]
 fn the_rounding_floor_accepts_what_no_vector_does_better() {
-    // 1e-22 is out of reach, a few eps of || |A||x| + |b| || is not.
+    // A residual of 1e-22 is out of reach; a few eps of || |A||x| + |b| || are not.
     let a = tridiagonal(24, -1.0, 2.5, -1.0);
     let b: Vec<f64> = random_vector(48, 7);
     let batch = Batch::from(uniform(&[a.clone(), a.clone()]));

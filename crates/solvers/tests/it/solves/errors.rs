@@ -1,4 +1,4 @@
-//! Every error that keeps a batch from being solved, with its text; `x` is left alone.
+//! Every error that keeps a batch from being solved, with its text; `x` is not touched.
 
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
@@ -202,7 +202,8 @@ fn numbers_of_systems_and_rows_do_not_wrap() {
     let shared = |nitems| Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
     for method in [Method::Auto, Method::Cg, Method::BiCgStab, Method::Lu] {
         let with = |nrhs| SolveOptions::new().method(method).nrhs(nrhs);
-        // Items and right-hand sides whose product is 0 in 64 bits, or 1.
+        // Products of items and right-hand sides that wrap to 0 in 64 bits, the largest one, and
+        // (below) one that wraps to 1.
         for (nitems, nrhs) in [(2usize, 1usize << 63), (4, 1 << 62), (4, 1 << 63), (1, usize::MAX)]
         {
             let (batch, options) = (shared(nitems), with(nrhs));
@@ -218,7 +219,7 @@ fn numbers_of_systems_and_rows_do_not_wrap() {
             error(&shared(usize::MAX), &[], None, &with(1)).to_string(),
             text(u64::MAX.into())
         );
-        // Counted, and compared with b, before anything takes memory for each.
+        // The systems are counted, and compared with b, before memory is allocated for each.
         let many = error(&shared(1 << 30), &[1.0; 4], None, &with(1));
         assert_eq!(many.to_string(), "b has 4 entries, expected 2147483648");
     }

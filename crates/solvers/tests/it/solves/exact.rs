@@ -1,4 +1,4 @@
-//! Cases whose answer is known without a calculation: nothing to solve, or nothing to do.
+//! Systems with known answers: nothing to solve, or nothing left to do.
 
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::{
@@ -40,7 +40,7 @@ fn an_empty_batch_gives_an_empty_report() {
 }
 
 fn zero_right_hand_side<T: SolveScalar>() {
-    // Singular, without a diagonal, indefinite: b = 0 needs none of it.
+    // Singular, zero diagonal, indefinite: with b = 0 none of it matters.
     let matrices: Vec<Csr<T>> = vec![
         tridiagonal(5, -1.0, 3.0, -1.0).cast(),
         dense(&[&[0.0, 1.0], &[1.0, 0.0]]),
@@ -136,7 +136,7 @@ fn a_zero_matrix_never_converges() {
 }
 
 fn from_the_solution<T: SolveScalar>() {
-    // Integers: the residual of the solution is exactly 0.
+    // Integer data: the residual of the solution is exactly 0.
     let a = tridiagonal(6, -1.0, 4.0, -2.0).cast::<T>();
     let x: Vec<T> = (1..=6).map(|v| T::from_f64(f64::from(v))).collect();
     let mut b = vec![T::ZERO; 6];
@@ -165,7 +165,7 @@ fn nan_in_the_initial_guess_is_non_finite() {
     for value in [f64::NAN, f64::INFINITY] {
         for mut options in all_options() {
             options.fallback = false;
-            // `auto` is the sparse LU here, which needs no guess.
+            // `auto` chooses the sparse LU here, which needs no guess.
             if matches!(options.method, Method::Lu | Method::Auto) {
                 continue;
             }

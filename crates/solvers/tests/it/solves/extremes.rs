@@ -1,5 +1,5 @@
-//! Right-hand sides far from 1: scaling a system by a power of two scales its solution, and
-//! changes nothing else.
+//! Right-hand sides far from 1: scaling a system by a power of two scales its solution and changes
+//! nothing else.
 
 use sparsebatch_formats::Batch;
 use sparsebatch_formats::generate::{Family, Problem};
@@ -83,7 +83,7 @@ fn right_hand_sides_near_the_ends_of_the_range_stay_honest() {
                 let what = format!("{size} {method} {preconditioner} {outcome:?}");
                 if (1e-290..=1e290).contains(&size) {
                     assert_eq!(outcome.status, Status::Converged, "{what}");
-                    // Scaled so that squares do not leave the range.
+                    // Scaled so that squares neither overflow nor underflow.
                     let scaled = |v: &[f64]| v.iter().map(|v| v / size).collect::<Vec<_>>();
                     let norm = residual_norm(&a, &scaled(&b), &scaled(&solution.x));
                     assert!(norm <= 1.001e-10 * outcome.rhs_norm / size, "{what}: {norm}");

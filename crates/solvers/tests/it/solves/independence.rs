@@ -1,5 +1,5 @@
 //! A system's result is a function of that system alone, bit for bit: not of its neighbours, its
-//! place, the layout of the batch, the number of right-hand sides or the number of threads.
+//! position, the layout of the batch, the number of right-hand sides or the number of threads.
 
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr, Pattern, UniformBatch};
@@ -44,7 +44,7 @@ fn solved<T: SolveScalar>(batch: &Batch<T>, b: &[T], options: &SolveOptions) -> 
     Bits::all(&solve(batch, b, None, options).unwrap(), &rows)
 }
 
-/// Matrices of every kind on one pattern, twice over, and their right-hand sides.
+/// Matrices of every kind on one pattern, two of each, and their right-hand sides.
 fn systems<T: SolveScalar>(nrows: usize, seed: u64) -> (Vec<Csr<T>>, Vec<Vec<T>>) {
     let pattern = pattern(nrows, seed);
     let kinds = Kind::ALL.into_iter().chain(Kind::ALL).enumerate();
@@ -63,7 +63,7 @@ fn systems<T: SolveScalar>(nrows: usize, seed: u64) -> (Vec<Csr<T>>, Vec<Vec<T>>
 fn check_neighbours<T: SolveScalar>(nrows: usize, seed: u64) {
     let (mut matrices, mut b) = systems::<T>(nrows, seed);
     let (more, more_b) = systems::<T>(nrows / 2 + 1, seed ^ 1);
-    // Two patterns, their systems side by side in the batch.
+    // Two patterns, whose systems alternate in the batch.
     for (i, (a, b_of_a)) in more.into_iter().zip(more_b).enumerate() {
         matrices.insert(2 * i, a);
         b.insert(2 * i, b_of_a);
@@ -178,7 +178,7 @@ fn the_number_of_threads_does_not_matter() {
 
 #[test]
 fn a_finished_system_is_frozen() {
-    // The quick one shares its group with one that takes as many iterations as it may.
+    // The fast system shares its lanes with one that reaches its iteration limit.
     let pattern = pattern(16, 3);
     let quick = matrix(&pattern, Kind::Spd, 1);
     let slow = matrix(&pattern, Kind::Slow, 2);

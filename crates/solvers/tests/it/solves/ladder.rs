@@ -1,4 +1,4 @@
-//! The fallback ladder: which rung solves what, and what it may not do.
+//! The fallback ladder: which rung solves which systems, and its limits.
 
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr};
@@ -27,7 +27,7 @@ fn each_rung_solves_what_the_ones_before_cannot() {
     use Preconditioner::{Auto, Jacobi, None};
     let chain = tridiagonal(60, -1.0, 2.0, -1.0);
     let swap: Csr<f64> = dense(&[&[0.0, 2.0], &[4.0, 0.0]]);
-    // The second pivot is 1 - 1, though no row has reason to move.
+    // The second pivot is 1 - 1 = 0, although static pivoting sees no reason to move a row.
     let cancels: Csr<f64> = dense(&[&[1.0, 1.0, 0.0], &[1.0, 1.0, 1.0], &[0.0, 1.0, 1.0]]);
     let few = |preconditioner| with_fallback(Method::BiCgStab, preconditioner).max_iters(20);
     let once = |method, preconditioner| with_fallback(method, preconditioner).max_iters(1);
@@ -70,7 +70,7 @@ fn each_rung_solves_what_the_ones_before_cannot() {
 
 #[test]
 fn the_lu_rung_takes_what_incomplete_factors_cannot() {
-    // ILU(0) meets a zero pivot where the complete factors, with their fill, do not.
+    // ILU(0) meets a zero pivot; the complete factors, with their fill, do not.
     let rows: &[&[f64]] = &[
         &[1.0, 1.0, 0.0, 1.0],
         &[1.0, 1.0, 1.0, 0.0],
@@ -92,7 +92,7 @@ fn the_lu_rung_takes_what_incomplete_factors_cannot() {
 #[test]
 fn singular_matrices_end_singular() {
     let ones: Csr<f64> = dense(&[&[1.0, 1.0], &[1.0, 1.0]]);
-    // The path graph's Laplacian: ones are its null vector.
+    // The Laplacian of a path graph, whose null vector is all ones.
     let mut rows = vec![vec![0.0; 9]; 9];
     for i in 0..9usize {
         if i > 0 {
@@ -179,7 +179,7 @@ fn no_worse<T: SolveScalar>(nrows: usize, seed: u64) {
                 let what = format!("{} {kind:?} {method} {preconditioner}", T::NAME);
                 let (old, new) = (&before.report.systems[s].outcome, &after.report.systems[s]);
                 let old_rung = before.report.systems[s].rung;
-                // The sparse LU may permute rows also without a ladder.
+                // The sparse LU may permute rows even without a ladder.
                 let permuted = method == Method::Lu && old_rung == Rung::StaticPivotingLu;
                 assert!(permuted || old_rung == Rung::First, "{what}");
                 let outcome = &new.outcome;

@@ -1,5 +1,5 @@
-//! Solves in lanes: no number of lanes, and neither of the instruction sets with fused
-//! multiply-add, changes a bit.
+//! Solves in lanes: neither the number of lanes nor the choice among instruction sets with fused
+//! multiply-add changes a bit.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use sparsebatch_testing::random_vector;
 
 use crate::solves::support::{Bits, Kind, matrix, pattern, ragged, tridiagonal};
 
-/// Every scheme that lanes have, those with factors in both precisions.
+/// Every scheme that lanes support; those with factors in both precisions.
 fn schemes() -> Vec<Scheme> {
     let preconditioners = [
         Preconditioner::None,
@@ -45,8 +45,8 @@ fn criteria(max_iters: u32) -> Criteria {
     }
 }
 
-/// 40 systems of three patterns and every kind, quick and slow ones mixed. One pattern is a band,
-/// whose symmetric systems are stored once for both triangles, others beside them not.
+/// 40 systems of three patterns and every kind, fast and slow ones mixed. One pattern is a band:
+/// its symmetric systems store one triangle, the others both.
 fn batch<T: CpuScalar>() -> (Batch<T>, Vec<T>) {
     let (first, second) = (pattern(11, 1), pattern(6, 2));
     let band = Arc::clone(tridiagonal(9, -1.0, 2.0, -1.0).pattern());
@@ -81,7 +81,7 @@ fn solved<T: CpuScalar>(
 fn check<T: CpuScalar>() {
     let systems = batch::<T>();
     for scheme in schemes() {
-        // Fused multiply-add or not: the one thing that may make a difference.
+        // Fused multiply-add or not is the only difference allowed.
         let (fused, plain): (Vec<Isa>, Vec<Isa>) =
             Isa::available().into_iter().partition(|&isa| isa != Isa::Baseline);
         for group in [fused, plain] {
@@ -142,13 +142,13 @@ fn systems_that_are_left_out_keep_their_x() {
 
 #[test]
 fn lanes_are_refilled_until_the_queue_is_empty() {
-    // Iteration counts from 1 to many in one queue, so that lanes end at all times.
+    // Iteration counts from 1 to many in one queue, so that lanes end at different times.
     let a = tridiagonal(40, -1.0, 2.0, -1.0);
     let nrhs = 500;
     let batch = Batch::from(a.clone());
     let mut b: Vec<f64> = random_vector(40 * nrhs, 6);
     for (s, b) in b.chunks_mut(40).enumerate() {
-        // Few nonzero entries make for few iterations.
+        // Few nonzero elements of b lead to few iterations.
         b[1 + s % 39..].fill(0.0);
     }
     let limits = (0..nrhs as u32).map(|s| s * 7 % 45).collect();

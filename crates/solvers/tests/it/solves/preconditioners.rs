@@ -1,4 +1,4 @@
-//! Preconditioners and the sparse LU: exact where they should be, and never in the way.
+//! Preconditioners and the sparse LU: exact where they should be, and never harmful.
 
 use proptest::prelude::*;
 use sparsebatch_formats::{Batch, Csr};
@@ -12,7 +12,7 @@ use crate::solves::support::{
     Kind, dense, dense_solve, engines, iterative, matrix, options, pattern, tridiagonal, uniform,
 };
 
-/// Iterations of a solve that must converge.
+/// Number of iterations of a solve that must converge.
 fn iterations<T: SolveScalar>(a: &Csr<T>, options: &SolveOptions) -> u32 {
     let b: Vec<T> = random_vector(a.nrows(), 11);
     let report = solve(&Batch::from(a.clone()), &b, None, options).unwrap().report;
@@ -21,7 +21,8 @@ fn iterations<T: SolveScalar>(a: &Csr<T>, options: &SolveOptions) -> u32 {
     outcome.iterations
 }
 
-/// A full first row and column and a diagonal: eliminating row 0 first fills everything.
+/// An arrow matrix: a full first row and column and a diagonal. Eliminating row 0 first fills all
+/// entries.
 fn arrow(nrows: usize) -> Csr<f64> {
     let mut rows = vec![vec![0.0; nrows]; nrows];
     for (i, row) in rows.iter_mut().enumerate() {
@@ -76,7 +77,7 @@ fn one_block_is_a_direct_solve() {
     }
 }
 
-/// ... which changes nothing where values have that precision too.
+/// Factors in f32 precondition f64 systems as well; they change nothing in f32 systems.
 #[test]
 fn factors_in_f32_precondition_as_well_in_every_engine() {
     let a = matrix(&pattern(60, 3), Kind::Spd, 4);
@@ -103,7 +104,7 @@ fn factors_in_f32_precondition_as_well_in_every_engine() {
 
 #[test]
 fn block_jacobi_solves_block_diagonal_matrices_at_once() {
-    // Zeros on the diagonal, which Jacobi could not take; the blocks are found.
+    // Zeros on the diagonal, with which Jacobi fails; the diagonal blocks are found.
     let rows: &[&[f64]] = &[
         &[0.0, 2.0, 0.0, 0.0, 0.0],
         &[3.0, 0.0, 0.0, 0.0, 0.0],
@@ -121,7 +122,7 @@ fn block_jacobi_solves_block_diagonal_matrices_at_once() {
 
 #[test]
 fn preconditioners_save_iterations() {
-    // Rows of very different scale: what Jacobi removes.
+    // Rows of very different scales, which Jacobi removes.
     let mut a = tridiagonal(64, -1.0, 2.2, -1.0);
     let view = a.view().pattern().to_pattern();
     for row in 0..64 {
@@ -130,7 +131,8 @@ fn preconditioners_save_iterations() {
         }
     }
     let b: Vec<f64> = random_vector(64, 11);
-    // As many as are allowed where it does not converge, as without a preconditioner it need not.
+    // Iterations, or the limit where the solve does not converge, as may happen without a
+    // preconditioner.
     let with = |preconditioner| {
         let options = options(Method::BiCgStab, preconditioner);
         let report = solve(&Batch::from(a.clone()), &b, None, &options).unwrap().report;

@@ -79,7 +79,8 @@ fn nuclear_networks_converge_with_the_ladder_and_a_floor() {
     }
 }
 
-/// alpha13 is well enough conditioned (at most 6e8) for its solutions to be compared.
+/// alpha13 is well enough conditioned (condition numbers up to 6e8) for its solutions to be
+/// compared.
 #[test]
 fn the_lu_agrees_with_the_reference_solutions_of_alpha13() {
     let Some((batch, b)) = read("astro/batch_alpha13.bin") else {
@@ -146,7 +147,7 @@ fn of_the_small_matrices_all_but_the_singular_ones_are_solved() {
         } else {
             assert!(solved, "{name}: {outcome:?}");
         }
-        // The ladder adds to what the first rung did, and never makes it worse.
+        // The ladder adds iterations to those of the first rung, and makes no residual worse.
         let before = &first.report.systems[i].outcome;
         assert!(outcome.iterations >= before.iterations, "{name}");
         let no_worse = outcome.residual_norm <= before.residual_norm

@@ -1,4 +1,5 @@
-//! Static pivoting: systems without a pivot in the order of the sparse LU are solved with their rows in another.
+//! Static pivoting: systems with a zero pivot in the order of the sparse LU are solved with
+//! permuted rows.
 
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solvers::{
@@ -14,7 +15,8 @@ fn lu() -> SolveOptions {
     options(Method::Lu, Preconditioner::Auto)
 }
 
-/// A matrix whose row `k` is that of another `by` rows further on: of a band, nothing is left on the diagonal.
+/// The matrix with its rows rotated: row `k` is row `k + by` of `a`. Of a band, nothing is left on
+/// the diagonal.
 fn rotated<T: Scalar>(a: &Csr<T>, by: usize) -> Csr<T> {
     let n = a.nrows();
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
@@ -27,7 +29,7 @@ fn rotated<T: Scalar>(a: &Csr<T>, by: usize) -> Csr<T> {
     Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
 }
 
-/// Bands of several sizes and values, every other one rotated.
+/// Bands of several sizes and values, every second one rotated.
 fn bands<T: SolveScalar>() -> Vec<Csr<T>> {
     let band = |i: usize| tridiagonal(8 + 5 * (i / 2 % 3), -1.0, 3.0 + 0.1 * i as f64, -1.5);
     let of = |i: usize| if i % 2 == 1 { rotated(&band(i), 2 + i % 4) } else { band(i) };
@@ -70,7 +72,8 @@ fn systems_without_a_diagonal_are_solved_without_a_ladder() {
     solves_all::<f32>(2e-5);
 }
 
-/// Skew-symmetric matrices, which have zeros on the diagonal, and one of zeros, with the pattern of healthy ones.
+/// Skew-symmetric matrices, which have a zero diagonal, and a zero matrix, with the pattern of
+/// healthy ones.
 #[test]
 fn neighbours_of_a_pattern_keep_every_bit() {
     let shape = pattern(9, 3);
@@ -94,16 +97,16 @@ fn neighbours_of_a_pattern_keep_every_bit() {
         assert_eq!(bits(&with, place), bits(&without, k), "{place}");
     }
     assert_eq!(with.report.systems[3].outcome.status, Status::ZeroPivot);
-    // An odd skew-symmetric matrix is singular, whatever the order.
+    // A skew-symmetric matrix of odd size is singular, whatever the order.
     assert_ne!(with.report.systems[1].outcome.status, Status::Converged);
 }
 
-/// With the analysis kept where rows stand alike, and made anew where they do not.
+/// The analysis is kept where row orders are equal, and made again where they are not.
 #[test]
 fn later_solves_have_orders_of_their_own_values() {
     let n = 12;
     let both = |on: f64, rotated_on: f64| -> Csr<f64> {
-        // A cyclic band and one that is rotated, on one pattern.
+        // A cyclic band and a rotated one, on one pattern.
         let entry = |row: usize, col: usize| match (col + n - row) % n {
             2 => Some(on),
             3 | 1 => Some(on / 4.0),

@@ -98,7 +98,7 @@ fn table() -> Vec<Row> {
     ];
     for entry in &mut table {
         if matches!(entry.expected, Status::BreakdownRho | Status::BreakdownOmega) {
-            // A restart gets over these.
+            // A restart overcomes these breakdowns.
             entry.options.max_restarts = 0;
         }
         if entry.name == "singular block" {
@@ -187,7 +187,7 @@ fn every_status_is_reached_in_f32() {
 
 #[test]
 fn the_table_and_the_tests_below_hold_every_status() {
-    // `Singular` is said by the last rung of the ladder: see `singular_matrices_end_singular`.
+    // `Singular` is reported by the last rung of the ladder: see `singular_matrices_end_singular`.
     let below = [Status::Stagnated, Status::Singular];
     for &status in Status::ALL {
         let listed = table().iter().any(|row| row.expected == status) || below.contains(&status);
@@ -202,7 +202,7 @@ fn stagnates<T: SolveScalar>(rel_tol: f64) {
         for engine in engines() {
             let mut options = options(method, Preconditioner::None);
             (options.rel_tol, options.engine) = (Some(rel_tol.into()), engine);
-            // CG wants symmetry.
+            // CG requires symmetry.
             let a = match method {
                 Method::Cg => tridiagonal(24, -1.0, 2.5, -1.0).cast::<T>(),
                 _ => a.clone(),
@@ -216,7 +216,7 @@ fn stagnates<T: SolveScalar>(rel_tol: f64) {
             let outcome = &solution.report.systems[0].outcome;
             assert_eq!(outcome.status, Status::Stagnated, "{method} {:?}", options.engine);
             assert_eq!(outcome.restarts, 4, "{method}");
-            // The answer is as good as the precision allows, and the report does not flatter it.
+            // The solution is as good as the precision allows, and the report is accurate.
             let norm = residual_norm(&a, &b, &solution.x);
             assert!(norm <= 50.0 * T::EPSILON.to_f64() * outcome.rhs_norm, "{method}: {norm}");
             assert!(outcome.residual_norm > rel_tol * outcome.rhs_norm, "{method}");
@@ -231,12 +231,12 @@ fn a_tolerance_below_rounding_stagnates_after_all_restarts() {
 }
 
 fn overflows<T: SolveScalar>() {
-    // A p overflows in two rows, and a small entry forbids to scale A.
+    // A p overflows in two rows, and a small entry prevents scaling A.
     let large = T::MAX.to_f64() * 0.6;
     let small = 16.0 / T::MAX.to_f64();
     let rows: &[&[f64]] = &[&[large, large, 0.0], &[large, large * 1.5, 0.0], &[0.0, 0.0, small]];
     let a = dense::<T>(rows);
-    // Products stay in the range of T here, their squares do not.
+    // Here products stay in the range of T; their squares do not.
     let scaled = dense::<T>(&[&[large / 4.0, large / 4.0], &[large / 4.0, large / 2.0]]);
     for method in [Method::Cg, Method::BiCgStab] {
         for engine in engines() {

@@ -1,4 +1,4 @@
-//! Systems to solve, and comparisons that see every bit.
+//! Systems to solve, and bitwise comparisons of results.
 
 use crate::common::one_step;
 use sparsebatch_cpu_ref::seq;
@@ -9,12 +9,12 @@ use sparsebatch_solvers::{
 };
 use sparsebatch_testing::random_vector;
 
-/// Both engines, the composed one with its default format and kernel.
+/// Both engines; the composed one has its default format and kernel.
 pub(crate) fn engines() -> [Engine; 2] {
     [Engine::Fused, Engine::Composed(SpmvOptions::default())]
 }
 
-/// Every iterative method with every preconditioner that can be asked for by name.
+/// Every iterative method with every named preconditioner.
 pub(crate) fn iterative() -> Vec<(Method, Preconditioner)> {
     let preconditioners = [
         Preconditioner::None,
@@ -93,18 +93,18 @@ pub(crate) fn magnitude<T: SolveScalar>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
     sum.sqrt()
 }
 
-/// What the values of a system are like.
+/// The kind of a system's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Symmetric, strictly diagonally dominant.
     Spd,
     /// Nonsymmetric, strictly diagonally dominant.
     Dominant,
-    /// Symmetric and nearly singular: many iterations.
+    /// Symmetric and nearly singular: takes many iterations.
     Slow,
-    /// Anything in [-1, 1).
+    /// Arbitrary values in [-1, 1).
     Wild,
-    /// Skew-symmetric: breaks BiCGStab down, has no diagonal.
+    /// Skew-symmetric, with zero diagonal: BiCGStab breaks down.
     Skew,
     /// All zero.
     Zero,
@@ -143,7 +143,7 @@ pub(crate) fn pattern(nrows: usize, seed: u64) -> CsrPattern {
     CsrPattern::try_new(nrows, nrows, row_ptr, col_idx).unwrap()
 }
 
-/// A matrix of some kind on a [`pattern`].
+/// A matrix of a given kind on a [`pattern`].
 pub(crate) fn matrix(pattern: &CsrPattern, kind: Kind, seed: u64) -> Csr<f64> {
     use sparsebatch_formats::Pattern;
     let view = pattern.view();
@@ -205,7 +205,7 @@ pub(crate) fn ragged<T: Scalar>(matrices: &[Csr<T>]) -> Batch<T> {
     matrices.iter().cloned().collect()
 }
 
-/// One system's result, with all NaN made equal: comparing two is comparing every bit.
+/// One system's result; all NaN are equal. Comparing two compares every bit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bits {
     status: Status,
@@ -236,7 +236,7 @@ impl Bits {
         }
     }
 
-    /// Every system of a solution, given the rows of each.
+    /// The results of all systems of a solution, given the rows of each.
     pub(crate) fn all<T: Scalar>(solution: &Solution<T>, rows: &[usize]) -> Vec<Self> {
         let mut start = 0;
         let systems = solution.report.systems.iter().zip(rows);

@@ -16,7 +16,7 @@ impl Sequence {
         ((self.0 >> 33) as usize) % limit
     }
 
-    /// -8..=8: sums of products are exact in f32 too.
+    /// An integer in -8..=8: sums of products are exact in f32, too.
     fn integer(&mut self) -> f64 {
         self.below(17) as f64 - 8.0
     }
@@ -28,8 +28,8 @@ pub(crate) fn integers<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
     (0..len).map(|_| T::from_f64(random.integer())).collect()
 }
 
-/// A matrix of integers whose row `r` has the columns that `columns` gives for it; repeated ones
-/// count once.
+/// A matrix of integers whose row `r` has the columns that `columns` returns for it, without
+/// duplicates.
 pub(crate) fn from_columns<T: Scalar>(
     nrows: usize,
     ncols: usize,
@@ -48,7 +48,7 @@ pub(crate) fn from_columns<T: Scalar>(
     Csr::try_new(nrows, ncols, row_ptr, col_idx, values).unwrap()
 }
 
-/// Rows of 0 to 12 entries, every fifth one empty, and a dense one where `dense` says so.
+/// Rows of 0 to 12 entries; every fifth row is empty, and row `dense` is dense.
 pub(crate) fn mixed<T: Scalar>(nrows: usize, ncols: usize, dense: Option<usize>) -> Csr<T> {
     from_columns(nrows, ncols, |row, random| {
         if dense == Some(row) {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers shared by the tests of this crate.
 
 pub(crate) mod arrays;
 pub(crate) mod matrices;

@@ -5,8 +5,9 @@
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use sparsebatch_testing::random_vector;
 
-/// Records a product and a second one on top of it, and runs both several times with other vectors.
-/// They find the same bits as products that are not recorded. `apply` takes x, beta and y.
+/// Records two products, the second adding to the first, and runs both several times with other
+/// vectors. The results equal those of unrecorded products, bit for bit. `apply` takes x, beta and
+/// y.
 pub(crate) fn check_replays(
     device: &Device,
     (ncols, nrows): (usize, usize),
@@ -28,7 +29,7 @@ pub(crate) fn check_replays(
         let expected = device.download(&y).unwrap();
         for _ in 0..20 {
             device.copy_from_host(&vec![f64::NAN; nrows], &mut y).unwrap();
-            // SAFETY: what `apply` works on, and the vectors, live to the end of this function.
+            // SAFETY: the vectors and all that `apply` uses live to the end of this function.
             unsafe { graph.launch() }.unwrap();
             assert!(device.download(&y).unwrap() == expected, "seed {seed}");
         }

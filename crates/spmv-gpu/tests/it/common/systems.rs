@@ -1,4 +1,4 @@
-//! Systems with their vectors, and the places that they take in a batch.
+//! Systems with their vectors, and permutations of a batch.
 #![allow(dead_code, reason = "each test file uses a part of this one")]
 
 use sparsebatch_formats::{Csr, Scalar};

@@ -1,5 +1,5 @@
-//! The flexible batched product against the oracle, on any executor: in the emulation, and on the
-//! GPU where there is one.
+//! The flexible batched product compared with the oracle on any executor: in the emulation, and, if
+//! present, on a GPU.
 
 mod plan;
 
@@ -17,7 +17,7 @@ fn empty(nrows: usize, ncols: usize) -> Csr<f64> {
     Csr::try_new(nrows, ncols, vec![0; nrows + 1], vec![], vec![]).unwrap()
 }
 
-/// Every third row empty, one dense row, the others short.
+/// A matrix with every third row empty, one dense row, and short rows.
 fn uneven(nrows: usize, ncols: usize) -> Csr<f64> {
     let mut row_ptr = vec![0];
     let mut col_idx = Vec::new();
@@ -33,7 +33,7 @@ fn uneven(nrows: usize, ncols: usize) -> Csr<f64> {
     Csr::try_new(nrows, ncols, row_ptr, col_idx, values).unwrap()
 }
 
-/// Systems around every seam that the kernels have.
+/// Systems at every boundary between cases of the kernels.
 fn zoo() -> RaggedCsr<f64> {
     let matrices = [
         empty(0, 0),
@@ -51,7 +51,7 @@ fn zoo() -> RaggedCsr<f64> {
         dense(3, 64, 7).unwrap(),
         pareto(64, 64, 1, 1.0, 8).unwrap(),
         random(31, 300, 33, 9).unwrap(),
-        // Fewer entries than a large block has warps.
+        // The system has fewer entries than a large block has warps.
         dense(3, 3, 10).unwrap(),
     ];
     let mut batch = RaggedCsr::new();
@@ -65,7 +65,7 @@ fn integers<T: Value>(len: usize, seed: usize) -> Vec<T> {
     (0..len).map(|k| T::from_f64(((k * 7 + seed) % 17) as f64 - 8.0)).collect()
 }
 
-/// One product through an executor.
+/// Computes one product on an executor.
 fn product<E: Executor + Clone, T: Value>(
     executor: &E,
     batch: &Batch<T>,
@@ -124,7 +124,7 @@ fn assert_close<T: Value>(
     }
 }
 
-/// The options that lead to different paths of a kernel.
+/// Options that select different paths of a kernel.
 fn variants(kernel: FlexibleKernel) -> Vec<FlexibleOptions> {
     let base = FlexibleOptions::new(kernel);
     let mut variants = vec![
@@ -244,7 +244,7 @@ fn the_last_columns_of_16_bits_are_no_padding() {
     }
 }
 
-/// NaN and infinities in x reach the rows that store their column, and no other.
+/// NaN and infinities in x reach exactly the rows that store their column.
 fn check_special<E: Executor + Clone, T: Value>(executor: &E) {
     let batch: RaggedCsr<T> = zoo().cast();
     let mut x: Vec<T> = random_vector(batch.col_offsets()[16], 3);
@@ -269,7 +269,7 @@ fn nan_and_infinity_reach_only_rows_that_store_their_column() {
     check_special::<_, f64>(&Emulator::new(Order::Random(1)));
 }
 
-/// Uniform batches in every layout, multiples of one matrix, new values.
+/// Uniform batches in every layout, multiples of one matrix, and updates of values.
 fn check_uniform<E: Executor + Clone, T: Value>(executor: &E) {
     let (matrix, nitems) = (uneven(37, 50), 9);
     let one: Vec<T> = integers(matrix.values().len(), 3);
@@ -342,7 +342,7 @@ fn factors_and_new_values_find_their_items_in_a_ragged_batch() {
     }
 }
 
-/// 70,000 systems of up to three rows, more than a 16-bit count of blocks.
+/// 70,000 systems of up to three rows: more than 16 bits can count.
 fn check_tiny<E: Executor + Clone>(executor: &E, kernels: &[FlexibleKernel]) {
     let mut batch = RaggedCsr::<f64>::new();
     for item in 0..70_000 {

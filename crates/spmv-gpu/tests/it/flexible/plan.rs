@@ -1,4 +1,4 @@
-//! What plans refuse and report.
+//! What plans refuse, and their reports.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -107,7 +107,7 @@ fn storage_that_would_not_fit_is_refused_before_it_is_made() {
 #[test]
 fn explanations_count_bytes_and_padding() {
     let executor = Emulator::new(Order::Forward);
-    // Rows of 3, 0 and 1 entries, twice with values of their own.
+    // Rows of 3, 0 and 1 entries; two items with values of their own.
     let a = Csr::try_new(3, 4, vec![0, 3, 3, 4], vec![0, 1, 2, 3], vec![1.0; 4]).unwrap();
     let values = BatchValues::ItemMajor(vec![1.0; 8]);
     let batch = Batch::Uniform(UniformBatch::try_new(a.pattern().clone(), 2, values).unwrap());
@@ -122,7 +122,7 @@ fn explanations_count_bytes_and_padding() {
     assert_eq!(ell.bytes_read, ell.matrix_bytes + 2 * 64 + 8 * 8);
     assert_eq!((ell.bytes_written, ell.operands_in_shared, ell.blocks), (6 * 8, 2, 2));
 
-    // Row pointers and start rows of the one warp besides.
+    // In addition, row pointers and the start rows of the one warp.
     let csr_i = explain(FlexibleKernel::CsrI);
     assert_eq!((csr_i.padding, csr_i.threads), (0, 32));
     assert_eq!(csr_i.bytes_read, 4 * 4 + 4 * 2 + 8 * 8 + 2 * 64 + 4 + 8 * 8);

@@ -1,4 +1,4 @@
-//! Plans over CSR arrays that lie in the memory of an executor, in the emulation and on a GPU.
+//! Plans over CSR arrays in the memory of an executor, in the emulation and on a GPU.
 #![expect(unsafe_code, reason = "hands arrays to plans")]
 
 use kernel_emu::{Emulator, Order};
@@ -16,14 +16,14 @@ use sparsebatch_testing::csr_integers;
 use crate::common::arrays::upload;
 use crate::common::matrices::{banded, integers, mixed, oracle};
 
-/// A plan over arrays of its own.
+/// A plan that owns its arrays.
 fn single_plan<E: Executor + Clone, T: Value>(
     executor: &E,
     (nrows, ncols): (usize, usize),
     arrays: CsrArrays<E, T>,
     options: &SingleOptions,
 ) -> Result<SinglePlan<E, T>, GpuError> {
-    // SAFETY: every caller hands its only handles over.
+    // SAFETY: every caller passes its only handles.
     unsafe { SinglePlan::from_arrays(executor, nrows, ncols, arrays, options) }
 }
 
@@ -32,7 +32,7 @@ fn device_batch<E: Executor, T: Value>(
     sizes: BatchSizes<'_>,
     arrays: CsrArrays<E, T>,
 ) -> Result<DeviceBatch<E, T>, GpuError> {
-    // SAFETY: every caller hands its only handles over.
+    // SAFETY: every caller passes its only handles.
     unsafe { DeviceBatch::from_arrays(executor, sizes, arrays) }
 }
 
@@ -159,7 +159,7 @@ proptest! {
         check_batches(&Emulator::new(Order::Random(seed)), &matrices);
     }
 
-    /// The kernel that checks arrays takes those that the host takes, and no others.
+    /// The kernel that checks arrays accepts exactly those that the host accepts.
     #[test]
     fn arrays_are_checked_as_on_the_host(
         a in csr_integers::<f64>(12, 12),
@@ -208,7 +208,7 @@ fn check_refusals<E: Executor + Clone>(executor: &E) {
     assert_eq!(refused((2, 3), &[0, 1, 3], &[0, -1, 2]), columns);
     assert_eq!(refused((2, 3), &[0, 3], &[0, 1, 2]), "row_ptr has 2 entries, expected 3");
     assert!(refused((0, 3), &[1], &[]).starts_with("row_ptr is others at row 0"));
-    // The first of several, wherever they are.
+    // Of several errors the first is reported, wherever they are.
     let mut row_ptr: Vec<i32> = (0..=1000).collect();
     let mut col_idx = vec![0; 1000];
     (row_ptr[700], col_idx[400], col_idx[900]) = (5, 1, 7);
@@ -269,9 +269,10 @@ fn kernels_of_other_formats_and_values_of_other_lengths_are_refused() {
     assert!(matches!(refused.err(), Some(GpuError::InvalidArgument { .. })));
 }
 
-/// Memory as another library owns it: the plan gets addresses.
+/// Memory owned by another library: the plan gets addresses only.
 fn foreign<T: Pod>(owner: &DeviceBuffer<T>) -> DeviceBuffer<T> {
-    // SAFETY: every caller keeps the owner to the end of the test and orders its work by one stream.
+    // SAFETY: every caller keeps the owner until the end of the test and orders its work by one
+    // stream.
     unsafe { DeviceBuffer::from_raw(owner.raw(), owner.len()) }
 }
 

@@ -1,4 +1,4 @@
-//! Products recorded in graphs: by this crate, and by a caller who records its own stream.
+//! Products recorded in graphs: by this crate, and by a caller that records its own stream.
 #![expect(unsafe_code, reason = "launches graphs, calls the driver as a caller would")]
 
 use std::ptr;
@@ -25,7 +25,7 @@ fn products_of_one_matrix_are_recorded_on_a_gpu() {
     }
 }
 
-/// Systems of which the largest need more shared memory than comes without asking.
+/// Systems of which the largest need more shared memory than a launch has by default.
 fn systems() -> Batch<f64> {
     let mut batch = RaggedCsr::new();
     for rows in [10, 300, 0, 2000, 77] {
@@ -39,7 +39,7 @@ fn products_of_batches_are_recorded_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
     let batch = systems();
     let sizes = (batch.col_offset(batch.nitems()), batch.row_offset(batch.nitems()));
-    // batch-coo adds in any order.
+    // batch-coo adds in an arbitrary order.
     for kernel in FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable()) {
         println!("{kernel}");
         let options =
@@ -54,8 +54,8 @@ fn driver(result: sys::CUresult) {
     assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
 }
 
-/// What another library, or a program in C, does: it makes a stream, records it by itself, and lets
-/// plans work on it.
+/// As another library or a C program would: the caller makes a stream, records it, and lets plans
+/// use it.
 #[test]
 fn products_are_part_of_a_graph_that_the_caller_records_on_a_gpu() {
     let Some(owner) = device_or_skip() else { return };
@@ -74,7 +74,7 @@ fn products_are_part_of_a_graph_that_the_caller_records_on_a_gpu() {
     guest.synchronize().unwrap();
 
     let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
-    // What this thread does meanwhile must not wait; other tests may.
+    // Calls of this thread that must wait are forbidden during the recording; other tests may wait.
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive, and so is what the graph is made of while it is used.
     unsafe {

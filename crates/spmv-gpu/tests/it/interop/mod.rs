@@ -1,5 +1,4 @@
-//! Plans over arrays that lie on the device, and products inside of
-//! recorded graphs.
+//! Plans over arrays on the device, and products in recorded graphs.
 
 mod arrays;
 mod graph;

@@ -1,4 +1,4 @@
-//! Batches and systems without items, rows, columns or entries, and of one row.
+//! Batches and systems without items, rows, columns or entries, and with one row.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Executor;
@@ -18,14 +18,14 @@ fn zeros(nrows: usize, ncols: usize) -> Csr<f64> {
     Csr::zeros(nrows, ncols).unwrap()
 }
 
-/// One row with every `step`-th column.
+/// A matrix of one row with every `step`-th column.
 fn row(ncols: usize, step: usize) -> Csr<f64> {
     let col_idx: Vec<i32> = (0..ncols as i32).step_by(step).collect();
     let values = integers(col_idx.len(), 3);
     Csr::try_new(1, ncols, vec![0, col_idx.len() as i32], col_idx, values).unwrap()
 }
 
-/// As many rows as columns and more, or fewer, with integers.
+/// A dense matrix of integers of any shape.
 fn dense(nrows: usize, ncols: usize) -> Csr<f64> {
     let row_ptr = (0..=nrows).map(|row| (row * ncols) as i32).collect();
     let col_idx = (0..nrows).flat_map(|_| 0..ncols as i32).collect();

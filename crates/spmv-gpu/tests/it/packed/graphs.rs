@@ -1,4 +1,4 @@
-//! Products recorded in graphs: by this crate, and by a caller who records its own stream.
+//! Products recorded in graphs: by this crate, and by a caller that records its own stream.
 #![expect(unsafe_code, reason = "launches graphs, calls the driver as a caller would")]
 
 use std::ptr;
@@ -40,8 +40,8 @@ fn driver(result: sys::CUresult) {
     assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
 }
 
-/// What another library does: it makes a stream, records it by itself, and lets plans work on it.
-/// New values are part of the graph.
+/// As another library would: the caller makes a stream, records it, and lets plans use it. Updates
+/// of values are part of the graph.
 #[test]
 fn products_and_new_values_are_part_of_a_graph_that_the_caller_records_on_a_gpu() {
     let Some(owner) = device_or_skip() else { return };
@@ -59,7 +59,7 @@ fn products_and_new_values_are_part_of_a_graph_that_the_caller_records_on_a_gpu(
     guest.synchronize().unwrap();
 
     let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
-    // What this thread does meanwhile must not wait; other tests may.
+    // Calls of this thread that must wait are forbidden during the recording; other tests may wait.
     let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive, and so is what the graph is made of while it is used.
     unsafe {

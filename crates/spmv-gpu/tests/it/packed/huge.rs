@@ -1,5 +1,5 @@
-//! Offsets beyond 32 bits. In the emulation nothing of the arrays is in memory but what the blocks
-//! that run touch; on a GPU they are there.
+//! Offsets beyond 32 bits. In the emulation the arrays are sparse: only what the executed blocks
+//! touch takes memory. On a GPU the arrays are real.
 #![expect(unsafe_code, reason = "launches kernels")]
 
 use kernel_emu::{Emulator, Order};
@@ -14,7 +14,7 @@ use super::{options, oracle, ragged, size_of_matrix, some};
 use crate::common::arrays::{get, set};
 use crate::common::matrices::{from_columns, integers};
 
-/// One piece of a system: just over 2^31 rows, and columns, in all.
+/// A system is one piece; all systems together have just over 2^31 rows, and columns.
 const SIZE: usize = 2048;
 const NITEMS: usize = (1 << 20) + 3;
 
@@ -22,7 +22,7 @@ fn some_items() -> Vec<usize> {
     some(NITEMS as u64).into_iter().map(|item| item as usize).collect()
 }
 
-/// Two entries in most rows.
+/// A system with two entries in most rows.
 fn system() -> Csr<f32> {
     from_columns(SIZE, SIZE, |row, _| match row % 7 {
         3 => vec![],
@@ -34,7 +34,7 @@ fn expected(a: &Csr<f32>, x: &[f32]) -> Vec<f32> {
     oracle(&ragged(std::slice::from_ref(a)), 1, (1.0, x), (0.0, &[0.0; SIZE]))
 }
 
-/// A piece a block, and some pieces a block.
+/// One piece per block, and several pieces per block.
 const SHARES: [usize; 2] = [usize::MAX, 1 << 14];
 
 #[test]
@@ -51,7 +51,8 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch() {
         let options = PackedOptions { share: Some(share), ..options(1) };
         let plan = PackedPlan::new(executor.clone(), &batch, options).unwrap();
         assert_eq!((plan.explain().pieces, plan.explain().launches), (NITEMS, 1));
-        // Blocks of several pieces: only what the first and the last one have is known.
+        // With several pieces per block, only the items of the first and of the last block are
+        // known.
         let items = if share == usize::MAX { some_items() } else { vec![0, NITEMS - 1] };
         for &item in &items {
             y.set(item * SIZE, &[f32::NAN; SIZE]);
@@ -65,7 +66,8 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch() {
     }
 }
 
-/// Where the arrays of a piece begin: beyond 2^32 entries, each elsewhere, multiples of 16 bytes.
+/// Offset of array `k` of a piece: beyond 2^32 elements, different for each array, a multiple of 16
+/// bytes.
 const fn far(k: usize) -> usize {
     (1 << 32) + 4096 * k
 }
@@ -74,7 +76,7 @@ const fn far(k: usize) -> usize {
 const X_STRIDE: usize = (1 << 32) + 32;
 const Y_STRIDE: usize = (1 << 32) + 64;
 
-/// 70 rows, the first long, of columns up to 89.
+/// A piece of 70 rows, the first one long, with columns up to 89.
 fn piece() -> Csr<f32> {
     from_columns(70, 90, |row, random| match row {
         0 => (0..90).collect(),
@@ -86,8 +88,7 @@ fn piece() -> Csr<f32> {
 fn launch(executor: &Emulator, key: KernelKey, shape: (u32, u32, u32), args: &mut Args<'_>) {
     let (blocks, threads, shared_bytes) = shape;
     let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, threads) };
-    // SAFETY: the callers give each kernel its parameters, and arrays that hold what the
-    // descriptions say.
+    // SAFETY: the callers pass each kernel its parameters, and arrays that match the descriptions.
     unsafe { executor.launch(&key, config, args) }.unwrap();
 }
 
@@ -95,8 +96,8 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Packs and multiplies one piece as the plan does, with all arrays far away: its row pointers,
-/// entries and columns, what packing writes, and x and y.
+/// Packs and multiplies one piece as the plan does, with all arrays at far offsets: row pointers,
+/// entries and columns, the output of packing, and x and y.
 fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Option<()> {
     const NRHS: usize = 2;
     let key = |expression: &str| KernelKey::new(module("pack").unwrap(), expression);
@@ -107,7 +108,7 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     row_ptr.set(far(1), a.pattern().row_ptr());
     let mut col_idx = executor.sparse::<i32>(far(2) + nnz)?;
     col_idx.set(far(2), a.pattern().col_idx());
-    // Values count from the entries of the part.
+    // Offsets of values are those of the part's entries.
     let mut values = executor.sparse::<f32>(far(2) + nnz)?;
     values.set(far(2), a.values());
     let part = [far(1), far(2), far(3), far(4), nrows | ncols << 32, nrows << 32];
@@ -168,7 +169,7 @@ fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Opt
     let mut shorts = [nsteps; 14];
     shorts[..5].copy_from_slice(&[nrows as u32, ncols as u32, nsegments, flags, index_len]);
     for warp in 0..4 {
-        // 16 bits for each eighth.
+        // 16 bits for each eighth of the steps.
         shorts[5 + warp] = measures[4 + warp] & 0xffff;
     }
     let places = [to_values, to_columns, to_index, far(8), far(9), X_STRIDE, Y_STRIDE];
@@ -219,7 +220,8 @@ fn every_array_of_a_piece_may_begin_beyond_32_bits() {
     }
 }
 
-/// Repetitions of a part, as uniform batches pack them: their values begin, and lie apart, far away.
+/// Repetitions of a part, as uniform batches pack them: their values begin at a far offset and have
+/// a large stride.
 #[test]
 fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
     const APART: usize = u32::MAX as usize - 3;
@@ -231,7 +233,7 @@ fn values_of_a_uniform_batch_may_be_beyond_32_bits() {
         let own = [1.0, 2.0].map(|value| value + 10.0 * repetition as f64);
         values.set(far(1) + repetition * APART, &own);
     }
-    // [a b] three times, side by side.
+    // The row [a b], three times, interleaved.
     let parts = executor.upload(&[0, 0, 0, 0, pair(1, 2), pair(0, 1)]).unwrap();
     let (cuts, row_ptr) = (executor.upload(&[2_u32]).unwrap(), executor.upload(&[0, 2]).unwrap());
     let words: [u64; 9] =

@@ -1,4 +1,5 @@
-//! Batches of many systems, more than 16 bits count, and of numbers of them that do not divide well.
+//! Batches of more systems than 16 bits can count, and of numbers of systems that groups do not
+//! divide.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Executor;
@@ -13,7 +14,7 @@ use crate::common::systems::bits;
 
 const COUNT: usize = 66_000;
 
-/// At most one entry a row: where to cut them needs no thought.
+/// A system with at most one entry per row, so that rows need not be cut.
 fn tiny(item: usize) -> Csr<f64> {
     match item % 5 {
         0 => Csr::zeros(0, 1).unwrap(),
@@ -43,7 +44,7 @@ fn more_systems_than_16_bits_count_are_grouped() {
     check_integers(&executor, &shared, options(1));
 }
 
-/// Of the products only some blocks run.
+/// Only some blocks of the product are executed.
 #[test]
 fn more_pieces_than_16_bits_count_are_one_launch() {
     let executor = Emulator::new(Order::Forward).with_blocks(some);
@@ -105,7 +106,7 @@ fn last_groups_of_a_uniform_batch_may_be_smaller() {
     }
 }
 
-/// The same system gives the same bits in every group, in one that is cut short too, and alone.
+/// A system has the same bits in every group, also in an incomplete one, and alone.
 #[test]
 fn items_of_a_uniform_batch_do_not_depend_on_their_group() {
     let executor = Emulator::new(Order::Reverse);

@@ -1,4 +1,4 @@
-//! Memory that runs out: an error that says so before anything is packed, and nothing left behind.
+//! Out of memory: an error before anything is packed, and everything is released.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -19,7 +19,7 @@ fn batches() -> Vec<(&'static str, Batch<f64>)> {
     ]
 }
 
-/// Bytes of the arrays of a batch in CSR, and of row pointers, columns of 16 bits and values.
+/// Bytes of a batch's arrays in CSR, and of row pointers, 16-bit columns and values.
 fn least_bytes(batch: &Batch<f64>) -> (u64, u64) {
     let executor = Emulator::new(Order::Forward);
     with_arrays(&executor, batch, |_, arrays| {
@@ -30,7 +30,7 @@ fn least_bytes(batch: &Batch<f64>) -> (u64, u64) {
     })
 }
 
-/// What happened, and the kernels that were launched.
+/// Whether `make` succeeded with `bytes` of memory, and the kernels that were launched.
 fn attempt<P>(
     name: &str,
     bytes: u64,
@@ -49,7 +49,7 @@ fn attempt<P>(
     (made, executor.launched().join(", "))
 }
 
-/// Makes plans with ever more memory: below `known` bytes nothing of packing is launched.
+/// Makes plans with more and more memory. Below `known` bytes no kernel of packing is launched.
 fn check<P>(name: &str, known: u64, make: impl Fn(&Emulator) -> Result<P, GpuError>) {
     for bytes in (0..known).step_by((known / 20) as usize).chain([known - 1]) {
         let (made, launched) = attempt(name, bytes, &make);
@@ -72,7 +72,7 @@ fn plans_that_do_not_fit_are_refused_before_anything_is_packed() {
     }
 }
 
-/// The arrays are somewhere else; the kernel that checks them runs before.
+/// The arrays are in other memory; the kernel that checks them runs first.
 #[test]
 fn plans_over_arrays_that_do_not_fit_are_refused_before_anything_is_packed() {
     for (name, batch) in batches() {
@@ -85,7 +85,7 @@ fn plans_over_arrays_that_do_not_fit_are_refused_before_anything_is_packed() {
     }
 }
 
-/// The error tells what all of it takes, not the one allocation that failed.
+/// The error states the memory of the whole plan, not of the allocation that failed.
 #[test]
 fn what_is_needed_is_all_of_it() {
     for (name, batch) in batches() {
@@ -94,12 +94,12 @@ fn what_is_needed_is_all_of_it() {
         let error = PackedPlan::new(executor.clone(), &batch, options(1)).err().unwrap();
         assert_eq!(error, GpuError::OutOfMemory { needed: csr + packed, free: 1000 }, "{name}");
         assert!(executor.launched().is_empty());
-        // No more than a plan takes.
+        // A plan takes at least as much.
         let enough = Emulator::new(Order::Forward);
         let plan = PackedPlan::new(enough.clone(), &batch, options(1)).unwrap();
         assert!(packed <= plan.explain().device_bytes, "{name}");
         assert_eq!(enough.bytes_in_use(), plan.explain().device_bytes, "{name}");
-        // Packing asks for all it writes at once.
+        // Packing requests all the memory that it writes at once.
         let bytes = csr + plan.explain().device_bytes - 1;
         let launched = Emulator::with_memory(bytes);
         let error = PackedPlan::new(launched.clone(), &batch, options(1)).err();

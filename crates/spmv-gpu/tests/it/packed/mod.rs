@@ -1,5 +1,5 @@
-//! The packed product of whole batches: how it is packed, what it computes, and where it ends. In the
-//! emulation and, where there is one, on a GPU.
+//! The packed product of whole batches: packing, results, and limits. In the emulation and, if
+//! present, on a GPU.
 
 mod degenerate;
 mod graphs;
@@ -39,7 +39,7 @@ fn multiply<E: Executor + Clone, T: Value>(
     executor.download(&y).unwrap()
 }
 
-/// `A x` of all systems, y being NaN before.
+/// `A x` of all systems, into y = NaN.
 fn product<E: Executor + Clone, T: Value>(
     executor: &E,
     batch: &Batch<T>,
@@ -51,7 +51,7 @@ fn product<E: Executor + Clone, T: Value>(
     multiply(executor, &plan, (T::ONE, x), (T::ZERO, &nan))
 }
 
-/// Holds `A x` of every system against the exact sums.
+/// Compares `A x` of every system with exact sums.
 fn check<E: Executor + Clone, T: Value>(
     executor: &E,
     batch: &Batch<T>,
@@ -99,7 +99,7 @@ fn ragged<T: Scalar>(matrices: &[Csr<T>]) -> Batch<T> {
     Batch::Ragged(batch)
 }
 
-/// So many systems of the pattern of a matrix, each with random values of its own.
+/// `nitems` systems with the pattern of a matrix, each with random values of its own.
 fn uniform<T: Scalar>(matrix: &Csr<T>, nitems: usize) -> UniformBatch<CsrPattern, T> {
     let pattern = Arc::new(pattern_of(matrix));
     let values = BatchValues::ItemMajor(random_vector(matrix.nnz() * nitems, 21));
@@ -124,7 +124,8 @@ fn size_of_matrix<T: Scalar>(a: &Csr<T>) -> CsrSize {
     CsrSize { nrows: a.nrows(), ncols: a.ncols(), nnz: a.nnz() }
 }
 
-/// The sizes and the arrays of a batch, for a plan over arrays.
+/// Uploads the arrays of a batch and passes them with their sizes to `then`, for a plan over
+/// arrays.
 fn with_arrays<E: Executor, T: Value, R>(
     executor: &E,
     batch: &Batch<T>,
@@ -154,7 +155,7 @@ fn with_arrays<E: Executor, T: Value, R>(
     }
 }
 
-/// The first two blocks, one in the middle and the last two of many; all of few.
+/// Of many blocks the first two, one in the middle and the last two; of few all.
 fn some(count: u64) -> Vec<u64> {
     if count <= 4096 { (0..count).collect() } else { vec![0, 1, count / 2, count - 2, count - 1] }
 }
@@ -165,7 +166,7 @@ fn options(nrhs: usize) -> PackedOptions {
 
 const REGISTERS: Option<PackedKernel> = Some(PackedKernel::Registers { depth: 4 });
 
-/// Rows of the given lengths, columns evenly over all.
+/// A matrix with rows of the given lengths, whose columns are evenly spaced.
 fn with_lengths<T: Scalar>(lengths: &[usize], ncols: usize) -> Csr<T> {
     let mut row_ptr = vec![0];
     let mut col_idx: Vec<i32> = Vec::new();
@@ -200,7 +201,7 @@ fn uneven(nrows: usize, ncols: usize) -> Csr<f64> {
     Csr::try_new(nrows, ncols, row_ptr, col_idx, values).unwrap()
 }
 
-/// Rows that use few columns, far apart from those of other rows, or many from all over.
+/// A matrix whose rows have few columns each: adjacent ones, or with `far` ones that are far apart.
 fn spread(nrows: usize, ncols: usize, far: bool) -> Csr<f64> {
     let mut row_ptr = vec![0];
     let mut col_idx: Vec<i32> = Vec::new();
@@ -232,7 +233,7 @@ fn shapes() -> Batch<f64> {
     ])
 }
 
-/// Systems that are divided, or gather x, beside small ones.
+/// Systems that are divided or gather x, beside small ones.
 fn divided() -> Batch<f64> {
     ragged(&[
         uneven(10, 40_000),
@@ -243,7 +244,7 @@ fn divided() -> Batch<f64> {
     ])
 }
 
-/// Systems of more than one piece, of columns that 16 bits do not count, beside small ones.
+/// Systems of more than one piece, with columns beyond 16 bits, beside small ones.
 fn large() -> Batch<f64> {
     ragged(&[
         uneven(10, 40_000),

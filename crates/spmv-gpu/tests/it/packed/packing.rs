@@ -1,5 +1,5 @@
-//! How batches are packed: every entry once, little padding, rows cut where that costs least, and
-//! the same way every time.
+//! How batches are packed: every entry once, little padding, rows cut where that costs least,
+//! reproducibly.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
 use kernel_emu::{Emulator, Order, emulators};
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::common::matrices::{banded, integers, mixed, with_reals};
 
-/// Multiplies every system by each unit vector: what comes back is the matrix itself, whatever was
-/// lost, doubled or moved shows.
+/// Multiplies every system by each unit vector. The results are the matrix itself: any lost,
+/// doubled or moved entry shows.
 fn check_entries<E: Executor + Clone>(executor: &E, batch: &Batch<f64>, options: PackedOptions) {
     let plan = PackedPlan::new(executor.clone(), batch, options).unwrap();
     let matrices: Vec<Csr<f64>> = (0..batch.nitems()).map(|item| matrix(batch, item)).collect();
@@ -45,7 +45,7 @@ fn check_entries<E: Executor + Clone>(executor: &E, batch: &Batch<f64>, options:
     }
 }
 
-/// No two entries alike, none 0.
+/// Values that all differ and are not 0.
 fn numbered(mut a: Csr<f64>, first: usize) -> Csr<f64> {
     for (k, value) in a.values_mut().iter_mut().enumerate() {
         *value = (first + k) as f64 + 0.5;
@@ -83,7 +83,7 @@ fn every_entry_of_a_uniform_batch_is_stored_once() {
     }
 }
 
-/// A single system of a ragged batch: 32 values and 32 columns of 16 bits a step.
+/// A single system of a ragged batch: a step holds 32 values and 32 columns of 16 bits.
 #[test]
 fn slots_hold_the_entries_and_zeros_in_the_column_of_padding() {
     const STEP_WORDS: usize = 32 + 8;
@@ -112,7 +112,7 @@ fn slots_hold_the_entries_and_zeros_in_the_column_of_padding() {
     }
 }
 
-/// Slots for each entry.
+/// Number of slots per entry.
 fn slots_per_entry(batch: &Batch<f64>) -> f64 {
     let executor = Emulator::new(Order::Forward);
     let plan = PackedPlan::new(executor, batch, options(1)).unwrap();
@@ -127,9 +127,9 @@ fn equal_rows_have_no_padding() {
         let shared = Batch::Uniform(UniformBatch::shared(a, 3));
         assert_eq!(slots_per_entry(&shared), 1.0, "{nrows} of {len}, three times");
     }
-    // Large systems: in every piece.
+    // Large systems have no padding in any piece.
     assert_eq!(slots_per_entry(&ragged(&[with_lengths(&[8; 65_536], 70_000)])), 1.0);
-    // Rows that do not fill the last slice lack less than a slice.
+    // If rows do not fill the last slice, padding is less than a slice.
     let nine = slots_per_entry(&ragged(&[with_lengths(&[9; 1000], 600)]));
     assert!(nine <= (9000.0 + 31.0 * 9.0) / 9000.0, "{nine}");
 }
@@ -173,7 +173,8 @@ fn generated_problems_have_little_padding() {
     }
 }
 
-/// What a product reads of rows of these lengths when they are cut, and what its sums cost besides.
+/// Bytes that a product reads for rows of these lengths when they are cut, plus the cost of their
+/// sums.
 fn cost_of(lengths: &[usize], cut: usize, value_bytes: usize) -> usize {
     let segment = |len: &usize| {
         let (full, rest) = (len / cut, len % cut);
@@ -188,7 +189,7 @@ fn cost_of(lengths: &[usize], cut: usize, value_bytes: usize) -> usize {
         + if is_cut { 2 * lengths.len() } else { 0 }
 }
 
-/// Where rows of these lengths may be cut.
+/// Lengths at which such rows may be cut.
 fn cuts_to_try(lengths: &[usize]) -> Vec<usize> {
     let nnz: usize = lengths.iter().sum();
     let longest = lengths.iter().copied().max().unwrap_or(1).max(1);
@@ -199,7 +200,8 @@ fn cuts_to_try(lengths: &[usize]) -> Vec<usize> {
     all.filter(|cut| (1..=most).contains(cut)).collect()
 }
 
-/// Where the kernel cuts the rows of each part: the same for all of its rows and for its later half.
+/// The cuts that the kernel chooses for each part. The later half of a part must have the cut of
+/// the whole.
 fn found_cuts(executor: &Emulator, parts: &[Vec<usize>], value_bytes: usize) -> Vec<u32> {
     let (mut words, mut row_ptr) = (Vec::new(), Vec::new());
     for lengths in parts {
@@ -246,7 +248,7 @@ fn check_cuts(executor: &Emulator, parts: &[Vec<usize>]) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// The lengths of rows: alike, of any length, or a few long ones.
+/// Lengths of rows: equal, arbitrary, or a few long ones.
 fn row_lengths() -> impl Strategy<Value = Vec<usize>> {
     let alike = (0_usize..300, 0_usize..100).prop_map(|(len, nrows)| vec![len; nrows]);
     let any = proptest::collection::vec(0_usize..40, 0..200);
@@ -287,7 +289,7 @@ fn rows_of_known_lengths_are_cut_where_that_costs_least() {
     assert_eq!(found, [64, 64, 100, 256]);
 }
 
-/// The arrays of a plan, and what one product finds.
+/// The arrays of a plan, and the result of one product.
 fn packed<E: Executor + Clone>(
     executor: &E,
     batch: &Batch<f64>,
@@ -314,7 +316,7 @@ fn twenty_orders_of_threads_pack_the_same_bits() {
     check_packings(&emulators(), &ragged(&[spread(3000, 70_000, true), uneven(40, 40)]));
 }
 
-/// Without their index: what fills it up to a multiple of 16 bytes is not set.
+/// The index is not compared: its padding to a multiple of 16 bytes is uninitialised.
 #[test]
 fn twenty_packings_are_the_same_bits_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
@@ -327,7 +329,7 @@ fn twenty_packings_are_the_same_bits_on_a_gpu() {
     }
 }
 
-/// Integers that `f32` holds are packed alike in both precisions.
+/// Integers that f32 represents are packed alike in both precisions.
 #[test]
 fn both_precisions_find_the_same_integers() {
     let executor = Emulator::new(Order::Reverse);

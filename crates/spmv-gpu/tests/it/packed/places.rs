@@ -1,5 +1,5 @@
-//! Results do not depend on where a system stands, what is beside it, how the work is shared out, or
-//! where its arrays come from: the same bits.
+//! Results do not depend on a system's position, its neighbours, the division of work, or where its
+//! arrays come from: the bits are the same.
 
 use kernel_emu::{Emulator, Order, emulators};
 use proptest::prelude::*;
@@ -17,7 +17,8 @@ use super::{
 use crate::common::matrices::{Sequence, banded, mixed, with_reals};
 use crate::common::systems::{System, bits, shuffled, with_vectors};
 
-/// The product of every system that the batch of the given numbers has, `runs` times.
+/// Computes the products of a batch of the systems `order`, `runs` times; `None` for the other
+/// systems.
 fn products<E: Executor + Clone, T: Value>(
     executor: &E,
     systems: &[System<T>],
@@ -66,7 +67,7 @@ fn all_options() -> Vec<PackedOptions> {
     .to_vec()
 }
 
-/// Holds every system of permuted and of smaller batches against the same system alone.
+/// Compares every system of permuted and of smaller batches with the same system alone.
 fn check_places<E: Executor + Clone, T: Value>(
     executors: &[E],
     systems: &[System<T>],
@@ -130,7 +131,7 @@ fn twenty_runs_and_any_order_of_systems_give_the_same_bits_on_a_gpu() {
     let Batch::Ragged(large) = large() else { panic!("made ragged") };
     all.extend((0..large.nitems()).map(|item| matrix(&Batch::Ragged(large.clone()), item)));
     let narrow = (0..20).flat_map(|_| small::<f32>()).collect();
-    // Kernels differ in where they fuse; each is held against itself.
+    // Kernels differ in their use of fused multiply-add: each is compared with itself only.
     let (all_options, all) = (all_options(), with_vectors(all));
     let (stream, registers) = all_options.split_at(5);
     for options in [stream, registers] {

@@ -1,4 +1,4 @@
-//! Products of batches of any shapes against exact sums.
+//! Products of batches of any shape compared with exact sums.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::testing::device_or_skip;

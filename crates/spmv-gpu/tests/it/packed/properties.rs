@@ -1,5 +1,5 @@
-//! Batches of random matrices against the oracle, in every order of threads, with every way to share
-//! the work out; NaN and infinities.
+//! Batches of random matrices compared with the oracle, in every order of threads and with every
+//! division of the work; NaN and infinities.
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
@@ -12,8 +12,8 @@ use sparsebatch_testing::{csr_integers, random_vector};
 use super::{REGISTERS, check, columns, multiply, options, oracle, product, ragged, rows, spread};
 use crate::common::matrices::{banded, integers, mixed};
 
-/// Blocks that take all, or one piece each; systems by themselves, some together, or as many as may
-/// be, or in small pieces; by all kernels.
+/// Options: blocks that take all pieces or one each; systems alone, in groups, in groups as large
+/// as possible, or in small pieces; all kernels.
 fn variants(nrhs: usize) -> impl Iterator<Item = PackedOptions> {
     let stream = |warps| Some(PackedKernel::Stream { steps: 8, stages: 2, warps });
     [
@@ -40,7 +40,7 @@ fn numbers<T: Value>(of: [f64; 2]) -> (T, T) {
     (T::from_f64(of[0]), T::from_f64(of[1]))
 }
 
-/// Integers: exact whatever the order.
+/// Compares products of integers, which are exact in any order.
 fn check_all<E: Executor + Clone, T: Value>(
     executor: &E,
     batch: &Batch<T>,
@@ -80,7 +80,7 @@ proptest! {
         }
     }
 
-    /// Systems without entries are frequent: what follows them must not be moved.
+    /// Systems without entries are frequent: they must not shift the systems behind them.
     #[test]
     fn batches_with_many_empty_systems_agree_with_the_oracle(
         sizes in proptest::collection::vec((0_usize..4, 0_usize..4, any::<bool>()), 0..12),
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// Systems that are grouped, cut into rows, with x copied and gathered.
+/// Systems that are grouped or divided by rows, and whose x is copied or gathered.
 fn all_kinds() -> Batch<f64> {
     let all = ragged(&[
         mixed(30, 25, Some(3)),
@@ -139,13 +139,13 @@ fn all_kinds() -> Batch<f64> {
         mixed(7, 5, None),
     ]);
     let Batch::Ragged(mut all) = all else { panic!("made ragged") };
-    // None is 0.
+    // No value is 0.
     let values = integers::<f64>(all.total_nnz(), 9);
     all.values_mut().iter_mut().zip(values).for_each(|(to, value)| *to = value + 0.5);
     Batch::Ragged(all)
 }
 
-/// Whether the column `column` of `x` is stored by each row.
+/// For each row, whether it stores the column `column` of `x`.
 fn rows_that_store(batch: &Batch<f64>, column: usize) -> Vec<bool> {
     let mut found = vec![false; rows(batch)];
     for item in 0..batch.nitems() {
@@ -168,7 +168,7 @@ fn check_special_x<E: Executor + Clone>(executor: &E) {
             let plain = product(executor, &batch, options, &x);
             for item in 0..batch.nitems() {
                 let (begin, end) = (batch.col_offset(item), batch.col_offset(item + 1));
-                // The first and the last column, and one that is read.
+                // The first and the last column, and one that is stored.
                 let stored = batch.pattern(item).col_idx().get(5).map(|&c| begin + c as usize);
                 for column in [Some(begin), Some(end - 1), stored].into_iter().flatten() {
                     let stores = rows_that_store(&batch, column);
@@ -199,7 +199,7 @@ fn nan_and_infinity_of_x_reach_the_rows_that_store_their_column_and_no_others_on
     check_special_x(&device);
 }
 
-/// NaN and infinities of y stay in their rows, and are gone where beta is 0.
+/// NaN and infinities of y stay in their rows, and vanish where beta is 0.
 fn check_special_y<E: Executor + Clone>(executor: &E) {
     let batch = all_kinds();
     for nrhs in [1, 2] {

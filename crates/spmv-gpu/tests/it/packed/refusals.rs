@@ -1,4 +1,4 @@
-//! What is refused, and with which error.
+//! Inputs that are refused, and the error for each.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::testing::device_or_skip;
@@ -75,7 +75,7 @@ fn vectors_that_overlap_are_refused_on_a_gpu() {
 
 #[test]
 fn a_block_takes_no_more_shared_memory_than_there_is() {
-    // A device with little of it: the same batch runs, or is refused.
+    // A device with little shared memory: a batch runs, or is refused.
     let small = DeviceInfo {
         shared_bytes_per_block: 64 << 10,
         shared_bytes_per_multiprocessor: 96 << 10,
@@ -92,7 +92,7 @@ fn a_block_takes_no_more_shared_memory_than_there_is() {
     assert!(error.to_string().contains("item 0 with 400 rows"), "{error}");
 }
 
-/// 16 bits do not count the steps of some rows, which have more than two million entries.
+/// A row of more than two million entries has more steps than 16 bits can count.
 #[test]
 fn a_system_that_cannot_be_divided_is_named() {
     let too_long = with_lengths::<f64>(&[2_200_000], 2_200_000);
@@ -150,13 +150,13 @@ fn sizes_that_overflow_are_refused() {
             assert!(matches!(error, GpuError::InvalidArgument { .. }), "{error}");
         }
     }
-    // 2 (2^63 + 1) values would be 2 in 64 bits.
+    // 2 (2^63 + 1) values wrap to 2 in 64 bits.
     let item = CsrSize { nrows: 1, ncols: 2, nnz: 2 };
     for (nitems, shared_values) in [((1 << 63) + 1, false), (most, false), (most, true)] {
         let error = refused(BatchSizes::Uniform { item, nitems, shared_values }, options(1));
         assert!(matches!(error, GpuError::InvalidArgument { name: "batch", .. }), "{error}");
     }
-    // 2^33 columns and as many right-hand sides as may be.
+    // 2^31 columns with the largest number of right-hand sides.
     let wide = BatchSizes::Uniform { item, nitems: 1 << 30, shared_values: true };
     let error = refused(wide, options(i32::MAX as usize));
     assert!(matches!(error, GpuError::InvalidArgument { name: "batch", .. }), "{error}");

@@ -1,4 +1,4 @@
-//! Large systems, whose rows are divided into pieces, and the columns that a piece uses.
+//! Large systems, whose rows are divided into pieces, and the range of columns that a piece reads.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::testing::device_or_skip;
@@ -18,12 +18,12 @@ fn pieces(a: &Csr<f64>, options: PackedOptions) -> usize {
     PackedPlan::new(Emulator::new(Order::Forward), &batch, options).unwrap().explain().pieces
 }
 
-/// No more pieces than needed.
+/// Options with no more pieces than needed.
 fn undivided() -> PackedOptions {
     PackedOptions { piece_entries: Some(usize::MAX), ..options(1) }
 }
 
-/// NaN wherever no entry reads x.
+/// x with NaN in all elements that no entry multiplies.
 fn x_where_it_is_read<T: Value>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
     let mut x = vec![T::from_f64(f64::NAN); columns(batch) * nrhs];
     for item in 0..batch.nitems() {
@@ -39,7 +39,8 @@ fn x_where_it_is_read<T: Value>(batch: &Batch<T>, nrhs: usize) -> Vec<T> {
     x
 }
 
-/// With integers, and all kernels; nothing is read that no entry asks for, or it is not used.
+/// Compares integer products exactly, by all kernels. Elements of x that no entry multiplies are
+/// not read, or not used.
 fn check_exactly<E: Executor + Clone, T: Value>(executor: &E, batch: &Batch<T>) {
     let all = Some(usize::MAX);
     for (nrhs, kernel, piece_entries) in
@@ -63,13 +64,13 @@ fn with_integers(mut a: Csr<f64>) -> Csr<f64> {
     a
 }
 
-/// A system of each number of rows, and the pieces it is divided into.
+/// Systems with these numbers of rows, and the expected number of pieces.
 fn around_the_limit_of_rows() -> [(Csr<f64>, usize); 6] {
     let of = |nrows: usize| banded(nrows, 50);
     [(of(2047), 1), (of(2048), 1), (of(2049), 2), (of(4096), 2), (of(4097), 3), (of(2080), 2)]
 }
 
-/// 256 rows of 256 entries, one fewer, and one more.
+/// 256 rows of 256 entries, and the same with one entry fewer and one more.
 fn around_the_limit_of_entries() -> [(Csr<f64>, usize); 3] {
     [(255, 1), (256, 1), (257, 8)].map(|(last, pieces)| {
         let mut lengths = vec![256; 256];
@@ -78,7 +79,8 @@ fn around_the_limit_of_entries() -> [(Csr<f64>, usize); 3] {
     })
 }
 
-/// 16 for the two multiprocessors of the emulation, of 256 entries at least and whole slices.
+/// Up to 16 pieces for the two multiprocessors of the emulation, each of whole slices and at least
+/// 256 entries.
 #[test]
 fn systems_are_divided_where_they_are_few() {
     let of = |nrows: usize, len: usize| {
@@ -99,7 +101,7 @@ fn rows_are_divided_above_2048_rows_and_65536_entries() {
     }
 }
 
-/// Columns from `first` to `last` of many, in some of the rows.
+/// A matrix with columns between `first` and `last` only, and with some empty rows.
 fn window(nrows: usize, ncols: usize, [first, last]: [usize; 2]) -> Csr<f64> {
     from_columns(nrows, ncols, |row, random| match row % 3 {
         0 => vec![first, last],
@@ -115,12 +117,12 @@ fn windows() -> Vec<Csr<f64>> {
             all.push(window(50, ncols, columns));
         }
     }
-    // Rows of a piece that have no entries, beside pieces that have.
+    // A piece whose rows are all empty, beside pieces with entries.
     all.push(from_columns(7000, 9000, |row, _| match row {
         2048..4096 => vec![],
         _ => vec![row, row + 2000],
     }));
-    // One column, another in each piece.
+    // A single column in each piece, another one in each.
     all.push(from_columns(7000, 9000, |row, _| vec![row / 2048 * 2500]));
     all
 }
@@ -131,16 +133,16 @@ fn pieces_read_the_columns_between_their_first_and_last() {
     check_exactly(&Emulator::new(Order::Random(4)), &ragged(&windows()).cast::<f32>());
 }
 
-/// 16 bits count columns up to 65533 and the column of padding.
+/// 16 bits can index columns up to 65533 and the padding column.
 fn around_16_bits() -> Vec<Csr<f64>> {
     let widths = [65_533, 65_534, 65_535, 65_536, 65_537, 100_000];
     let mut all: Vec<Csr<f64>> = Vec::new();
     for width in widths {
-        // As wide as the matrix, and in the middle of a wider one.
+        // As wide as the matrix, and inside a wider one.
         all.push(window(60, width, [0, width - 1]));
         all.push(banded(6, 5));
         all.push(window(60, 300_000, [77_777, 77_777 + width - 1]));
-        // So many entries that x would be copied.
+        // Enough entries that x is copied to shared memory.
         let every_other = |row: usize| (row % 2..width).step_by(2).collect();
         all.push(from_columns(3, width, |row, _| every_other(row)));
     }
@@ -150,12 +152,12 @@ fn around_16_bits() -> Vec<Csr<f64>> {
 #[test]
 fn columns_that_16_bits_do_not_count_beside_small_systems() {
     let executor = Emulator::new(Order::Forward);
-    // Few pieces would be read in one way.
+    // With few pieces, all would read x in the same way.
     let all = [around_16_bits(), vec![banded(6, 500); 24]].concat();
     check_exactly(&executor, &ragged(&all));
     let launches = PackedPlan::new(executor.clone(), &ragged(&all), options(1)).unwrap();
     assert!(launches.explain().launches > 2, "{:?}", launches.explain());
-    // x copied, gathered, and gathered by columns of 32 bits.
+    // x copied, gathered, and gathered with 32-bit columns.
     for mode in [1, 3, 7] {
         for kernel in ["packed_stream", "packed_spmv"] {
             let of_mode =
@@ -165,13 +167,14 @@ fn columns_that_16_bits_do_not_count_beside_small_systems() {
     }
 }
 
-/// In f32 twice as many columns fit shared memory.
+/// In f32, twice as many columns fit in shared memory.
 #[test]
 fn columns_that_16_bits_do_not_count_in_single_precision() {
     check_exactly(&Emulator::new(Order::Reverse), &ragged(&around_16_bits()).cast::<f32>());
 }
 
-/// Sums of so many segments, and x beside, that few blocks find room: gathered, by larger blocks.
+/// The sums of many segments, and x beside them, leave room for few blocks: x is gathered, by
+/// larger blocks.
 fn many_segments() -> Csr<f64> {
     let row = |row: usize| (0..3000).map(|k| (k * 10 + row) % 30_000).collect();
     from_columns(20, 30_000, |number, _| row(number))
@@ -204,7 +207,7 @@ fn uniform_batches_of_large_systems_are_divided_alike() {
             check_exactly(&executor, &batch);
             let plan = PackedPlan::new(executor, &batch, undivided()).unwrap();
             assert_eq!(plan.explain().pieces, nitems * pieces(&a, undivided()));
-            // The same bits as one by one.
+            // The bits are those of each item alone.
             let x: Vec<f64> = random_vector(columns(&batch), 3);
             let executor = Emulator::new(Order::Reverse);
             let together = super::product(&executor, &batch, options(1), &x);

@@ -1,4 +1,4 @@
-//! New values in the place of old ones.
+//! Updates of values.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::testing::device_or_skip;
@@ -14,7 +14,7 @@ use super::{
 use crate::common::matrices::{banded, integers, mixed};
 use crate::common::systems::bits;
 
-/// The same patterns with other values.
+/// The same patterns with new random values.
 fn with_values<T: Value>(batch: &Batch<T>, seed: u64) -> Batch<T> {
     let mut batch = batch.clone();
     let values = match &mut batch {
@@ -39,7 +39,7 @@ fn kinds<T: Value>() -> Vec<Batch<T>> {
     all.map(|batch: Batch<f64>| batch.cast::<T>()).collect()
 }
 
-/// An update gives what a new plan gives, again and again, and back.
+/// An update gives the results of a new plan, also when repeated and when undone.
 fn check_updates<E: Executor + Clone, T: Value>(executor: &E) {
     for first in kinds::<T>() {
         for kernel in [None, REGISTERS] {
@@ -117,7 +117,7 @@ fn new_values_are_scaled_by_alpha_and_added_to_y() {
     assert_eq!(found, oracle(&signs, 1, (2.0, &x), (-3.0, &y)));
 }
 
-/// What `update_values` says of a batch, and that the plan is as it was.
+/// The error of `update_values` for a batch; checks that the plan is unchanged.
 fn refused(first: &Batch<f64>, second: &Batch<f64>) -> GpuError {
     let executor = Emulator::new(Order::Forward);
     let x: Vec<f64> = random_vector(columns(first), 2);
@@ -129,7 +129,7 @@ fn refused(first: &Batch<f64>, second: &Batch<f64>) -> GpuError {
     error
 }
 
-/// As many entries, in one row.
+/// A matrix with `nnz` entries in one row.
 fn one_row(nnz: usize) -> Csr<f64> {
     Csr::try_new(1, nnz, vec![0, nnz as i32], (0..nnz as i32).collect(), vec![1.0; nnz]).unwrap()
 }
@@ -185,7 +185,7 @@ fn uniform_and_ragged_shared_and_own_values_do_not_replace_each_other() {
     let expected = GpuError::Length { name: "values", expected: a.nnz(), found: 3 * a.nnz() };
     assert_eq!(own_for_shared, expected);
     assert!(matches!(refused(&own, &shared), GpuError::Length { name: "values", .. }));
-    // As many values: one set for one system, or its own.
+    // As many values: one set that is shared, or the only system's own.
     let (one, one_shared) = (uniform(&a, 1), UniformBatch::shared(a, 1));
     let error = refused(&Batch::Uniform(one), &Batch::Uniform(one_shared));
     assert!(matches!(error, GpuError::InvalidArgument { name: "batch", .. }), "{error}");

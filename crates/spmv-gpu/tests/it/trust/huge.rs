@@ -1,5 +1,5 @@
-//! Batches whose arrays are longer than 32 bits count. In the emulation nothing of them is in memory
-//! but what the blocks that run touch; on a GPU they are there.
+//! Batches whose arrays are longer than 32 bits can count. In the emulation the arrays are sparse:
+//! only what the executed blocks touch takes memory. On a GPU they are real.
 #![expect(unsafe_code, reason = "launches kernels, hands arrays to plans")]
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::common::arrays::{get, set};
 use crate::common::matrices::{banded, integers, oracle};
 use crate::common::systems::bits;
 
-/// Where the arrays of a problem begin: beyond 2^32 entries, each elsewhere.
+/// Offset of the arrays of a problem: beyond 2^32 elements.
 const FAR: usize = (1 << 32) + 5;
 
-/// The arrays of one problem of 3 rows and 4 columns, as a storage has them, each with its place in
+/// The arrays of one problem of 3 rows and 4 columns in one storage format. Each has its offset in
 /// a longer array.
 struct Arrays {
     module: &'static str,
@@ -35,8 +35,8 @@ struct Arrays {
 
 const NONE: u16 = u16::MAX;
 
-/// [1 2 0 3; 0 0 0 0; 0 4 0 0] in every storage. SELL-P has 8 threads a row: slices of 4 rows, of
-/// which slot j of row i is number 4*j + i.
+/// [1 2 0 3; 0 0 0 0; 0 4 0 0] in every storage format. SELL-P has 8 threads per row: slices of 4
+/// rows, in which slot j of row i is number 4*j + i.
 fn all_arrays() -> Vec<Arrays> {
     let csr = |expression, starts, width| Arrays {
         module: "batch_csr",
@@ -90,7 +90,7 @@ fn all_arrays() -> Vec<Arrays> {
 fn every_array_of_a_problem_may_begin_beyond_32_bits() {
     const NRHS: usize = 2;
     let executor = Emulator::new(Order::Forward);
-    // Each array begins at another place, so that none is taken for another.
+    // Each array begins at another offset, so that none is taken for another.
     let at = |k: usize| FAR + 1000 * k;
     let Some(mut pointers) = executor.sparse::<u32>(at(0) + 4) else { return };
     let Some(mut rows) = executor.sparse::<u16>(at(1) + 4) else { return };
@@ -99,8 +99,8 @@ fn every_array_of_a_problem_may_begin_beyond_32_bits() {
     let Some(mut starts) = executor.sparse::<u32>(at(3) + 2) else { return };
     let Some(mut x) = executor.sparse::<f32>((at(4) + 4) * NRHS) else { return };
     let Some(mut y) = executor.sparse::<f32>((at(5) + 3) * NRHS) else { return };
-    // Start rows that would be wrong, where an offset of 32 bits would find them: unlike zeros in
-    // place of other arrays, zeros in place of start rows do no harm.
+    // Wrong start rows at the offset cut to 32 bits: zeros there, unlike in other arrays, would do
+    // no harm.
     starts.set(at(3) - (1 << 32), &[2, 2]);
     x.set(at(4) * NRHS, &[1.0, 10.0, 100.0, 1000.0, 2.0, 20.0, 200.0, 2000.0]);
     for arrays in all_arrays() {
@@ -139,7 +139,7 @@ fn every_array_of_a_problem_may_begin_beyond_32_bits() {
 
             let key = KernelKey::new(module(arrays.module).unwrap(), arrays.expression);
             // SAFETY: the arguments are those of the kernel; the description is that of the arrays;
-            // two warps, for which there are start rows; shared memory for x and a sum a row.
+            // two warps, for which there are start rows; shared memory for x and one sum per row.
             unsafe { executor.launch(&key, config, &mut args) }.unwrap();
 
             let found = y.get(at(5) * NRHS, 6);
@@ -149,7 +149,7 @@ fn every_array_of_a_problem_may_begin_beyond_32_bits() {
     }
 }
 
-/// Systems of 4096 rows and columns: just over 2^31 rows, and columns, in all.
+/// Systems of 4096 rows and columns: just over 2^31 rows, and columns, in total.
 const SIZE: usize = 1 << 12;
 const NITEMS: usize = (1 << 19) + 3;
 
@@ -158,7 +158,7 @@ fn some(count: u64) -> Vec<u64> {
     if count < 5 { (0..count).collect() } else { vec![0, 1, count / 2 + 1, count - 2, count - 1] }
 }
 
-/// Two entries in most rows.
+/// A pattern with two entries in most rows.
 fn pattern() -> Arc<CsrPattern> {
     let rows: Vec<Vec<i32>> = (0..SIZE)
         .map(|row| match row % 7 {
@@ -253,7 +253,7 @@ fn more_values_than_31_bits_count_are_one_launch() {
     }
 }
 
-/// The same with all the memory: 18 GB of vectors.
+/// The same with real arrays: 18 GB of vectors.
 #[test]
 fn more_rows_and_columns_than_31_bits_count_are_one_launch_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
@@ -286,8 +286,7 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch_on_a_gpu() {
     }
 }
 
-/// 2^31 systems and more do not fit memory, but a count of blocks beyond 16 bits does, in every
-/// kernel.
+/// 2^31 systems do not fit in memory; a number of blocks beyond 16 bits does, for every kernel.
 #[test]
 fn more_systems_than_16_bits_count_are_one_launch_of_every_kernel() {
     const COUNT: usize = 65_600;
@@ -302,7 +301,7 @@ fn more_systems_than_16_bits_count_are_one_launch_of_every_kernel() {
 
         plan.apply(1.0, &x, 0.0, &mut y).unwrap();
 
-        // Memory that was not set is all ones.
+        // Uninitialised memory of the emulation has all bits set.
         let mut expected = vec![f64::from_bits(u64::MAX); 2 * COUNT];
         for item in some(COUNT as u64).into_iter().map(|item| 2 * item as usize) {
             let y = oracle(1.0, &a, &x_host[item..item + 2], 0.0, &[0.0; 2]);

@@ -17,13 +17,13 @@ const KERNELS: [SingleKernel; 6] = [
     SingleKernel::CsrBalanced,
 ];
 
-/// The last block of a launch.
+/// Only the last block of a launch.
 fn last(count: u64) -> Vec<u64> {
     vec![count - 1]
 }
 
-/// The first row has all entries but a few, the others two each. Only the last rows are multiplied:
-/// the columns and values of the first row are not there.
+/// The first row has nearly all entries, the others two each. Only the last rows are multiplied:
+/// columns and values of the first row are not set.
 #[test]
 fn entries_up_to_the_last_of_31_bits_are_read() {
     const NNZ: usize = i32::MAX as usize;
@@ -50,21 +50,21 @@ fn entries_up_to_the_last_of_31_bits_are_read() {
         values.set(FIRST, &entries);
         let arrays = CsrArrays { row_ptr: executor.upload(&row_ptr).unwrap(), col_idx, values };
         let options = SingleOptions { parts: Some(1 << 24), ..SingleOptions::with_kernel(kernel) };
-        // SAFETY: the arrays are the plan's own. The rows that are checked, and multiplied, are
-        // those of the last block.
+        // SAFETY: the arrays are the plan's own. The rows that are checked and multiplied are those
+        // of the last block.
         let plan = unsafe { SinglePlan::from_arrays(&executor, NROWS, NCOLS, arrays, &options) };
         let mut y = executor.upload(&[f64::NAN; NROWS]).unwrap();
 
         plan.unwrap().apply(1.0, &x, 0.0, &mut y).unwrap();
 
-        // The last block has at least four rows, of csr-balanced the last 1,024 entries.
+        // The last block has at least four rows; for csr-balanced it has the last 1,024 entries.
         let y = executor.download(&y).unwrap();
         assert_eq!(y[NROWS - 4..], expected[NROWS - 5..], "{kernel}");
         assert!(y[0].is_nan(), "{kernel}: the first row was multiplied");
     }
 }
 
-/// A dense matrix of 46,340 rows, fewer than 2^31 entries by 88,048: 17 GB.
+/// A dense matrix of 46,340 rows, whose entries are 88,048 fewer than 2^31: 17 GB.
 #[test]
 fn a_matrix_of_almost_31_bits_of_entries_on_a_gpu() {
     const SIZE: usize = 46_340;

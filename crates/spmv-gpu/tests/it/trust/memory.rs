@@ -1,4 +1,4 @@
-//! Memory that runs out: an error that says so before anything is launched, and nothing left behind.
+//! Out of memory: an error before anything is launched, and everything is released.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
@@ -9,7 +9,7 @@ use sparsebatch_testing::random_vector;
 use super::{batch_of, single_options, systems};
 use crate::common::matrices::{mixed, with_reals};
 
-/// Makes a plan with ever more memory, up to what it takes on a device that has enough.
+/// Makes a plan with more and more memory, up to what it takes on a device with enough.
 fn check<P>(name: &str, make: impl Fn(&Emulator) -> Result<P, GpuError>) {
     let enough = Emulator::new(Order::Forward);
     let plan = make(&enough).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -35,7 +35,7 @@ fn check<P>(name: &str, make: impl Fn(&Emulator) -> Result<P, GpuError>) {
 #[test]
 fn plans_that_do_not_fit_are_refused_and_leave_nothing_behind() {
     let a = with_reals(mixed::<f64>(70, 60, Some(9)));
-    // Packed plans, which need more the further they get, are in `packed::memory`.
+    // Packed plans, whose needs are known step by step, are tested in `packed::memory`.
     for options in single_options().into_iter().filter(|o| o.kernel != SingleKernel::Packed) {
         check(options.kernel.name(), |executor| SinglePlan::new(executor, a.view(), &options));
     }

@@ -1,5 +1,5 @@
-//! What plans do at the edges: offsets beyond 32 bits, memory that runs out, NaN and infinities, and
-//! the same bits again and again. In the emulation and, where there is one, on a GPU.
+//! Plans at their limits: offsets beyond 32 bits, no memory left, NaN and infinities, and bitwise
+//! repeatability. In the emulation and, if present, on a GPU.
 
 mod huge;
 mod huge_single;
@@ -21,8 +21,8 @@ fn ragged<T: Scalar>(matrices: &[Csr<T>]) -> RaggedCsr<T> {
     batch
 }
 
-/// Systems without rows, columns or entries, of one row, with empty rows and a dense one, square
-/// and not, of any size up to `largest` rows; real values.
+/// Systems with real values: without rows, columns or entries, with one row, with empty rows and a
+/// dense one, square and rectangular, of up to `largest` rows.
 fn systems<T: Scalar>(largest: usize) -> Vec<Csr<T>> {
     let small = [0, 1, 2, 31, 33, 64, largest / 2, largest];
     let mut all: Vec<Csr<T>> = vec![
@@ -40,7 +40,7 @@ fn systems<T: Scalar>(largest: usize) -> Vec<Csr<T>> {
     all.into_iter().map(with_reals).collect()
 }
 
-/// The options of single products whose results do not depend on the device.
+/// Options of single products whose results do not depend on the device.
 fn single_options() -> Vec<SingleOptions> {
     let of = |kernel| SingleOptions {
         max_fill: 1e9,
@@ -51,7 +51,7 @@ fn single_options() -> Vec<SingleOptions> {
     SingleKernel::ALL.iter().copied().map(of).collect()
 }
 
-/// The options of flexible products that are repeatable, with the threads pinned.
+/// Options of repeatable flexible products, with a fixed number of threads.
 fn flexible_options() -> Vec<FlexibleOptions> {
     let kernels = FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable());
     kernels

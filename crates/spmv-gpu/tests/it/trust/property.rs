@@ -1,5 +1,5 @@
-//! Batches of random matrices against the oracle, in every order of threads; NaN and infinities in
-//! y; the vector operations.
+//! Batches of random matrices compared with the oracle, in every order of threads; NaN and
+//! infinities in y; the vector operations.
 
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use sparsebatch_testing::csr_integers;
 use super::{ragged, single_options, systems};
 use crate::common::matrices::{integers, mixed, oracle};
 
-/// The ways through each kernel: operand in shared memory, in global memory, or some of both.
+/// The paths through each kernel: operand in shared memory, in global memory, or partly in both.
 fn variants() -> impl Iterator<Item = FlexibleOptions> {
     FlexibleKernel::ALL.iter().copied().flat_map(|kernel| {
         let base = FlexibleOptions::new(kernel);
@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// NaN and infinities of y stay in their rows, and are gone where beta is 0.
+/// NaN and infinities of y stay in their rows, and vanish where beta is 0.
 fn check_special_y<E: Executor + Clone>(executor: &E) {
     let special = |len: usize| -> Vec<f64> {
         let mut y = integers::<f64>(len, 2);

@@ -1,4 +1,4 @@
-//! The same bits again and again: over runs, orders of threads, and places in the batch.
+//! Bitwise repeatability: over runs, orders of threads, and positions in the batch.
 
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Executor, Value};
@@ -14,7 +14,7 @@ use kernel_emu::emulators;
 
 const RUNS: u64 = 20;
 
-/// The product of every system, in a batch with them in the given order.
+/// The products of all systems, in a batch with the given order.
 fn products<E: Executor + Clone, T: Value>(
     executor: &E,
     systems: &[System<T>],
@@ -120,7 +120,7 @@ fn twenty_runs_give_the_same_bits_for_one_matrix_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
     let a = with_reals(mixed::<f64>(20_000, 30_000, Some(11_000)));
     for options in single_options() {
-        // As one long row has every slot of ELL, and every column a diagonal.
+        // One long row sets the width of ELL, and every distinct diagonal takes one of DIA.
         let scattered = matches!(options.kernel.name(), "ell" | "dia");
         let small = with_reals(mixed::<f64>(700, 900, Some(300)));
         let a = if scattered { &small } else { &a };
