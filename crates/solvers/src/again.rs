@@ -45,7 +45,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// is no error: its solves end with a status, or go to later rungs.
     ///
     /// # Errors
-    /// [`SolveError::Length`] for another number of items. [`SolveError::Cpu`] for other patterns
+    /// [`SolveError::Argument`] for another number of items. [`SolveError::Cpu`] for other patterns
     /// than those analysed; a solver that keeps no factors reports them at the next solve instead.
     /// After an error nothing is kept.
     ///

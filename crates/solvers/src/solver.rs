@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
-use sparsebatch_solve_core::{Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len};
+use sparsebatch_solve_core::{
+    ArgumentError, Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len,
+};
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
@@ -127,7 +129,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// are checked before anything is analysed.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::on`]; [`SolveError::Length`] when `rhs` does not fit.
+    /// Those of [`BatchSolver::on`]; [`SolveError::Argument`] when `rhs` does not fit.
     pub fn on_with_rhs(
         backend: &Backend,
         batch: &Batch<T>,
@@ -160,7 +162,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// solve on the CPU.
     ///
     /// # Errors
-    /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
+    /// [`SolveError::Argument`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked, when
     /// there are more systems than can be counted, and in a forked process whose threads are in its
     /// parent.
@@ -177,11 +179,11 @@ impl<T: SolveScalar> BatchSolver<T> {
         check(batch, rhs, options)?;
         let start = Instant::now();
         if let (Engine::Composed(_), Method::Lu) = (&options.engine, options.method) {
-            return Err(SolveError::Option {
+            return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "solver",
                 expected: "cg or bicgstab with a composed engine (a format or a kernel)",
                 found: "lu".to_owned(),
-            });
+            }));
         }
         let choices = choose(batch, options, backend.target());
         let shares = choices
@@ -226,7 +228,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// 0.
     ///
     /// # Errors
-    /// [`SolveError::Length`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
+    /// [`SolveError::Argument`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
     /// other patterns than the one analysed, [`SolveError::Gpu`] with what the GPU reports.
     pub fn solve(
         &mut self,
@@ -404,11 +406,11 @@ fn check<T: Scalar>(
     check_threads()?;
     check_square(batch)?;
     if options.nrhs == 0 {
-        return Err(SolveError::Option {
+        return Err(SolveError::Argument(ArgumentError::OutOfRange {
             name: "nrhs",
             expected: "at least 1",
             found: "0".to_owned(),
-        });
+        }));
     }
     let (systems, rows) = sizes(batch, options.nrhs)?;
     options.criteria::<T>(systems)?;
@@ -430,7 +432,7 @@ fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
         let pattern = batch.pattern(item);
         let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
         if nrows != ncols {
-            return Err(SolveError::NotSquare { item, nrows, ncols });
+            return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
         }
     }
     Ok(())

@@ -32,6 +32,7 @@ use crate::{BenchError, Outcome as Measured};
 use sparsebatch_rows::solves::reference::Reference;
 use sparsebatch_rows::summary::OURS;
 use sparsebatch_rows::{Gap, Machine, Row};
+use sparsebatch_solve_core::ArgumentError;
 
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
@@ -408,7 +409,9 @@ pub(crate) fn is_first(options: &SolveOptions) -> bool {
 fn is_refusal(error: &SolveError) -> bool {
     match error {
         SolveError::Gpu(error) => session::is_refusal(error),
-        SolveError::Unsupported { .. } | SolveError::Option { .. } => true,
+        SolveError::Unsupported { .. } | SolveError::Argument(ArgumentError::OutOfRange { .. }) => {
+            true
+        }
         _ => false,
     }
 }

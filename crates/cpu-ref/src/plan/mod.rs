@@ -17,11 +17,11 @@ use sparsebatch_formats::{
 use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 
-use crate::error::check_len;
 use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns, WHOLE};
 use crate::{CpuError, CpuScalar, check_threads};
+use sparsebatch_solve_core::check_len;
 
 /// Source of a plan: a matrix, or a uniform or ragged batch.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ impl<T: CpuScalar> SpmvPlan<T> {
     /// long they took.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] for a kernel that does not belong to the format, no right-hand side,
+    /// [`CpuError::Argument`] for a kernel that does not belong to the format, no right-hand side,
     /// interleaved vectors without a uniform batch, or a number of parts outside `1..=256`;
     /// [`CpuError::Format`] when the format would store more slots than the options allow, or when
     /// the number of systems or the length of the vectors is too large; [`CpuError::Forked`] in a
@@ -172,7 +172,7 @@ impl<T: Scalar> SpmvPlan<T> {
     /// have the plan's layout, as drawn in [`sparsebatch_formats::batch`].
     ///
     /// # Errors
-    /// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that
+    /// [`CpuError::Argument`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that
     /// is shared between threads, in a forked process whose threads are in its parent. On an error
     /// `y` is untouched.
     pub fn apply(&self, alpha: T, x: &[T], beta: T, y: &mut [T]) -> Result<(), CpuError> {
@@ -189,7 +189,7 @@ impl<T: Scalar> SpmvPlan<T> {
     /// layout as the values of the matrix or batch that the plan was made from.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for another number of values; [`CpuError::Forked`] in a forked process
+    /// [`CpuError::Argument`] for another number of values; [`CpuError::Forked`] in a forked process
     /// whose threads are in its parent. On an error the plan keeps the old values.
     pub fn update_values(&mut self, values: &[T]) -> Result<(), CpuError> {
         check_threads()?;
@@ -232,18 +232,18 @@ fn source_values<'a, T: Scalar>(source: &PlanSource<'a, T>) -> &'a [T] {
 
 fn check_options<T>(source: &PlanSource<'_, T>, options: &SpmvOptions) -> Result<(), CpuError> {
     if options.nrhs == 0 {
-        return Err(CpuError::Parameter {
+        return Err(CpuError::Argument(ArgumentError::OutOfRange {
             name: "nrhs",
             expected: "at least one right-hand side",
             found: "0".to_owned(),
-        });
+        }));
     }
     if options.layout == Layout::Interleaved && !matches!(source, PlanSource::Uniform(_)) {
-        return Err(CpuError::Parameter {
+        return Err(CpuError::Argument(ArgumentError::OutOfRange {
             name: "layout",
             expected: "ItemMajor, or a uniform batch",
             found: "Interleaved".to_owned(),
-        });
+        }));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use sparsebatch_formats::{
     Batch, BatchCsr, BatchValues, Csr, EllPattern, FormatError, Layout, Pattern, RaggedBatch,
     RaggedCsr, UniformBatch,
 };
-use sparsebatch_solve_core::{FormatChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, SpmvOptions};
 
 /// A batch of `nitems` matrices with the pattern of `a` and the given values, item-major.
 fn uniform<T: CpuScalar>(a: &Csr<T>, nitems: usize, values: Vec<T>) -> BatchCsr<T> {
@@ -356,7 +356,10 @@ fn wrong_batch_arguments_are_refused() {
     let single_only = all_options().into_iter().filter(|o| !batch_options().contains(o));
     for options in single_only {
         let error = SpmvPlan::new(&batch, &options).unwrap_err();
-        assert!(matches!(error, CpuError::Parameter { name: "kernel", .. }));
+        assert!(matches!(
+            error,
+            CpuError::Argument(ArgumentError::OutOfRange { name: "kernel", .. })
+        ));
     }
 }
 

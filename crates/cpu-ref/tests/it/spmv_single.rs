@@ -12,7 +12,7 @@ use sparsebatch_formats::{
     Coo, CooPattern, Csr, CsrPattern, Dia, DiaPattern, Ell, EllPattern, Hyb, HybPattern, Layout,
     Matrix, SellP, SellPPattern,
 };
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 
 fn oracle<T: CpuScalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> {
     let mut y = y.to_vec();
@@ -308,7 +308,7 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
     ];
     for (option, options) in refused {
         match SpmvPlan::new(&a, &options).unwrap_err() {
-            CpuError::Parameter { name, .. } => assert_eq!(name, option),
+            CpuError::Argument(ArgumentError::OutOfRange { name, .. }) => assert_eq!(name, option),
             other => panic!("{option}: {other}"),
         }
     }

@@ -103,7 +103,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     /// the tolerances and the floor of the options. Arrays are item-major.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,

@@ -4,7 +4,9 @@ use sparsebatch_cuda::{KernelBuffer, Pod};
 use sparsebatch_formats::{
     Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, Scalar, UniformBatch,
 };
-use sparsebatch_solve_core::{Engine, Krylov, Method, Preconditioner, SolveOptions, check_len};
+use sparsebatch_solve_core::{
+    ArgumentError, Engine, Krylov, Method, Preconditioner, SolveOptions, check_len,
+};
 
 use crate::GpuSolveError;
 
@@ -178,7 +180,11 @@ pub(crate) fn shares_values(len: usize, nnz: usize, nitems: usize) -> Result<boo
 /// Refuses a pattern that is not square.
 pub(crate) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<(), GpuSolveError> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-    if nrows == ncols { Ok(()) } else { Err(GpuSolveError::NotSquare { item, nrows, ncols }) }
+    if nrows == ncols {
+        Ok(())
+    } else {
+        Err(GpuSolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }))
+    }
 }
 
 /// The number of systems of `nitems` items with `nrhs` right-hand sides each; refuses more than a
@@ -186,11 +192,11 @@ pub(crate) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<()
 pub(crate) fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, GpuSolveError> {
     let systems = nitems.saturating_mul(nrhs);
     if nrhs == 0 || systems > MAX_SYSTEMS {
-        return Err(GpuSolveError::Option {
+        return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "nrhs",
             expected: "at least 1, and at most 4000000000 systems in all",
             found: nrhs.to_string(),
-        });
+        }));
     }
     Ok(systems)
 }
@@ -243,11 +249,11 @@ pub(crate) fn check_apart<T: Pod>(
     x: &impl KernelBuffer<T>,
 ) -> Result<(), GpuSolveError> {
     if input.shares_memory_with(x) {
-        return Err(GpuSolveError::Option {
+        return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "x",
             expected: "memory apart from values and b",
             found: "memory shared with them".to_owned(),
-        });
+        }));
     }
     Ok(())
 }

@@ -122,7 +122,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Unsupported`] for the ladder and for preconditioners
     /// other than none and Jacobi; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
@@ -204,7 +204,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [hashes](PatternFingerprint) are compared.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] and [`GpuSolveError::Gpu`] when the batch has other sizes or other
+    /// [`GpuSolveError::Argument`] and [`GpuSolveError::Gpu`] when the batch has other sizes or other
     /// patterns, or differs in whether items share values.
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuSolveError> {
         let rows = batch.row_offset(batch.nitems()).saturating_mul(self.nrhs);
@@ -262,7 +262,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,

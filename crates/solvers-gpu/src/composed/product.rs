@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_spmv_gpu::{
     FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedOptions, PackedPlan,
 };
@@ -38,15 +38,15 @@ impl ProductKernel {
     ///
     /// # Errors
     /// [`GpuSolveError::Unsupported`] for formats and kernels that no plan for batches has;
-    /// [`GpuSolveError::Option`] for interleaved vectors.
+    /// [`GpuSolveError::Argument`] for interleaved vectors.
     pub fn of(spmv: &SpmvOptions) -> Result<Self, GpuSolveError> {
         use FormatChoice::{Auto, Coo, Csr, Ell, SellP};
         if spmv.layout != Layout::ItemMajor {
-            return Err(GpuSolveError::Option {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "layout",
                 expected: "item-major vectors",
                 found: "interleaved".to_owned(),
-            });
+            }));
         }
         let kernel = match (spmv.format, spmv.kernel) {
             (Auto, KernelChoice::Auto) => return Ok(Self::default()),

@@ -34,7 +34,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// that does not converge is no error: see [`ComposedSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when a vector does not fit, [`GpuSolveError::Option`] when they
+    /// [`GpuSolveError::Argument`] when a vector does not fit, when they
     /// overlap, [`GpuSolveError::Gpu`] with the device's error; `x` is untouched in the first two
     /// cases.
     pub fn solve(

@@ -2,7 +2,7 @@
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
-use sparsebatch_solve_core::{Order, Outcome, Scheme, SolveOptions, check_len};
+use sparsebatch_solve_core::{ArgumentError, Order, Outcome, Scheme, SolveOptions, check_len};
 
 use super::explain::FactoredShape;
 use super::kernels::FACTORED;
@@ -132,7 +132,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Symbolic`] for a block size out of range;
     /// [`GpuSolveError::Unsupported`] for options that the GPU does not support, for too many
     /// products, and for preconditioners without factors; [`GpuSolveError::Gpu`] when an allocation
@@ -163,7 +163,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// As [`FactoredSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the
+    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Argument`] for choices that do not fit the
     /// pattern.
     pub fn with_tuning(
         executor: &E,
@@ -248,7 +248,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// `SingularPreconditioner`, by LU with `Singular`.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is
+    /// [`GpuSolveError::Argument`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is
     /// short or the launch is refused; the factors kept before are lost then.
     pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
         let shared = shares_values(values.len(), self.nnz, self.nitems)?;
@@ -287,7 +287,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// item. A system that does not converge is no error: see [`FactoredSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// [`GpuSolveError::Argument`] when an array does not fit, when `x`
     /// overlaps another array or factors are kept for too few items, [`GpuSolveError::Gpu`] when
     /// the launch is refused; `x` is untouched then.
     pub fn solve(
@@ -304,11 +304,11 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         check_apart(values, x)?;
         check_apart(b, x)?;
         if let Some(kept) = self.kept.as_ref().filter(|kept| kept.made < self.active) {
-            return Err(GpuSolveError::Option {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "factors",
                 expected: "a call of factorise before, for all items that take part",
                 found: format!("factors of {} items, where {} take part", kept.made, self.active),
-            });
+            }));
         }
         if self.active == 0 {
             return Ok(());
@@ -383,7 +383,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// keep their lengths; their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `items` exceeds the plan's.
+    /// [`GpuSolveError::Argument`] when `items` exceeds the plan's.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         check_active(items, self.nitems)?;
         self.active = items;
@@ -400,7 +400,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,

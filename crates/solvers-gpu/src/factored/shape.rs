@@ -7,6 +7,7 @@ use sparsebatch_solve_core::Scheme;
 use super::programs::Factors;
 use super::streams::Streams;
 use crate::GpuSolveError;
+use sparsebatch_solve_core::ArgumentError;
 
 /// What is in shared memory during a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -193,11 +194,11 @@ impl Shape {
                 return Ok(best);
             }
         }
-        Err(GpuSolveError::Option {
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "tuning",
             expected: "threads and a place that there is room and a kernel for",
             found: format!("{tuning:?}"),
-        })
+        }))
     }
 }
 
@@ -346,7 +347,11 @@ fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
 
 fn check_tuning(tuning: &FactoredTuning) -> Result<(), GpuSolveError> {
     let refuse = |name, expected, found: u32| {
-        Err(GpuSolveError::Option { name, expected, found: found.to_string() })
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+            name,
+            expected,
+            found: found.to_string(),
+        }))
     };
     match (tuning.threads, tuning.max_blocks) {
         (Some(threads), _) if ![32, 128, 512].contains(&threads) => {

@@ -72,7 +72,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Unsupported`] for systems or options that the GPU
     /// does not support; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
@@ -108,7 +108,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// As [`FusedSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the
+    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Argument`] for choices that do not fit the
     /// pattern.
     pub fn with_tuning(
         executor: &E,
@@ -226,7 +226,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// error: see [`FusedSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// [`GpuSolveError::Argument`] when an array does not fit, when `x`
     /// overlaps another array, [`GpuSolveError::Gpu`] when a launch is refused; `x` is untouched in
     /// the first two cases.
     pub fn solve(
@@ -347,7 +347,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `items` exceeds the plan's; [`GpuSolveError::Unsupported`]
+    /// [`GpuSolveError::Argument`] when `items` exceeds the plan's; [`GpuSolveError::Unsupported`]
     /// for ragged batches.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         if self.sizes.shared.is_none() {
@@ -371,7 +371,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,

@@ -2,6 +2,7 @@
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::ArgumentError;
 
 use super::graph::Places;
 use super::order::LuOrder;
@@ -129,9 +130,11 @@ pub(super) fn grids(
 
 pub(super) fn check_tuning(tuning: &LuTuning) -> Result<(), GpuSolveError> {
     let check = |name, expected, value: Option<u32>, fits: &dyn Fn(u32) -> bool| match value {
-        Some(value) if !fits(value) => {
-            Err(GpuSolveError::Option { name, expected, found: value.to_string() })
-        }
+        Some(value) if !fits(value) => Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+            name,
+            expected,
+            found: value.to_string(),
+        })),
         _ => Ok(()),
     };
     check("threads", "32, 64, 128, 256 or 512", tuning.threads, &|n| THREADS.contains(&n))?;

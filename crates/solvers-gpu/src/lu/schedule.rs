@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solve_core::symbolic::FactorPattern;
 
 use super::backward::Sharing;
@@ -112,10 +113,12 @@ impl Schedule {
             Some(Self::new(ordered, &shape, value_bytes))
         });
         best.ok_or_else(|| {
-            refusal.unwrap_or_else(|| GpuSolveError::Option {
-                name: "tuning",
-                expected: "blocks whose values fit in their shared memory",
-                found: format!("{tuning:?}"),
+            refusal.unwrap_or_else(|| {
+                GpuSolveError::Argument(ArgumentError::OutOfRange {
+                    name: "tuning",
+                    expected: "blocks whose values fit in their shared memory",
+                    found: format!("{tuning:?}"),
+                })
             })
         })
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::GpuSolveError;
 use crate::fused::pattern::{has_empty_column, places_a_row, share_of_neighbours, widths};
-use sparsebatch_solve_core::Krylov;
+use sparsebatch_solve_core::{ArgumentError, Krylov};
 
 /// Number of vectors that a method keeps in shared memory. BiCGStab keeps its least used vectors
 /// there too where threads have many rows or rows are long.
@@ -133,11 +133,11 @@ fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
         };
     }
     let (nrows, (longest, _)) = (pattern.nrows(), widths(pattern, 1));
-    GpuSolveError::Option {
+    GpuSolveError::Argument(ArgumentError::OutOfRange {
         name: "tuning",
         expected: "a place that holds the values of a system",
         found: format!("{tuning:?} for {nrows} rows of up to {longest} entries"),
-    }
+    })
 }
 
 /// Chooses the shape for systems that the blocks of a cluster solve together: the fewest blocks
@@ -242,7 +242,13 @@ mod tests {
         }
         let asked = GpuTuning { values: Some(ValuePlace::Shared), ..usual };
         let found = chosen(&pattern, Krylov::BiCgStab, &info(101_376), &asked);
-        assert!(matches!(found, Err(GpuSolveError::Option { name: "tuning", .. })), "{found:?}");
+        assert!(
+            matches!(
+                found,
+                Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. }))
+            ),
+            "{found:?}"
+        );
     }
 
     #[test]

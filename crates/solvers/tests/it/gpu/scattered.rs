@@ -5,6 +5,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, Status, solve};
@@ -287,7 +288,7 @@ fn ragged_batches_are_checked() {
     let square = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).unwrap();
     let batch: Batch<f64> = [square, wide].into_iter().collect();
     let plan = FusedSolver::for_batch(&executor, &batch, &options);
-    assert!(matches!(plan, Err(GpuSolveError::NotSquare { item: 1, .. })));
+    assert!(matches!(plan, Err(GpuSolveError::Argument(ArgumentError::NotSquare { item: 1, .. }))));
 
     let empty = Batch::Ragged(RaggedCsr::<f64>::new());
     let mut plan = FusedSolver::for_batch(&executor, &empty, &one_step()).unwrap();

@@ -4,6 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess, PlanReport,
@@ -331,5 +332,8 @@ fn what_is_not_there_is_refused_in_one_line() {
     let tuning = tuning(FactoredPlace::AllShared);
     let plan =
         FactoredSolver::<_, f64>::with_tuning(&executor, small.view(), 1, &options(), &tuning);
-    assert!(matches!(plan, Err(GpuSolveError::Option { name: "tuning", .. })));
+    assert!(matches!(
+        plan,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. }))
+    ));
 }

@@ -3,6 +3,7 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuOrder, LuTuning};
 use sparsebatch_solvers::{
@@ -106,7 +107,7 @@ fn options_and_lengths_are_checked() {
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let wide = GpuLu::<_, f64>::new(&emulator(), wide.view(), 1, &lu);
-    assert!(matches!(wide, Err(GpuSolveError::NotSquare { .. })));
+    assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     let tunings = [
         ("threads", LuTuning { threads: Some(48), ..LuTuning::default() }),
         ("threads", LuTuning { threads: Some(1024), ..LuTuning::default() }),
@@ -117,13 +118,16 @@ fn options_and_lengths_are_checked() {
     for (expected, tuning) in tunings {
         let plan = GpuLu::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &lu, &tuning);
         assert!(
-            matches!(plan, Err(GpuSolveError::Option { name, .. }) if name == expected),
+            matches!(plan, Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name, .. })) if name == expected),
             "{tuning:?}"
         );
     }
     let tuning = LuTuning { systems: Some(2), ..LuTuning::default() };
     let plan = GpuLu::<_, f64>::with_tuning(&emulator(), dense(150).view(), 2, &lu, &tuning);
-    assert!(matches!(plan, Err(GpuSolveError::Option { name: "tuning", .. })));
+    assert!(matches!(
+        plan,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. }))
+    ));
 
     let executor = emulator();
     let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &lu).unwrap();
@@ -131,11 +135,14 @@ fn options_and_lengths_are_checked() {
     let (values, b) = (vec![1.0; 2 * pattern.view().nnz()], vec![1.0; 16]);
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "values", .. })));
+    assert!(matches!(
+        short,
+        Err(GpuSolveError::Argument(ArgumentError::Length { what: "values", .. }))
+    ));
     let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "b", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "b", .. }))));
     let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "x", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "x", .. }))));
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);
