@@ -6,11 +6,11 @@
 
 use sparsebatch_solvers::{Gpu, Method, Pieces, Preconditioner, SolveOptions};
 
-use super::solver_cases::{Case, Source};
+use super::solver_cases::{SolverCase, SystemSource};
 use super::solvers::Solvers;
 use crate::BenchError;
 use crate::solves::Real;
-use crate::solves::session::{Problem, SolveSession};
+use crate::solves::session::{SolveProblem, SolveSession};
 use crate::solves::systems::Systems;
 
 /// Number of different systems; a larger batch repeats them in order.
@@ -57,11 +57,12 @@ impl Chunks {
 /// For batches of several patterns; as [`SolveSession::gpu`].
 pub(crate) fn measure<T: Real>(
     session: &mut SolveSession<'_>,
-    case: &Case,
+    case: &SolverCase,
     options: &Solvers,
     chunks: &Chunks,
 ) -> Result<(), BenchError> {
-    let some: Systems<T> = Case { batches: vec![DIFFERENT], ..case.clone() }.systems()?.cast();
+    let some: Systems<T> =
+        SolverCase { batches: vec![DIFFERENT], ..case.clone() }.systems()?.cast();
     let systems = some.repeated(chunks.items(some.bytes(), some.batch.nitems()))?;
     drop(some);
     let is_symmetric = case.is_symmetric().unwrap_or(false);
@@ -69,8 +70,8 @@ pub(crate) fn measure<T: Real>(
     let solve = SolveOptions::new()
         .method(options.methods.first().copied().unwrap_or(usual))
         .preconditioner(options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi))
-        .floor(matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR));
-    let problem = Problem::new(&case.name, &systems);
+        .floor(matches!(case.source, SystemSource::Set(_)).then_some(super::solvers::FLOOR));
+    let problem = SolveProblem::new(&case.name, &systems);
     let whole = Pieces::default().bytes(u64::MAX).at_once(1);
     let pieces = chunks.pieces;
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);

@@ -20,7 +20,7 @@ use sparsebatch_spmv_gpu::{
 
 pub use super::Size;
 pub use super::cases::Experiment;
-use super::cases::{Case, cases, default_items};
+use super::cases::{ProductCase, cases, default_items};
 use super::host_kernels::{self, HostKernel};
 use super::stand_ins;
 use super::{check_names, read_all, wanted};
@@ -224,7 +224,7 @@ impl Kernels {
 /// Measures all contenders on one case.
 fn measure(
     bench: &mut Bench<'_>,
-    case: &Case,
+    case: &ProductCase,
     batch: RaggedCsr<f64>,
     kernels: &Kernels,
     peers: bool,

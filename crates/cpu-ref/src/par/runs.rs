@@ -13,7 +13,7 @@ use super::chunks::Cuts;
 use super::multi::{Product, RowKernel, apply_rows};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{AHEAD, Isa, advise_huge_pages, prefetch};
+use crate::simd::spmv::{AHEAD, SpmvIsa, advise_huge_pages, prefetch};
 
 /// Rows of a slice.
 pub(crate) const LANES: usize = 8;
@@ -171,7 +171,7 @@ impl<T: Scalar> Product<T> for SellRuns<T> {
 
 impl<T: Scalar> RowKernel<T> for SellRuns<T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,

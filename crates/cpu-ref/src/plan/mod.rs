@@ -14,7 +14,7 @@ use sparsebatch_formats::{
     Layout, Pattern, RaggedCsr, Scalar, SellPPattern,
 };
 
-use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
+use self::engine::{Engine, Packed, RaggedItems, RaggedRows, SingleMatrix, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
 use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
@@ -360,13 +360,13 @@ fn single<T: Scalar>(
         options: &P::Options,
     ) -> Result<Box<dyn Engine<T>>, CpuError> {
         let (pattern, map) = P::from_csr(matrix.view().pattern(), options)?;
-        Ok(Box::new(Single::new(Arc::new(pattern), map, schedule)?))
+        Ok(Box::new(SingleMatrix::new(Arc::new(pattern), map, schedule)?))
     }
     let csr = || Arc::clone(matrix.pattern());
     match (choice.format, choice.kernel) {
         (FormatChoice::Csr | FormatChoice::Auto, _) => {
             let map = sparsebatch_formats::convert::SlotMap::Identity;
-            Ok(Box::new(Single::new(csr(), map, schedule)?))
+            Ok(Box::new(SingleMatrix::new(csr(), map, schedule)?))
         }
         (FormatChoice::Coo, _) => convert::<CooPattern, T>(matrix, schedule, &()),
         (FormatChoice::Ell, _) => convert::<EllPattern, T>(matrix, schedule, &options.ell()),

@@ -45,7 +45,7 @@ impl Layouts {
 
 /// The lengths of the arrays of a solve.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct ArraySizes {
     pub(crate) nitems: usize,
     pub(crate) nrhs: usize,
     /// Number of values of all items.
@@ -59,7 +59,7 @@ pub(crate) struct Sizes {
 /// Strides in the arrays of a solve: from item to item (1 where a bin holds the offsets of its
 /// items), from value to value, from row to row.
 #[derive(Clone, Copy)]
-pub(crate) struct Steps {
+pub(crate) struct Strides {
     pub(crate) item: u64,
     pub(crate) value: u64,
     pub(crate) row: u64,
@@ -67,8 +67,8 @@ pub(crate) struct Steps {
 
 /// Offsets of the items of one pattern in their arrays.
 pub(crate) struct UniformPlaces {
-    pub(crate) sizes: Sizes,
-    pub(crate) steps: Steps,
+    pub(crate) sizes: ArraySizes,
+    pub(crate) steps: Strides,
     /// Strides from the first value, and from the first row, of an item to that of the next.
     values: u64,
     rows: u64,
@@ -87,14 +87,14 @@ impl UniformPlaces {
         count_systems(nitems, nrhs)?;
         let of_item = pattern.nrows() * nrhs;
         let (values, rows) = (nnz * nitems, of_item * nitems);
-        let sizes = Sizes { nitems, nrhs, values, shared: Some(nnz), rows };
+        let sizes = ArraySizes { nitems, nrhs, values, shared: Some(nnz), rows };
         let step = |layout| if layout == Layout::Interleaved { nitems as u64 } else { 1 };
         let (value, row) = (step(layouts.values), step(layouts.vectors));
         // An interleaved batch of one item is item-major.
         let item = if value == 1 && row == 1 { nnz as u64 } else { 1 };
         Ok(Self {
             sizes,
-            steps: Steps { item, value, row },
+            steps: Strides { item, value, row },
             values: if value == 1 { nnz as u64 } else { 1 },
             rows: if row == 1 { of_item as u64 } else { 1 },
         })
@@ -120,17 +120,17 @@ impl UniformPlaces {
 pub(crate) fn ragged_sizes<T: Scalar>(
     batch: &RaggedCsr<T>,
     nrhs: usize,
-) -> Result<Sizes, GpuSolveError> {
+) -> Result<ArraySizes, GpuSolveError> {
     let nitems = batch.nitems();
     for item in 0..nitems {
         check_square(item, batch.item(item).pattern())?;
     }
     count_systems(nitems, nrhs)?;
     let rows = batch.row_offsets().last().copied().unwrap_or(0) * nrhs;
-    Ok(Sizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
+    Ok(ArraySizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
 }
 
-impl Sizes {
+impl ArraySizes {
     /// Checks the lengths of the arrays of a solve; returns whether all items share their values.
     pub(crate) fn check<T: Pod>(
         &self,

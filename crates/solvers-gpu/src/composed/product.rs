@@ -68,12 +68,12 @@ impl ProductKernel {
 }
 
 /// A plan of either kind.
-pub(super) enum Product<E: Executor, T: Value> {
+pub(super) enum PlannedProduct<E: Executor, T: Value> {
     Packed(Box<PackedPlan<E, T>>),
     Flexible(Box<FlexiblePlan<E, T>>),
 }
 
-impl<E: Executor + Clone, T: Value> Product<E, T> {
+impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     pub(super) fn new(
         executor: &E,
         batch: &Batch<T>,

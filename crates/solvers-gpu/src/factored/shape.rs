@@ -129,7 +129,7 @@ pub(super) struct Precision {
 
 /// The memory of a system, and its threads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct FactoredPlacement {
     pub(super) place: FactoredPlace,
     /// Threads of a group, which solves one system at a time.
     pub(super) threads: u32,
@@ -150,7 +150,7 @@ pub(super) struct Shape {
     pub(super) levels: [usize; 2],
 }
 
-impl Shape {
+impl FactoredPlacement {
     /// Chooses, among what the tuning allows, the first place that the device has room for, and
     /// there the threads with the least estimated time. The number of systems affects only the
     /// blocks.
@@ -265,7 +265,7 @@ impl Size {
         nsystems: usize,
         info: &DeviceInfo,
         tuning: &FactoredTuning,
-    ) -> Option<Shape> {
+    ) -> Option<FactoredPlacement> {
         let (shared, workspace) = self.memory(place);
         let value_bytes = self.precision.value_bytes as u64;
         let bytes = shared * value_bytes;
@@ -287,7 +287,7 @@ impl Size {
         let most = resident * u64::from(info.multiprocessors.max(1));
         let work = (nsystems as u64).div_ceil(u64::from(groups));
         let blocks = most.min(work).min(u64::from(tuning.max_blocks.unwrap_or(u32::MAX))).max(1);
-        Some(Shape {
+        Some(FactoredPlacement {
             place,
             threads,
             groups,
@@ -303,7 +303,7 @@ impl Size {
     }
 }
 
-impl Shape {
+impl FactoredPlacement {
     /// Reduces the blocks to those that fit in `free` bytes, of which the rest of the plan takes
     /// `rest`.
     ///
@@ -322,7 +322,7 @@ impl Shape {
 }
 
 /// Estimated cycles of an iteration.
-fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
+fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &FactoredPlacement) -> u64 {
     let nrows = a.nrows() as u64;
     let turns = nrows.div_ceil(u64::from(shape.threads)).max(1);
     let width = (a.nnz() as u64).div_ceil(nrows.max(1));

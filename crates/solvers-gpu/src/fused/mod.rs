@@ -18,7 +18,7 @@ use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
-    Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart, check_supported,
+    ArraySizes, Guess, Layouts, Strides, UniformPlaces, check_active, check_apart, check_supported,
     count_systems, ragged_sizes,
 };
 use crate::common::{GpuSolver, PlanReport};
@@ -56,10 +56,10 @@ pub struct FusedSolver<E: Executor, T: Value> {
     bins: Vec<Bin<E>>,
     /// Executors of all launches but the first.
     branches: Vec<E>,
-    sizes: Sizes,
+    sizes: ArraySizes,
     /// Number of participating items (`active <= nitems`).
     active: usize,
-    steps: Steps,
+    steps: Strides,
     lenient: bool,
     limits: Limits<E>,
     outcomes: Outcomes<E>,
@@ -159,7 +159,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let value_of = |item: u32| batch.nnz_offsets()[item as usize] as u64;
         let row_of = |item: u32| (batch.row_offsets()[item as usize] * options.nrhs) as u64;
         let addresses = Addresses::Scattered { value: &value_of, row: &row_of };
-        let steps = Steps { item: 1, value: 1, row: 1 };
+        let steps = Strides { item: 1, value: 1, row: 1 };
         let make_classes = || {
             let class =
                 |items: Vec<u32>| Class { pattern: batch.item(items[0] as usize).pattern(), items };
@@ -170,8 +170,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
 
     fn plan<'a>(
         executor: &E,
-        sizes: Sizes,
-        steps: Steps,
+        sizes: ArraySizes,
+        steps: Strides,
         make_classes: impl FnOnce() -> Vec<Class<'a>>,
         addresses: Addresses<'_>,
         options: &SolveOptions,
@@ -244,7 +244,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         }
         // `values` may be those of one item, shared by all.
         let steps = match shared {
-            true => Steps { item: 0, value: 1, ..self.steps },
+            true => Strides { item: 0, value: 1, ..self.steps },
             false => self.steps,
         };
         self.executor.fork(&self.branches)?;
@@ -281,7 +281,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         &mut self,
         number: usize,
         of_rest: bool,
-        steps: Steps,
+        steps: Strides,
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         guess: Guess,

@@ -77,7 +77,7 @@ pub(super) const TOO_LARGE: GpuSolveError = GpuSolveError::Unsupported {
 
 /// The launch of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(super) struct LuGrid {
     pub(super) threads: u32,
     /// Systems that a block solves side by side.
     pub(super) systems: u32,
@@ -97,7 +97,7 @@ pub(super) fn grids(
     info: &DeviceInfo,
     tuning: &LuTuning,
     threads: u32,
-) -> impl Iterator<Item = Grid> {
+) -> impl Iterator<Item = LuGrid> {
     let multiprocessors = u64::from(info.multiprocessors.max(1));
     let (of_block, of_all) =
         (u64::from(info.shared_bytes_per_block), u64::from(info.shared_bytes_per_multiprocessor));
@@ -124,7 +124,7 @@ pub(super) fn grids(
             nsystems.div_ceil(u64::from(systems)).min(multiprocessors * u64::from(resident));
         let blocks = blocks.min(u64::from(max_blocks.unwrap_or(u32::MAX))).max(1) as u32;
         let shared_bytes = (each * u64::from(systems) + beside(systems) - RESERVED_BYTES) as u32;
-        Some(Grid { threads, systems, blocks, resident, shared_bytes })
+        Some(LuGrid { threads, systems, blocks, resident, shared_bytes })
     })
 }
 

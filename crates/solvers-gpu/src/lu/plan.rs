@@ -8,7 +8,7 @@ use super::backward::CHUNKS;
 use super::deferred::Deferred;
 use super::explain::LuShape;
 use super::grid::LuTuning;
-use super::kept::{Factored, Kept};
+use super::kept::{Factored, LuKept};
 use super::kernels;
 use super::schedule::Schedule;
 use crate::GpuSolveError;
@@ -65,7 +65,7 @@ pub struct GpuLu<E: Executor, T: Value> {
     pub(super) limits: Limits<E>,
     queue: E::Buffer<u32>,
     outcomes: Outcomes<E>,
-    pub(super) kept: Option<Kept<E, T>>,
+    pub(super) kept: Option<LuKept<E, T>>,
     pub(super) deferred: Option<Deferred<E>>,
 }
 
@@ -218,7 +218,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let config = self.config();
         let kept = match &mut self.kept {
             Some(kept) => kept,
-            none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
+            none => {
+                none.insert(LuKept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?)
+            }
         };
         kept.begin(&self.executor)?;
         // The factors of one item shared by all are computed whatever `active` is.
@@ -379,7 +381,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
             ) + 8
                 + self.deferred.as_ref().map_or(0, Deferred::bytes),
-            kept_bytes: self.kept.as_ref().map_or(0, Kept::bytes),
+            kept_bytes: self.kept.as_ref().map_or(0, LuKept::bytes),
         }
     }
 }
@@ -389,10 +391,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
 /// # Errors
 /// [`GpuSolveError::Argument`] when some participating item has no factors.
 pub(super) fn factors<E: Executor, T: Value>(
-    kept: &Option<Kept<E, T>>,
+    kept: &Option<LuKept<E, T>>,
     active: usize,
     nitems: usize,
-) -> Result<Option<&Kept<E, T>>, GpuSolveError> {
+) -> Result<Option<&LuKept<E, T>>, GpuSolveError> {
     let items = kept.as_ref().map_or(0, |kept| kept.items(nitems));
     if items < active {
         return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {

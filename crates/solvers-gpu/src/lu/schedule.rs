@@ -10,10 +10,10 @@ use sparsebatch_solve_core::symbolic::FactorPattern;
 use super::backward::Sharing;
 use super::banks::Names;
 use super::graph::{Places, targets};
-use super::grid::{Grid, LuTuning, check_size, check_tuning};
+use super::grid::{LuGrid, LuTuning, check_size, check_tuning};
 use super::order::{LuOrder, TRIED};
-use super::program::Program;
-use super::shape::{Ordered, Shape};
+use super::program::BlockProgram;
+use super::shape::{LuPrograms, Ordered};
 use crate::GpuSolveError;
 
 /// The schedule of a plan.
@@ -21,7 +21,7 @@ pub(super) struct Schedule {
     pub(super) order: LuOrder,
     pub(super) pattern: FactorPattern,
     pub(super) places: Places,
-    pub(super) grid: Grid,
+    pub(super) grid: LuGrid,
     /// Places of the entries of A, then those of fill, then those of the pivots.
     pub(super) targets: Vec<u16>,
     pub(super) words: Vec<u32>,
@@ -52,12 +52,12 @@ pub(super) struct Listed {
 
 /// Lists programs that work on the same values, for `systems` systems side by side.
 pub(super) fn list(
-    programs: &[Program],
+    programs: &[BlockProgram],
     places: Places,
     systems: u32,
     value_bytes: usize,
 ) -> Listed {
-    let reads: Vec<Vec<u32>> = programs.iter().flat_map(Program::reads).collect();
+    let reads: Vec<Vec<u32>> = programs.iter().flat_map(BlockProgram::reads).collect();
     let names = Names::spread(places, value_bytes, systems, &reads);
     let (mut words, mut starts) = (Vec::new(), Vec::new());
     for program in programs {
@@ -123,7 +123,7 @@ impl Schedule {
         })
     }
 
-    fn new(ordered: Ordered, shape: &Shape, value_bytes: usize) -> Self {
+    fn new(ordered: Ordered, shape: &LuPrograms, value_bytes: usize) -> Self {
         let Ordered { order, pattern, places, graph, backward, .. } = ordered;
         let grid = shape.grid;
         let Listed { mut words, starts, names } =

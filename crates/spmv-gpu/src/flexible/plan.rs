@@ -8,7 +8,7 @@ use sparsebatch_formats::batch::checked_len;
 use super::batch::DeviceBatch;
 use super::explain::Explanation;
 use super::kernel::FlexibleKernel;
-use super::launch::{Launch, describe, start_rows};
+use super::launch::{FlexibleLaunch, describe, start_rows};
 use super::tuning::RESERVED_SHARED_BYTES;
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{
@@ -117,7 +117,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
             // Largest systems first, so that no block starts a large one when the others are done.
             order.sort_by_key(|&item| std::cmp::Reverse(batch.shape(item).stored));
         }
-        let launch = Launch::choose(executor.info(), &batch, &options, order.len());
+        let launch = FlexibleLaunch::choose(executor.info(), &batch, &options, order.len());
         let starts = match options.kernel {
             FlexibleKernel::CsrI => {
                 batch.fetch_row_ptr(executor)?;

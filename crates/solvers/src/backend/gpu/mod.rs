@@ -36,7 +36,7 @@ use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::OnChip;
-use crate::choose::Target as ChoiceTarget;
+use crate::choose::Target;
 use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
@@ -45,7 +45,7 @@ use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
-use part::{Part, Site, Target};
+use part::{Part, PartResults, Site};
 use staging::{Staging, Systems};
 
 /// A GPU, with the options of the solves that run there.
@@ -86,8 +86,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    fn target(&self) -> ChoiceTarget {
-        ChoiceTarget::Gpu(OnChip::new(self.gpu.executor.info(), size_of::<T>()))
+    fn target(&self) -> Target {
+        Target::Gpu(OnChip::new(self.gpu.executor.info(), size_of::<T>()))
     }
 
     fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>> {
@@ -112,7 +112,7 @@ where
         match composed {
             Ok(composed) => {
                 let mut analysed = Analysed::new(site, batch.nitems(), budget);
-                analysed.held = Some(Held::new(&self.held, composed.held()));
+                analysed.held = Some(CountedBytes::new(&self.held, composed.held()));
                 (analysed.composed, analysed.tells_cost) = (Some(composed), true);
                 Ok(Box::new(analysed))
             }
@@ -183,7 +183,7 @@ where
             }
         }
         let held = bytes + analysed.composed.as_ref().map_or(0, ComposedItems::held);
-        analysed.held = Some(Held::new(&self.held, held));
+        analysed.held = Some(CountedBytes::new(&self.held, held));
         if !on_cpu.items.is_empty() {
             let mut items: Vec<usize> = on_cpu.items.iter().map(|&item| item as usize).collect();
             items.sort_unstable();
@@ -197,19 +197,19 @@ where
 }
 
 /// Bytes on the device, counted until this is dropped.
-struct Held {
+struct CountedBytes {
     bytes: u64,
     all: Arc<AtomicU64>,
 }
 
-impl Held {
+impl CountedBytes {
     fn new(all: &Arc<AtomicU64>, bytes: u64) -> Self {
         all.fetch_add(bytes, Ordering::Relaxed);
         Self { bytes, all: Arc::clone(all) }
     }
 }
 
-impl Drop for Held {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -219,7 +219,7 @@ impl Drop for Held {
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
     /// The bytes that it keeps on the device.
-    held: Option<Held>,
+    held: Option<CountedBytes>,
     /// Approximate bytes that the parts may take.
     budget: u64,
     nitems: usize,
@@ -269,7 +269,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         b: &[T],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let Some(cpu) = &mut self.cpu else {
@@ -290,7 +290,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         b: &[T],
-        mut target: Target<'_, T>,
+        mut target: PartResults<'_, T>,
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let batch = systems.batch;
@@ -336,7 +336,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         b: &[T],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         let vectors = (b, target.x, target.outcomes);
         match &mut self.composed {
@@ -426,7 +426,7 @@ where
         let systems = Systems { batch, nrhs, wanted: flags.as_deref(), bounds: &bounds };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
-        self.run(systems, b, Target { x, outcomes: &mut outcomes }, criteria)?;
+        self.run(systems, b, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         Ok(outcomes.into_iter().flatten().collect())
     }

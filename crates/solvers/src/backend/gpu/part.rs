@@ -26,15 +26,15 @@ pub(super) struct Site<E> {
 }
 
 /// Solutions and outcomes of a batch, to be written.
-pub(super) struct Target<'a, T> {
+pub(super) struct PartResults<'a, T> {
     /// Initial guesses on entry.
     pub(super) x: &'a mut [T],
     pub(super) outcomes: &'a mut [Option<Outcome>],
 }
 
-impl<T> Target<'_, T> {
-    pub(super) fn reborrow(&mut self) -> Target<'_, T> {
-        Target { x: self.x, outcomes: self.outcomes }
+impl<T> PartResults<'_, T> {
+    pub(super) fn reborrow(&mut self) -> PartResults<'_, T> {
+        PartResults { x: self.x, outcomes: self.outcomes }
     }
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Part<E: Executor, T: Value> {
     kernel: String,
     /// Bytes on the device when the part was last loaded.
     bytes: u64,
-    held: Option<Held<E, T>>,
+    held: Option<PartMemory<E, T>>,
 }
 
 /// The device memory of a part.
-enum Held<E: Executor, T: Value> {
+enum PartMemory<E: Executor, T: Value> {
     Whole(Whole<E, T>),
     /// The mutex is never contended: it only makes pinned memory shareable between threads.
     Pieces(Mutex<Pipe<E, T>>),
@@ -276,11 +276,11 @@ where
         {
             let whole = Whole::new(executor, plan, lens[0])?;
             self.bytes = whole.bytes();
-            self.held = Some(Held::Whole(whole));
+            self.held = Some(PartMemory::Whole(whole));
         } else {
             let pipe = Pipe::new(executor, cuts, plans, lens, at_once)?;
             self.bytes = pipe.bytes();
-            self.held = Some(Held::Pieces(Mutex::new(pipe)));
+            self.held = Some(PartMemory::Pieces(Mutex::new(pipe)));
         }
         Ok(())
     }
@@ -300,16 +300,18 @@ where
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(whole) => whole.send(&site.executor, systems, &self.items, (b, x), staging),
-            Held::Pieces(_) => Ok(()),
+            PartMemory::Whole(whole) => {
+                whole.send(&site.executor, systems, &self.items, (b, x), staging)
+            }
+            PartMemory::Pieces(_) => Ok(()),
         }
     }
 
     /// Starts the solve of an undivided part after it was sent.
     pub(super) fn start(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(whole) => whole.start(),
-            Held::Pieces(_) => Ok(()),
+            PartMemory::Whole(whole) => whole.start(),
+            PartMemory::Pieces(_) => Ok(()),
         }
     }
 
@@ -319,11 +321,11 @@ where
         site: &Site<E>,
         systems: Systems<'_, T>,
         b: &[T],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(_) => Ok(()),
-            Held::Pieces(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
+            PartMemory::Whole(_) => Ok(()),
+            PartMemory::Pieces(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
         }
     }
 
@@ -332,14 +334,14 @@ where
         &mut self,
         site: &Site<E>,
         systems: Systems<'_, T>,
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(whole) => {
+            PartMemory::Whole(whole) => {
                 whole.receive(&site.executor, systems, &self.items, target, staging)
             }
-            Held::Pieces(pipe) => reach(pipe).finish(systems, &self.items, target),
+            PartMemory::Pieces(pipe) => reach(pipe).finish(systems, &self.items, target),
         }
     }
 }
@@ -408,7 +410,7 @@ where
         executor: &E,
         systems: Systems<'_, T>,
         items: &[u32],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         systems.scatter(items, target.x, staging, |host| executor.copy_to_host(&self.x, host))?;

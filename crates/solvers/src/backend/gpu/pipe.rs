@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
 use sparsebatch_solve_core::Outcome;
 
-use super::part::{Site, Target};
+use super::part::{PartResults, Site};
 use super::plan::options_of;
 use super::staging::Systems;
 use crate::SolveError;
@@ -101,7 +101,7 @@ where
         systems: Systems<'_, T>,
         items: &[u32],
         b: &[T],
-        mut target: Target<'_, T>,
+        mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         self.abandon(site);
         let values = systems.values_len(&items[self.pieces[0].clone()]);
@@ -124,7 +124,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         items: &[u32],
-        mut target: Target<'_, T>,
+        mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         let next = self.pieces.len();
         (next..next + self.host.len())
@@ -191,7 +191,7 @@ where
         later: usize,
         systems: Systems<'_, T>,
         items: &[u32],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         let number = later % self.host.len();
         let host = &mut self.host[number];
