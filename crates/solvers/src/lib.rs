@@ -40,7 +40,7 @@ mod share;
 mod solver;
 mod static_pivoting;
 
-pub use backend::{Backend, Gpu, Pieces};
+pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
 pub use error::SolveError;
 pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};

@@ -111,7 +111,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// As [`BatchSolver::new`], to solve on a backend.
     ///
     /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or
-    /// for some of the [pieces](crate::Pieces) in which a large batch goes through it; each solve
+    /// for some of the [chunks](crate::Chunks) in which a large batch goes through it; each solve
     /// copies them there and the solutions back.
     ///
     /// # Errors

@@ -255,7 +255,7 @@ impl<'a> SolveSession<'a> {
         let finish = |solve: &HostSolve<'_, T>, row: &mut Row| {
             median_ms = Some(row.median_ms);
             row.experiment = experiment.map(str::to_owned);
-            (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.pieces()), plan_ms);
+            (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.chunks()), plan_ms);
             row.device_bytes = solve.device_bytes();
             row.share_of_fitting = fitting_ms.map(|fitting_ms| fitting_ms / row.median_ms);
         };

@@ -12,7 +12,7 @@ use sparsebatch_solvers::{
 };
 
 pub use super::Size;
-pub use super::chunks::Chunks;
+pub use super::chunks::ChunksExperiment;
 use super::chunks::{self, USUAL_CASE};
 use super::solver_cases::{SolverCase, SystemSource, cases, others};
 use crate::cublas;
@@ -73,7 +73,7 @@ pub struct Solvers {
     /// Further kernel shapes of the GPU to measure.
     pub tunings: Vec<Tuning>,
     /// The experiment `chunks`, instead of the suite's solves.
-    pub chunks: Option<Chunks>,
+    pub chunks: Option<ChunksExperiment>,
     /// A file of figures recorded elsewhere.
     pub reference: Option<PathBuf>,
     /// Extent of the suite.

@@ -7,9 +7,9 @@
 //! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
 //! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
-//! | `size.rs` | how much memory items take, and the pieces that they are cut into |
-//! | `part.rs` | items of one pattern on the GPU, whole or in pieces |
-//! | `pipe.rs` | the pipeline of pieces: copy to the GPU, solve, copy back |
+//! | `size.rs` | how much memory items take, and the chunks that they are cut into |
+//! | `part.rs` | items of one pattern on the GPU, whole or in chunks |
+//! | `pipe.rs` | the pipeline of chunks: copy to the GPU, solve, copy back |
 //! | `staging.rs` | values and vectors on the host |
 //!
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
@@ -76,8 +76,8 @@ impl<E> GpuBackend<E> {
     where
         E: Clone,
     {
-        let (executor, pieces) = (self.gpu.executor.clone(), self.gpu.pieces);
-        Site { executor, scheme, options: self.options.clone(), pieces }
+        let (executor, chunks) = (self.gpu.executor.clone(), self.gpu.chunks);
+        Site { executor, scheme, options: self.options.clone(), chunks }
     }
 }
 
@@ -437,10 +437,10 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// The largest number of pieces of any part.
+    /// The largest number of chunks of any part.
     fn chunks(&self) -> usize {
         let composed = self.composed.iter().map(ComposedItems::chunks);
-        self.parts.iter().map(Part::pieces).chain(composed).max().unwrap_or(1)
+        self.parts.iter().map(Part::chunks).chain(composed).max().unwrap_or(1)
     }
 
     /// Bytes on the device: of all parts, or of the largest if they are loaded one after the other.

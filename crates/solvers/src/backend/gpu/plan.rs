@@ -5,7 +5,7 @@ use sparsebatch_solve_core::SolveOptions;
 use crate::gpu::{FactoredTuning, GpuTuning, SolverTuning};
 
 /// The tuning of every plan: a system is solved alike however many have its pattern, and whatever
-/// the pieces. `max_bytes` is the device memory that a plan may take, where that is known.
+/// the chunks. `max_bytes` is the device memory that a plan may take, where that is known.
 pub(super) fn tuning(max_bytes: Option<u64>) -> SolverTuning {
     SolverTuning {
         fused: GpuTuning { few: Some(false), ..GpuTuning::default() },
