@@ -32,7 +32,7 @@ impl<T: CpuScalar> ComposedEngine<T> {
         nrhs: usize,
         cpu_reason: Option<String>,
     ) -> Result<Self, SolveError> {
-        let spmv = SpmvOptions { nrhs, ..spmv.clone() };
+        let spmv = spmv.clone().nrhs(nrhs);
         if spmv.layout != Layout::ItemMajor {
             return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "layout",

@@ -57,23 +57,20 @@ impl Configuration {
         Some(match self {
             Self::Host(_) => return None,
             Self::Kernel(kernel) => SingleOptions::with_kernel(kernel),
-            Self::SellP(slice_size, threads_per_row) => SingleOptions {
-                slice_size,
-                threads_per_row,
-                ..SingleOptions::with_kernel(SingleKernel::SellP)
-            },
-            Self::Vector(lanes) => SingleOptions {
-                lanes: Some(lanes),
-                ..SingleOptions::with_kernel(SingleKernel::CsrVector)
-            },
-            Self::Adaptive(entries) => SingleOptions {
-                block_entries: Some(entries),
-                ..SingleOptions::with_kernel(SingleKernel::CsrAdaptive)
-            },
-            Self::Sell(window) => SingleOptions {
-                sort_window: Some(window),
-                ..SingleOptions::with_kernel(SingleKernel::Sell)
-            },
+            Self::SellP(slice_size, threads_per_row) => {
+                SingleOptions::with_kernel(SingleKernel::SellP)
+                    .slice_size(slice_size)
+                    .threads_per_row(threads_per_row)
+            }
+            Self::Vector(lanes) => {
+                SingleOptions::with_kernel(SingleKernel::CsrVector).lanes(Some(lanes))
+            }
+            Self::Adaptive(entries) => {
+                SingleOptions::with_kernel(SingleKernel::CsrAdaptive).block_entries(Some(entries))
+            }
+            Self::Sell(window) => {
+                SingleOptions::with_kernel(SingleKernel::Sell).sort_window(Some(window))
+            }
         })
     }
 

@@ -81,8 +81,11 @@ impl<T: Scalar> SellRuns<T> {
     pub(crate) fn new(csr: &CsrPattern, max_fill: f64) -> Result<Self, CpuError> {
         let view = csr.view();
         let nslices = view.nrows().div_ceil(LANES);
-        let options =
-            SellPOptions { slice_size: LANES, threads_per_row: 1, sort_window: None, max_fill };
+        let options = SellPOptions::default()
+            .slice_size(LANES)
+            .threads_per_row(1)
+            .sort_window(None)
+            .max_fill(max_fill);
         let total = SellPPattern::size_from_csr(view, &options)?.stored_len / LANES;
         let mut slice_ptr = Vec::with_capacity(nslices + 1);
         let mut first_col = Vec::with_capacity(total);

@@ -369,17 +369,21 @@ fn single<T: Scalar>(
             Ok(Box::new(SingleMatrix::new(csr(), map, schedule)?))
         }
         (FormatChoice::Coo, _) => convert::<CooPattern, T>(matrix, schedule, &()),
-        (FormatChoice::Ell, _) => convert::<EllPattern, T>(matrix, schedule, &options.ell()),
-        (FormatChoice::Hyb, _) => convert::<HybPattern, T>(matrix, schedule, &options.hyb()),
+        (FormatChoice::Ell, _) => {
+            convert::<EllPattern, T>(matrix, schedule, &options.ell_options())
+        }
+        (FormatChoice::Hyb, _) => {
+            convert::<HybPattern, T>(matrix, schedule, &options.hyb_options())
+        }
         (FormatChoice::Dia, KernelChoice::Rows) => {
-            convert::<DiaPattern, T>(matrix, schedule, &options.dia())
+            convert::<DiaPattern, T>(matrix, schedule, &options.dia_options())
         }
         (FormatChoice::Dia, _) => {
-            let blocks = DiaBlocks::new(matrix.pattern(), &options.dia())?;
+            let blocks = DiaBlocks::new(matrix.pattern(), &options.dia_options())?;
             Ok(Box::new(Packed { matrix: blocks, csr: csr() }))
         }
         (FormatChoice::SellP, KernelChoice::Rows) => {
-            convert::<SellPPattern, T>(matrix, schedule, &options.sellp())
+            convert::<SellPPattern, T>(matrix, schedule, &options.sellp_options())
         }
         (FormatChoice::SellP, _) => Ok(Box::new(Packed {
             matrix: SellRuns::new(matrix.pattern(), options.max_fill)?,
@@ -416,11 +420,17 @@ fn uniform<T: Scalar>(
             convert::<CsrPattern, T>(batch, schedule, layout, &())
         }
         FormatChoice::Coo => convert::<CooPattern, T>(batch, schedule, layout, &()),
-        FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, layout, &options.ell()),
-        FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, layout, &options.dia()),
-        FormatChoice::Hyb => convert::<HybPattern, T>(batch, schedule, layout, &options.hyb()),
+        FormatChoice::Ell => {
+            convert::<EllPattern, T>(batch, schedule, layout, &options.ell_options())
+        }
+        FormatChoice::Dia => {
+            convert::<DiaPattern, T>(batch, schedule, layout, &options.dia_options())
+        }
+        FormatChoice::Hyb => {
+            convert::<HybPattern, T>(batch, schedule, layout, &options.hyb_options())
+        }
         FormatChoice::SellP => {
-            convert::<SellPPattern, T>(batch, schedule, layout, &options.sellp())
+            convert::<SellPPattern, T>(batch, schedule, layout, &options.sellp_options())
         }
     }
 }
@@ -441,9 +451,11 @@ fn ragged<T: Scalar>(
     match format {
         FormatChoice::Csr | FormatChoice::Auto => Ok(Box::new(RaggedRows::new(batch, schedule)?)),
         FormatChoice::Coo => convert::<CooPattern, T>(batch, schedule, &()),
-        FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, &options.ell()),
-        FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, &options.dia()),
-        FormatChoice::Hyb => convert::<HybPattern, T>(batch, schedule, &options.hyb()),
-        FormatChoice::SellP => convert::<SellPPattern, T>(batch, schedule, &options.sellp()),
+        FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, &options.ell_options()),
+        FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, &options.dia_options()),
+        FormatChoice::Hyb => convert::<HybPattern, T>(batch, schedule, &options.hyb_options()),
+        FormatChoice::SellP => {
+            convert::<SellPPattern, T>(batch, schedule, &options.sellp_options())
+        }
     }
 }

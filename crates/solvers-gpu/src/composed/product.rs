@@ -82,11 +82,11 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     ) -> Result<Self, GpuError> {
         Ok(match kernel {
             ProductKernel::Packed(options) => {
-                let options = PackedOptions { nrhs, ..*options };
+                let options = options.clone().nrhs(nrhs);
                 Self::Packed(Box::new(PackedPlan::new(executor.clone(), batch, options)?))
             }
             ProductKernel::Flexible(options) => {
-                let options = FlexibleOptions { nrhs, ..options.clone() };
+                let options = options.clone().nrhs(nrhs);
                 Self::Flexible(Box::new(FlexiblePlan::new(executor, batch, options)?))
             }
         })

@@ -80,6 +80,7 @@ fn vectors(scheme: Scheme) -> usize {
 
 /// Overrides of a plan's own choices, for experiments. `None` leaves a choice to the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FactoredTuning {
     /// Threads per system: 32, 128 or 512 with everything in shared memory, 128 or 512 with values
     /// in device memory, else 512. LU: 512.
@@ -92,6 +93,15 @@ pub struct FactoredTuning {
     /// The most bytes of device memory that the plan takes; a smaller limit means fewer blocks
     /// where each block has factors there. Default: the free memory.
     pub max_bytes: Option<u64>,
+}
+
+sparsebatch_formats::option_setters! {
+    FactoredTuning {
+        threads: Option<u32>,
+        place: Option<FactoredPlace>,
+        max_blocks: Option<u32>,
+        max_bytes: Option<u64>,
+    }
 }
 
 /// Shared memory beside that of systems: sums of warps, and what the device reserves.

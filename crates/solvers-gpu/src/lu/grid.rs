@@ -10,6 +10,7 @@ use crate::GpuSolveError;
 
 /// Choices that a plan makes by itself where they are `None`. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LuTuning {
     /// Threads per block: 32, 64, 128, 256 or 512.
     pub threads: Option<u32>,
@@ -21,6 +22,16 @@ pub struct LuTuning {
     pub order: Option<LuOrder>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
+}
+
+sparsebatch_formats::option_setters! {
+    LuTuning {
+        threads: Option<u32>,
+        systems: Option<u32>,
+        resident: Option<u32>,
+        order: Option<LuOrder>,
+        max_blocks: Option<u32>,
+    }
 }
 
 pub(super) const THREADS: [u32; 5] = [32, 64, 128, 256, 512];

@@ -167,7 +167,7 @@ fn fused<T: Value>(
     options: &SolveOptions,
 ) -> [Vec<Outcome>; 2] {
     let (pattern, items) = (systems.pattern(), systems.batch.nitems());
-    let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().mixed(Some(true));
     let plan = FusedSolver::<_, T>::with_tuning(executor, pattern, items, options, &tuning);
     let (mut plan, mut arrays) = (plan.unwrap(), Arrays::of(executor, systems));
     plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();

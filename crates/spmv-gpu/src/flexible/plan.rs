@@ -17,6 +17,7 @@ use sparsebatch_cuda::{
 
 /// Options of a plan. All but the kernel have defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FlexibleOptions {
     /// The kernel.
     pub kernel: FlexibleKernel,
@@ -33,6 +34,17 @@ pub struct FlexibleOptions {
     /// Lanes that share a row in SELL-P, 1, 2, 4 or 8; a slice has `32 / threads_per_row` rows.
     /// Default 4.
     pub threads_per_row: u32,
+}
+
+sparsebatch_formats::option_setters! {
+    FlexibleOptions {
+        kernel: FlexibleKernel,
+        nrhs: usize,
+        threads: Option<u32>,
+        shared_bytes: Option<u32>,
+        max_blocks: Option<u32>,
+        threads_per_row: u32,
+    }
 }
 
 impl FlexibleOptions {

@@ -143,7 +143,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             let (mode, class) = kinds[pattern];
             (&measured[pattern], mode, class)
         };
-        let work = classes.work(npieces, kind, options.share(mean_steps));
+        let work = classes.work(npieces, kind, options.chosen_share(mean_steps));
         let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds);
         let warps_of = work.warps();
         let described: Vec<[u64; PIECE_WORDS]> = (work.order.par_iter().zip(&warps_of))

@@ -146,12 +146,12 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let (pattern, info) = (matrix.pattern(), executor.info());
         match options.kernel {
             SingleKernel::CsrBalanced => {
-                let parts = options.parts(pattern.nnz(), info)?;
+                let parts = options.chosen_parts(pattern.nnz(), info)?;
                 let rows = BalancedRows::new(pattern, parts);
                 Self::build(executor, matrix, options, Prepared::Balanced(&rows), count)
             }
             SingleKernel::CsrAdaptive => {
-                let entries = options.block_entries(pattern.nnz(), info)?;
+                let entries = options.chosen_block_entries(pattern.nnz(), info)?;
                 let rows = AdaptiveRows::new(pattern, entries)?;
                 Self::build(executor, matrix, options, Prepared::Adaptive(&rows), count)
             }
@@ -248,12 +248,12 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let (balanced, adaptive);
         let prepared = match options.kernel {
             SingleKernel::CsrBalanced => {
-                let parts = options.parts(size.nnz, executor.info())?;
+                let parts = options.chosen_parts(size.nnz, executor.info())?;
                 balanced = BalancedRows::of_row_ptr(&row_ptr, parts);
                 Prepared::Balanced(&balanced)
             }
             SingleKernel::CsrAdaptive => {
-                let entries = options.block_entries(size.nnz, executor.info())?;
+                let entries = options.chosen_block_entries(size.nnz, executor.info())?;
                 adaptive = AdaptiveRows::of_row_ptr(&row_ptr, entries);
                 Prepared::Adaptive(&adaptive)
             }

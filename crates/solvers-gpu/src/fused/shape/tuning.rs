@@ -9,6 +9,7 @@ use crate::GpuSolveError;
 
 /// Overrides of a plan's own choices, for experiments. `None` leaves a choice to the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GpuTuning {
     /// Threads per system, a power of two from 2 to 1,024 (in a cluster, from 32 in each block),
     /// and rows per thread. Their product is at least the number of rows.
@@ -35,6 +36,21 @@ pub struct GpuTuning {
     pub resident: Option<u32>,
     /// The most blocks of a launch. Default: as many as the device holds at once.
     pub max_blocks: Option<u32>,
+}
+
+sparsebatch_formats::option_setters! {
+    GpuTuning {
+        group: Option<(u32, u32)>,
+        cluster: Option<u32>,
+        parts: Option<u32>,
+        values: Option<ValuePlace>,
+        vectors: Option<u32>,
+        few: Option<bool>,
+        mixed: Option<bool>,
+        near: Option<bool>,
+        resident: Option<u32>,
+        max_blocks: Option<u32>,
+    }
 }
 
 /// Refuses choices that no launch can have, and groups with too few rows.

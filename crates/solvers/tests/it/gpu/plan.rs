@@ -50,7 +50,7 @@ fn any_number_of_blocks_solves_all_systems() {
     let mut found = Vec::new();
     // A block has eight groups.
     for blocks in [1, 2, 5, 6, 7] {
-        let tuning = GpuTuning { max_blocks: Some(blocks), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().max_blocks(Some(blocks));
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 41, &options, &tuning)
                 .unwrap();
@@ -127,7 +127,7 @@ fn options_and_lengths_are_checked() {
     let wide = FusedSolver::<_, f64>::new(&emulator(), wide.view(), 1, &cg);
     assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     for group in [(3, 8), (8, 0), (4, 1), (2048, 1)] {
-        let tuning = GpuTuning { group: Some(group), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().group(Some(group));
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
         assert!(
             matches!(
@@ -138,7 +138,7 @@ fn options_and_lengths_are_checked() {
         );
     }
     for parts in [0, 3, 16] {
-        let tuning = GpuTuning { parts: Some(parts), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().parts(Some(parts));
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
         assert!(
             matches!(
@@ -148,7 +148,7 @@ fn options_and_lengths_are_checked() {
             "{parts}"
         );
     }
-    let tuning = GpuTuning { vectors: Some(2), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().vectors(Some(2));
     let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
     assert!(matches!(
         plan,
@@ -182,7 +182,7 @@ fn kernels_are_for_what_is_asked_of_them() {
     for (floor, [plain, guessing]) in [(None, ["0", "1"]), (Some(4.0), ["2", "3"])] {
         let executor = emulator();
         let options = one_step().floor(floor);
-        let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().mixed(Some(true));
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 5, &options, &tuning)
                 .unwrap();
@@ -327,7 +327,7 @@ fn threads_and_rows_go_by_how_many_systems_there_are() {
     let group = |(method, preconditioner), n: usize, items: usize, few| {
         let (pattern, ..) = tri(n, 1);
         let options = options(method, preconditioner).nrhs(2);
-        let tuning = GpuTuning { few, ..GpuTuning::default() };
+        let tuning = GpuTuning::default().few(few);
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), items, &options, &tuning);
         let launch = plan.unwrap().explain().launches[0].clone();

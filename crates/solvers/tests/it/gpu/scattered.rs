@@ -88,7 +88,7 @@ fn ragged_as_alone<T: Value>(
         ((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect::<Vec<_>>()).into();
     let executor = Emulator::new(Order::Random(7));
     // The same load class (`few`) as for a system alone.
-    let tuning = GpuTuning { few: Some(nrhs > 1), mixed: Some(true), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().few(Some(nrhs > 1)).mixed(Some(true));
 
     let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
     let values = executor.upload(ragged.values()).unwrap();

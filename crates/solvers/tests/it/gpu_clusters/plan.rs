@@ -71,7 +71,7 @@ fn what_no_cluster_has_is_refused() {
     let small = pattern(Family::Tri, 100);
     let shape = forced(SMALL[0], ValuePlace::Shared);
     for cluster in [0, 3, 16] {
-        let tuning = GpuTuning { cluster: Some(cluster), ..shape };
+        let tuning = shape.cluster(Some(cluster));
         let refused = plan(&executor, &small, &cg, &tuning);
         assert!(
             matches!(
@@ -86,7 +86,7 @@ fn what_no_cluster_has_is_refused() {
         refused,
         Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "cluster", .. }))
     ));
-    let one = GpuTuning { cluster: Some(1), ..none };
+    let one = none.cluster(Some(1));
     let refused = plan(&executor, &pattern(Family::Tri, 4097), &cg, &one);
     assert!(matches!(
         refused,
@@ -94,7 +94,7 @@ fn what_no_cluster_has_is_refused() {
     ));
     // Less than a warp per block, and too few rows.
     for group in [(32, 4), (64, 1)] {
-        let tuning = GpuTuning { group: Some(group), ..shape };
+        let tuning = shape.group(Some(group));
         let refused = plan(&executor, &small, &cg, &tuning);
         assert!(
             matches!(

@@ -86,8 +86,8 @@ fn options_and_lengths_are_checked() {
     let wide = FactoredSolver::<_, f64>::new(&emulator(), wide.view(), 1, &ilu0());
     assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     let tunings = [
-        ("threads", FactoredTuning { threads: Some(64), ..FactoredTuning::default() }),
-        ("max_blocks", FactoredTuning { max_blocks: Some(0), ..FactoredTuning::default() }),
+        ("threads", FactoredTuning::default().threads(Some(64))),
+        ("max_blocks", FactoredTuning::default().max_blocks(Some(0))),
         ("tuning", tuning((32, FactoredPlace::AllGlobal))),
     ];
     for (expected, tuning) in tunings {

@@ -52,7 +52,7 @@ pub(crate) fn by_factors<T: Value>(
 
 /// A tuning with this shape.
 pub(crate) fn tuning((threads, place): (u32, FactoredPlace)) -> FactoredTuning {
-    FactoredTuning { threads: Some(threads), place: Some(place), ..FactoredTuning::default() }
+    FactoredTuning::default().threads(Some(threads)).place(Some(place))
 }
 
 /// Whether the place that a tuning fixes has room for the systems; device memory always has.

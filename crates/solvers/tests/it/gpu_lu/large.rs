@@ -24,7 +24,7 @@ use crate::gpu_lu::support::{matrix, options, pattern};
 const PLACES: [FactoredPlace; 2] = [FactoredPlace::FactorsGlobal, FactoredPlace::AllGlobal];
 
 fn tuning(place: FactoredPlace) -> FactoredTuning {
-    FactoredTuning { place: Some(place), ..FactoredTuning::default() }
+    FactoredTuning::default().place(Some(place))
 }
 
 fn solve<T: Value>(
@@ -178,7 +178,7 @@ fn flawed_neighbours_change_no_bit() {
         let systems = batch::<f64>(n, most, &flaws, 6);
         let options = options().max_restarts(1);
         let all = solve(&systems, &options, place);
-        let one_block = FactoredTuning { max_blocks: Some(1), ..tuning(place) };
+        let one_block = tuning(place).max_blocks(Some(1));
         let again = by_factors(&Emulator::new(Order::Reverse), &systems, &options, &one_block);
         for item in 0..flaws.len() {
             let alone = systems.select(&[item]);
@@ -229,7 +229,7 @@ fn blocks_are_as_many_as_there_is_memory_for() {
     for place in PLACES {
         let all = solve(&systems, &options(), place);
         let plan = |max_bytes| {
-            let tuning = FactoredTuning { max_bytes, ..tuning(place) };
+            let tuning = tuning(place).max_bytes(max_bytes);
             let executor = Emulator::new(Order::Forward);
             let plan = FactoredSolver::<_, f64>::with_tuning(
                 &executor,

@@ -83,7 +83,7 @@ fn systems_beyond_shared_memory_or_16_bits_are_refused() {
     }
     let arrow = CsrPattern::try_new(400, 400, row_ptr, col_idx).unwrap();
     let make = |order| {
-        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        let tuning = LuTuning::default().order(Some(order));
         GpuLu::<_, f64>::with_tuning(&emulator(), arrow.view(), 1, &options(), &tuning)
     };
     unsupported(make(LuOrder::Natural));
@@ -109,11 +109,11 @@ fn options_and_lengths_are_checked() {
     let wide = GpuLu::<_, f64>::new(&emulator(), wide.view(), 1, &lu);
     assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     let tunings = [
-        ("threads", LuTuning { threads: Some(48), ..LuTuning::default() }),
-        ("threads", LuTuning { threads: Some(1024), ..LuTuning::default() }),
-        ("systems", LuTuning { systems: Some(33), ..LuTuning::default() }),
-        ("resident", LuTuning { resident: Some(7), ..LuTuning::default() }),
-        ("max_blocks", LuTuning { max_blocks: Some(0), ..LuTuning::default() }),
+        ("threads", LuTuning::default().threads(Some(48))),
+        ("threads", LuTuning::default().threads(Some(1024))),
+        ("systems", LuTuning::default().systems(Some(33))),
+        ("resident", LuTuning::default().resident(Some(7))),
+        ("max_blocks", LuTuning::default().max_blocks(Some(0))),
     ];
     for (expected, tuning) in tunings {
         let plan = GpuLu::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &lu, &tuning);
@@ -122,7 +122,7 @@ fn options_and_lengths_are_checked() {
             "{tuning:?}"
         );
     }
-    let tuning = LuTuning { systems: Some(2), ..LuTuning::default() };
+    let tuning = LuTuning::default().systems(Some(2));
     let plan = GpuLu::<_, f64>::with_tuning(&emulator(), dense(150).view(), 2, &lu, &tuning);
     assert!(matches!(
         plan,
@@ -245,7 +245,7 @@ fn a_tridiagonal_matrix_is_reduced_cyclically() {
     let cpu = on_cpu(&systems, &options());
     let orders = [LuOrder::Natural, LuOrder::MinDegree, LuOrder::IndependentSets { tolerance: 1 }];
     for order in orders {
-        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        let tuning = LuTuning::default().order(Some(order));
         let gpu = by_lu(&emulator(), &systems, &options(), &tuning);
         assert_eq!(gpu.statuses(), cpu.statuses(), "{order}");
         for (found, expected) in gpu.x.iter().zip(&cpu.x) {

@@ -129,20 +129,10 @@ fn what_the_backend_refuses_comes_through() {
 
     let zero = block(0);
     let large = block(129);
-    let kernel = composed(SpmvOptions {
-        format: FormatChoice::Ell,
-        kernel: KernelChoice::CsrI,
-        ..SpmvOptions::default()
-    });
-    let layout = composed(SpmvOptions {
-        layout: sparsebatch_formats::Layout::Interleaved,
-        ..SpmvOptions::default()
-    });
-    let fill = composed(SpmvOptions {
-        format: FormatChoice::Ell,
-        max_fill: f64::NAN,
-        ..SpmvOptions::default()
-    });
+    let kernel =
+        composed(SpmvOptions::default().format(FormatChoice::Ell).kernel(KernelChoice::CsrI));
+    let layout = composed(SpmvOptions::default().layout(sparsebatch_formats::Layout::Interleaved));
+    let fill = composed(SpmvOptions::default().format(FormatChoice::Ell).max_fill(f64::NAN));
 
     assert!(matches!(zero, SolveError::Cpu(CpuError::Symbolic(_))), "{zero:?}");
     assert_eq!(zero.to_string(), "block size is 0, expected 1 to 128");
