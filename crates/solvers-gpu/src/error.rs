@@ -19,6 +19,9 @@ pub enum GpuSolveError {
         /// What can be done.
         instead: &'static str,
     },
+    /// The solve was stopped by its [watch](sparsebatch_solve_core::Watch).
+    #[error("the solve was stopped")]
+    Stopped,
     /// A pattern cannot be analysed.
     #[error(transparent)]
     Symbolic(#[from] SymbolicError),

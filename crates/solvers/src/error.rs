@@ -1,6 +1,6 @@
 //! Why a batch was not solved at all.
 
-use sparsebatch_solve_core::ArgumentError;
+use sparsebatch_solve_core::{ArgumentError, Progress, Watch};
 use sparsebatch_solvers_gpu::GpuSolveError;
 
 /// Why no system of a batch was solved. A system that does not converge is a result, not an
@@ -14,6 +14,15 @@ pub enum SolveError {
     /// A solve with kept matrices was asked for, and none are kept.
     #[error("no matrices are kept to solve with: expected a call of factor before solve_again")]
     NotFactored,
+    /// The solve was stopped by its [watch](crate::Watch). `x` holds the solutions of the systems that
+    /// ended; the others have their guess, or an iterate of it.
+    #[error("the solve was stopped: {ended} of {systems} systems had ended")]
+    Stopped {
+        /// Number of systems that had ended.
+        ended: usize,
+        /// Number of systems to solve.
+        systems: usize,
+    },
     /// The GPU backend does not do this yet.
     #[error("{what} is not supported on the GPU yet: {instead}")]
     Unsupported {
@@ -37,6 +46,19 @@ impl From<GpuSolveError> for SolveError {
             GpuSolveError::Unsupported { what, instead } => Self::Unsupported { what, instead },
             GpuSolveError::Symbolic(error) => Self::Cpu(error.into()),
             GpuSolveError::Gpu(error) => Self::Gpu(error),
+            // The counts are added where the watch is known.
+            GpuSolveError::Stopped => Self::Stopped { ended: 0, systems: 0 },
         }
+    }
+}
+
+/// Refuses to go on when the watch was asked to stop.
+pub(crate) fn go_on(watch: &Option<Watch>) -> Result<(), SolveError> {
+    match watch {
+        Some(watch) if watch.is_stopped() => {
+            let Progress { ended, systems, .. } = watch.progress();
+            Err(SolveError::Stopped { ended, systems })
+        }
+        _ => Ok(()),
     }
 }

@@ -6,12 +6,13 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solve_core::{
-    ArgumentError, Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len,
+    ArgumentError, Engine, Method, Outcome, ProductCost, Progress, Rhs, Scheme, check_len,
 };
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::choose;
+use crate::error::go_on;
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
@@ -246,6 +247,28 @@ impl<T: SolveScalar> BatchSolver<T> {
         b: &[T],
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
+        let report = self.solve_watched(batch, b, x);
+        self.stopped(report)
+    }
+
+    /// Completes the error of a stopped solve by its counts, and forgets the request to stop.
+    pub(crate) fn stopped<R>(&self, result: Result<R, SolveError>) -> Result<R, SolveError> {
+        match (result, &self.options.watch) {
+            (Err(SolveError::Stopped { .. }), Some(watch)) => {
+                let Progress { ended, systems, .. } = watch.progress();
+                watch.clear();
+                Err(SolveError::Stopped { ended, systems })
+            }
+            (result, _) => result,
+        }
+    }
+
+    fn solve_watched(
+        &mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
         let nrhs = self.options.nrhs;
         check_threads()?;
         check_len("items of the batch", self.nitems, batch.nitems())?;
@@ -253,6 +276,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(systems)?;
+        if let Some(watch) = &criteria.watch {
+            watch.begin(systems);
+        }
         self.drop_lost_guesses(batch, x);
         let start = Instant::now();
         let mut outcomes = match self.shares.len() {
@@ -260,8 +286,10 @@ impl<T: SolveScalar> BatchSolver<T> {
             _ => vec![None; self.nitems * nrhs],
         };
         for share in &mut self.shares {
+            go_on(&criteria.watch)?;
             share.solve(batch, nrhs, b, x, &criteria, &mut outcomes)?;
         }
+        go_on(&criteria.watch)?;
         let mut systems = reports(outcomes);
         let mut later = Vec::new();
         if self.climbs() {

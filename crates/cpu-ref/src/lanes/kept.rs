@@ -14,11 +14,11 @@ use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
 
 use super::again::{Count, FactorPart, SolvePart, TakeValues};
+use super::job::Slot;
 use super::{Class, Factors, LanePlan, LuOnPattern, slots};
 use crate::simd::{CpuScalar, dispatch_narrow};
 use crate::{CpuError, check_threads};
-use sparsebatch_solve_core::check_len;
-use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, check_len, is_stopped};
 
 /// The factors and values of a batch that a plan keeps.
 pub(super) struct Kept {
@@ -202,15 +202,22 @@ impl LanePlan {
                     let first = item as usize * nrhs;
                     first..first + nrhs
                 });
-                let systems = systems.filter_map(|system| slots[system].take()).collect();
+                let systems: Vec<Slot<'_, T>> =
+                    systems.filter_map(|system| slots[system].take()).collect();
                 jobs.push((class, kept.lanes, &*kept.pattern, part, systems));
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, pattern, part, slots)| {
-            if let Some(lu) = class.lu() {
+            let count = slots.len();
+            if is_stopped(&criteria.watch) {
+                slots.into_iter().for_each(|slot| *slot.outcome = Some(Outcome::not_begun()));
+            } else if let Some(lu) = class.lu() {
                 let matrix = &class.matrix;
                 let solve = SolvePart { part, pattern, matrix, lu, nrhs, criteria, slots };
                 dispatch_narrow(self.isa, lanes, solve);
+            }
+            if let Some(watch) = &criteria.watch {
+                watch.add(count);
             }
         });
         // Items that are not in the plan have no outcome.

@@ -187,7 +187,8 @@ impl LanePlan {
     /// [`CpuError::Number`] and [`CpuError::NotAscending`] when `only` is not a strictly ascending
     /// list of system indices; [`CpuError::Format`] when there are too many systems;
     /// [`CpuError::Forked`] in a forked process whose threads are in its parent. On an error `x` is
-    /// untouched.
+    /// untouched. After a [stop](Criteria::watch) the systems that were not begun have no iterations
+    /// and residuals of NaN.
     pub fn solve<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
@@ -239,6 +240,7 @@ impl LanePlan {
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
+            let count = queue.len();
             let rows = &class.matrix;
             let squares_products = self.scheme != Scheme::Lu;
             let job = |matrix, queue| Job {
@@ -256,6 +258,9 @@ impl LanePlan {
             };
             if !rest.is_empty() {
                 self.run(class, lanes, job(rows, rest));
+            }
+            if let Some(watch) = &criteria.watch {
+                watch.add(count);
             }
         });
         let settled = outcomes.into_iter();

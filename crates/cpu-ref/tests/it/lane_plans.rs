@@ -26,6 +26,7 @@ fn criteria() -> Criteria {
         max_restarts: 4,
         floor: None,
         history: false,
+        watch: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
-use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len, is_stopped};
 
 use crate::GpuSolveError;
 
@@ -55,6 +55,18 @@ impl<E: Executor> Limits<E> {
             criteria.floor.unwrap_or(-1.0).to_bits(),
             u64::from(counts[0]) | u64::from(counts[1]) << 32,
         ]);
+    }
+
+    /// Counts systems that have ended.
+    pub(crate) fn count(&self, ended: u32) {
+        if let Some(watch) = self.criteria.watch.as_ref().filter(|_| ended > 0) {
+            watch.add(ended as usize);
+        }
+    }
+
+    /// Whether the solve was asked to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        is_stopped(&self.criteria.watch)
     }
 
     /// Whether the rounding floor may accept systems.

@@ -61,7 +61,17 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             histories.begin(self.outcomes.residual_norms(&self.executor)?);
         }
         let (mut done, mut iterations) = (0u32, FIRST_ITERATIONS);
-        while self.remaining()? > 0 {
+        let mut running = self.systems as u32;
+        loop {
+            let remaining = self.remaining()?;
+            self.limits.count(running.saturating_sub(remaining));
+            running = remaining;
+            if remaining == 0 {
+                break;
+            }
+            if self.limits.is_stopped() {
+                return Err(GpuSolveError::Stopped);
+            }
             // Restarted systems lag behind the others: at least one more iteration.
             let left = self.most_iterations.saturating_sub(done).max(1);
             let most = self.histories.as_ref().map_or(MOST_ITERATIONS, Histories::most_iterations);

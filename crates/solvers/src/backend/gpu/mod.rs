@@ -37,6 +37,7 @@ use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::OnChip;
 use crate::choose::Target;
+use crate::error::go_on;
 use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
@@ -298,6 +299,7 @@ where
         let several = self.parts.len() > 1;
         if self.in_turns {
             for part in &mut self.parts {
+                go_on(&criteria.watch)?;
                 if !part.is_loaded() {
                     part.load_within(site, batch, self.budget)?;
                 }
@@ -423,7 +425,13 @@ where
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let guesses = guesses(batch, nrhs, x, only);
         let bounds = Bounds::new(batch);
-        let systems = Systems { batch, nrhs, wanted: flags.as_deref(), bounds: &bounds };
+        let systems = Systems {
+            batch,
+            nrhs,
+            wanted: flags.as_deref(),
+            bounds: &bounds,
+            watch: criteria.watch.as_ref(),
+        };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
         self.run(systems, b, PartResults { x, outcomes: &mut outcomes }, criteria)?;

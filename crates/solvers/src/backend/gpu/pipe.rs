@@ -10,6 +10,7 @@ use super::part::{PartResults, Site};
 use super::plan::options_of;
 use super::staging::Systems;
 use crate::SolveError;
+use crate::error::go_on;
 use crate::gpu::GpuSolver;
 use crate::gpu::{Guess, PinnedOutcomes};
 
@@ -113,6 +114,7 @@ where
             }
         }
         for chunk in 0..self.chunks.len() {
+            go_on(&site.options.watch)?;
             self.receive(chunk, systems, items, target.reborrow())?;
             self.send(chunk, site, systems, items, (b, target.x))?;
         }
@@ -245,14 +247,19 @@ impl<T: Value> Systems<'_, T> {
         let nrhs = self.nrhs;
         if let (None, Some(run)) = (self.wanted, super::staging::run(items)) {
             let range = run.start * nrhs..run.end * nrhs;
+            let count = range.len();
             let taken = outcomes[range].par_iter_mut().enumerate().with_min_len(1 << 12);
-            return taken.for_each(|(place, taken)| *taken = Some(outcome(place)));
+            taken.for_each(|(place, taken)| *taken = Some(outcome(place)));
+            return self.count(count);
         }
+        let mut count = 0;
         for place in 0..items.len() * nrhs {
             let system = items[place / nrhs] as usize * nrhs + place % nrhs;
             if self.wants(system) {
                 outcomes[system] = Some(outcome(place));
+                count += 1;
             }
         }
+        self.count(count);
     }
 }

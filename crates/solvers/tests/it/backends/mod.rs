@@ -14,3 +14,4 @@ mod repeats;
 mod shift;
 mod static_pivoting;
 mod statuses;
+mod watch;

@@ -92,6 +92,7 @@ fn add_lanes<T: CpuScalar>(table: &mut Table) {
         max_restarts: 2,
         floor: Some(2.0),
         history: true,
+        watch: None,
     };
     for (set, isa) in instruction_sets() {
         for Case { name, batch, b } in cases::<T>() {
