@@ -54,7 +54,7 @@ fn ours<'a, S>(
             if matches!(kernel, KernelChoice::Blocks | KernelChoice::Runs) {
                 continue;
             }
-            let options = SpmvOptions { format, kernel, layout, ..SpmvOptions::default() };
+            let options = SpmvOptions::default().format(format).kernel(kernel).layout(layout);
             let plan = match SpmvPlan::new(source, &options) {
                 Ok(plan) => plan,
                 Err(error) => {

@@ -34,7 +34,7 @@ fn products(criterion: &mut Criterion) {
         group.bench_function("triad, 24 bytes an element", |b| b.iter(|| triad.run()));
 
         for (name, format, kernel) in common::KERNELS {
-            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
+            let options = SpmvOptions::default().format(format).kernel(kernel);
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {
@@ -73,16 +73,12 @@ fn plans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan/laplace7_100");
     group.throughput(Throughput::Elements(a.nnz() as u64));
     for (name, format, kernel) in common::KERNELS {
-        let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
+        let options = SpmvOptions::default().format(format).kernel(kernel);
         group.bench_function(BenchmarkId::new("new", name), |b| {
             b.iter(|| SpmvPlan::new(&a, &options));
         });
     }
-    let runs = SpmvOptions {
-        format: FormatChoice::SellP,
-        kernel: KernelChoice::Runs,
-        ..SpmvOptions::default()
-    };
+    let runs = SpmvOptions::default().format(FormatChoice::SellP).kernel(KernelChoice::Runs);
     let mut plan = SpmvPlan::new(&a, &runs).expect("a stencil fits SELL-P");
     group.bench_function("update_values/sellp runs", |b| {
         b.iter(|| plan.update_values(a.values()));

@@ -80,7 +80,7 @@ fn measure(dir: &Path, threads: usize) -> Result<(), Box<dyn Error>> {
         let mut y = vec![0.0; a.nrows()];
         let mut triad = Triad::new(2 * a.nrows());
         for (name, format, kernel) in common::KERNELS {
-            let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
+            let options = SpmvOptions::default().format(format).kernel(kernel);
             let plan = match SpmvPlan::new(&a, &options) {
                 Ok(plan) => plan,
                 Err(error) => {

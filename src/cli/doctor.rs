@@ -147,7 +147,7 @@ fn product() -> Result<String, String> {
         FormatChoice::SellP,
     ];
     for format in formats {
-        let options = SpmvOptions { format, kernel: KernelChoice::Auto, ..SpmvOptions::default() };
+        let options = SpmvOptions::default().format(format).kernel(KernelChoice::Auto);
         let plan = SpmvPlan::new(&a, &options).map_err(|e| e.to_string())?;
         let mut y = vec![f64::NAN; a.nrows()];
         plan.apply(1.0, &x, 0.0, &mut y).map_err(|e| e.to_string())?;

@@ -250,9 +250,8 @@ impl SolveArgs {
     }
 
     fn options(&self) -> Result<SolveOptions, CliError> {
-        let plan = |kernel| {
-            Engine::Composed(SpmvOptions { format: self.format, kernel, ..SpmvOptions::default() })
-        };
+        let plan =
+            |kernel| Engine::Composed(SpmvOptions::default().format(self.format).kernel(kernel));
         let engine = match (self.kernel, self.format) {
             (SolveKernel::Auto | SolveKernel::Fused, FormatChoice::Auto) => Engine::Fused,
             (SolveKernel::Fused, format) => {

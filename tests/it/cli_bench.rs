@@ -54,7 +54,7 @@ fn the_experiment_of_chunks_checks_its_options() {
     };
     chunks("--data", "8GB").assert_bad_input(&["--data", "8GiB or 512MiB"]);
     chunks("--gpu-memory", "0").assert_bad_input(&["--gpu-memory"]);
-    chunks("--piece", "0.1").assert_bad_input(&["--piece"]);
+    chunks("--chunk", "0.1").assert_bad_input(&["--chunk"]);
     chunks("--at-once", "0").assert_bad_input(&["--at-once", "1..=16"]);
     chunks("--backend", "cpu").assert_bad_input(&["--backend is cpu, expected gpu"]);
     chunks("--case", "lap2d 33").assert_bad_input(&["--case is lap2d 33"]);

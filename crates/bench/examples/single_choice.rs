@@ -13,7 +13,7 @@ use sparsebatch_bench::suites::single::for_each_matrix;
 use sparsebatch_bench::{BenchError, Single};
 use sparsebatch_rows::summary::OURS;
 use sparsebatch_spmv_gpu::single::choose::cost::{Cost, cost};
-use sparsebatch_spmv_gpu::single::choose::{Candidate, Family, Shape, candidates, choose};
+use sparsebatch_spmv_gpu::single::choose::{Candidate, Family, MatrixShape, candidates, choose};
 
 /// Times in microseconds by configuration.
 #[derive(Default)]
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         |name, matrix| {
             let case = &cases[name];
             let best = least(&case.ours);
-            let shape = Shape::new(matrix.view().pattern());
+            let shape = MatrixShape::new(matrix.view().pattern());
             let all = candidates(&shape, size_of::<f64>());
             let (choice, _) = choose(&shape, size_of::<f64>(), false);
             if !case.ours.contains_key(&choice.to_string()) {

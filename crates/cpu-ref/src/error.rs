@@ -8,26 +8,9 @@ use sparsebatch_solve_core::symbolic::SymbolicError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuError {
-    /// The length of a vector or value array does not match the matrix and the options.
-    #[error("{what} has {found} entries, expected {expected}")]
-    Length {
-        /// The array, by its name in the call.
-        what: &'static str,
-        /// The required length.
-        expected: usize,
-        /// The actual length.
-        found: usize,
-    },
-    /// An option is outside its range, or two options exclude each other.
-    #[error("{name} is {found}, expected {expected}")]
-    Parameter {
-        /// The option.
-        name: &'static str,
-        /// The accepted range.
-        expected: &'static str,
-        /// The value given.
-        found: String,
-    },
+    /// An array, an option or a matrix does not fit.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
     /// An index in a list of items or systems is out of range.
     #[error("only[{position}] is {found}, expected a number below {limit}")]
     Number {
@@ -79,24 +62,6 @@ pub enum CpuError {
     /// A matrix or batch could not be converted to the requested format.
     #[error(transparent)]
     Format(#[from] FormatError),
-}
-
-impl From<ArgumentError> for CpuError {
-    fn from(error: ArgumentError) -> Self {
-        match error {
-            ArgumentError::Length { what, expected, found } => {
-                Self::Length { what, expected, found }
-            }
-            ArgumentError::OutOfRange { name, expected, found } => {
-                Self::Parameter { name, expected, found }
-            }
-        }
-    }
-}
-
-/// Checks the length of an array.
-pub(crate) fn check_len(what: &'static str, expected: usize, found: usize) -> Result<(), CpuError> {
-    if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
 }
 
 /// Checks that item or system indices are strictly ascending and below `limit`.

@@ -189,7 +189,7 @@ impl PivotingLu {
                 Default::default(),
             )
             .map_err(from_lu)?;
-        let mut inverse = Factors { factors, memory };
+        let mut inverse = PivotedFactors { factors, memory };
 
         let (row_scale, col_scale) = (&self.row_scale, &self.col_scale);
         let mut correct = |x: &mut Vec<f64>, start: Option<&[f64]>, rhs: &[f64]| {
@@ -260,12 +260,12 @@ pub fn solve<T: Scalar>(
 }
 
 /// The factors of S, applied in place.
-struct Factors<'a> {
+struct PivotedFactors<'a> {
     factors: LuRef<'a, usize, f64>,
     memory: &'a mut MemBuffer,
 }
 
-impl Inverse for Factors<'_> {
+impl Inverse for PivotedFactors<'_> {
     fn apply(&mut self, v: &mut [f64]) {
         let v = MatMut::from_column_major_slice_mut(v, self.factors.symbolic().nrows(), 1);
         let stack = MemStack::new(self.memory);

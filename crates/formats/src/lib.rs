@@ -32,6 +32,7 @@ pub mod io;
 mod matrix;
 mod scalar;
 mod sellp;
+mod setters;
 pub mod stats;
 
 pub use batch::{

@@ -43,7 +43,7 @@ pub trait SequentialProduct<P: Pattern>: Scalar {
     /// `y += A x` by [`seq::spmv`].
     ///
     /// # Errors
-    /// [`CpuError::Length`] when `x` or `y` does not fit.
+    /// [`CpuError::Argument`] when `x` or `y` does not fit.
     fn add_product(a: View<'_, P, Self>, x: &[Self], y: &mut [Self]) -> Result<(), CpuError>;
 }
 

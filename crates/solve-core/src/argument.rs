@@ -1,16 +1,29 @@
 //! What is wrong with an argument.
 
-/// An argument that does not fit the others. Nothing was changed.
+/// A call refused because of its arguments: a matrix, an array or an option. Nothing was changed.
+///
+/// The error types of all crates hold it as their variant `Argument`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ArgumentError {
-    /// An array has another length than the matrix and the options ask for.
+    /// A matrix of a linear system is not square.
+    #[error("system {item} is {nrows} x {ncols}, expected a square matrix")]
+    NotSquare {
+        /// Index of the first such item.
+        item: usize,
+        /// Its number of rows.
+        nrows: usize,
+        /// Its number of columns.
+        ncols: usize,
+    },
+    /// The length of an array does not match the matrix, the batch, the plan or the options.
     #[error("{what} has {found} entries, expected {expected}")]
     Length {
         /// The array, by its name in the call.
         what: &'static str,
-        /// The length asked for.
+        /// The required length.
         expected: usize,
-        /// The length given.
+        /// The actual length.
         found: usize,
     },
     /// An option has a value outside its range, or two options exclude each other.

@@ -5,6 +5,7 @@
 //! | [`Status`], [`Outcome`], [`Criteria`] | how the solve of a system ends, and when |
 //! | [`Scheme`] | what a system is solved by: method and preconditioner with their data |
 //! | [`SolveOptions`], [`SpmvOptions`] | what users ask for; how repeated products are made |
+//! | [`Watch`] | how far a solve has come, and the request to stop it |
 //! | [`verdict`] | the rules by which every solver judges a system, on entry and at the end |
 //! | [`residual()`], [`residual_magnitude`], [`norm2`] | the true residual of a system, checked |
 //! | [`evaluate`] | the same for solvers, in working or twofold precision, with error bounds |
@@ -26,6 +27,7 @@ mod product;
 mod scheme;
 pub mod symbolic;
 pub mod verdict;
+mod watch;
 pub mod wide;
 
 pub use argument::{ArgumentError, check_len};
@@ -36,3 +38,6 @@ pub use options::{Budget, Engine, Rhs, SolveOptions};
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
 pub use product::{FormatChoice, KernelChoice, ProductCost, SpmvOptions};
 pub use scheme::{InnerPrecision, Krylov, Method, Order, PrecondPrecision, Preconditioner, Scheme};
+#[doc(hidden)]
+pub use watch::is_stopped;
+pub use watch::{Progress, Watch};

@@ -5,7 +5,7 @@ use sparsebatch_formats::Scalar;
 use crate::argument::check_len;
 use crate::{
     ArgumentError, Criteria, InnerPrecision, Method, Order, PerSystem, PrecondPrecision,
-    Preconditioner, Scheme, SpmvOptions,
+    Preconditioner, Scheme, SpmvOptions, Watch,
 };
 
 /// How the iterations of CG and BiCGStab run.
@@ -81,6 +81,8 @@ pub struct SolveOptions {
     pub engine: Engine,
     /// Right-hand sides per system.
     pub nrhs: usize,
+    /// Follows solves, and stops them on request.
+    pub watch: Option<Watch>,
 }
 
 impl Default for SolveOptions {
@@ -99,6 +101,7 @@ impl Default for SolveOptions {
             history: false,
             engine: Engine::Fused,
             nrhs: 1,
+            watch: None,
         }
     }
 }
@@ -149,6 +152,8 @@ impl SolveOptions {
         engine: Engine = engine,
         /// Sets the number of right-hand sides per system.
         nrhs: usize = nrhs,
+        /// Sets the watch that follows solves and stops them on request, or removes it with `None`.
+        watch: impl Into<Option<Watch>> = watch.into(),
     }
 
     /// Sets the order of elimination of ILU(0) or IC(0); no effect on other preconditioners.
@@ -241,6 +246,7 @@ impl SolveOptions {
             max_restarts: self.max_restarts,
             floor: self.floor,
             history: self.history,
+            watch: self.watch.clone(),
         };
         let tolerance = |name, value: f64| {
             if value >= 0.0 {

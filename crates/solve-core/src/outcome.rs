@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::ArgumentError;
 use crate::argument::check_len;
+use crate::{ArgumentError, Watch};
 
 /// How the solve of one system ended. The names are the same in Rust, JSON and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,6 +103,20 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The outcome of a system that a stopped solve did not begin: no iterations, norms NaN.
+    #[doc(hidden)]
+    pub fn not_begun() -> Self {
+        Self {
+            status: Status::MaxIterations,
+            iterations: 0,
+            restarts: 0,
+            residual_norm: f64::NAN,
+            rhs_norm: f64::NAN,
+            accepted_by_floor: false,
+            history: Vec::new(),
+        }
+    }
+
     /// `||b - A x||_2 / ||b||_2`; 0 when both vanish.
     pub fn relative_residual(&self) -> f64 {
         if self.residual_norm == 0.0 { 0.0 } else { self.residual_norm / self.rhs_norm }
@@ -199,6 +213,8 @@ pub struct Criteria {
     pub floor: Option<f64>,
     /// Whether outcomes hold the residual history.
     pub history: bool,
+    /// Follows the solve, and stops it on request.
+    pub watch: Option<Watch>,
 }
 
 impl Criteria {

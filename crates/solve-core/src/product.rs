@@ -49,6 +49,7 @@ pub enum KernelChoice {
 
 /// The choices of a plan of products.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SpmvOptions {
     /// The format.
     pub format: FormatChoice,
@@ -69,6 +70,19 @@ pub struct SpmvOptions {
     pub sellp: SellPOptions,
 }
 
+sparsebatch_formats::option_setters! {
+    SpmvOptions {
+        format: FormatChoice,
+        kernel: KernelChoice,
+        nrhs: usize,
+        layout: Layout,
+        parts: Option<usize>,
+        max_fill: f64,
+        hyb: HybOptions,
+        sellp: SellPOptions,
+    }
+}
+
 impl Default for SpmvOptions {
     fn default() -> Self {
         Self {
@@ -79,30 +93,30 @@ impl Default for SpmvOptions {
             parts: None,
             max_fill: DEFAULT_MAX_FILL,
             hyb: HybOptions::default(),
-            sellp: SellPOptions { threads_per_row: 1, ..SellPOptions::default() },
+            sellp: SellPOptions::default().threads_per_row(1),
         }
     }
 }
 
 impl SpmvOptions {
     /// The options of a conversion to ELL.
-    pub fn ell(&self) -> EllOptions {
+    pub fn ell_options(&self) -> EllOptions {
         EllOptions { max_fill: self.max_fill }
     }
 
     /// The options of a conversion to DIA.
-    pub fn dia(&self) -> DiaOptions {
+    pub fn dia_options(&self) -> DiaOptions {
         DiaOptions { max_fill: self.max_fill }
     }
 
     /// The options of a conversion to HYB.
-    pub fn hyb(&self) -> HybOptions {
-        HybOptions { max_fill: self.max_fill, ..self.hyb.clone() }
+    pub fn hyb_options(&self) -> HybOptions {
+        self.hyb.clone().max_fill(self.max_fill)
     }
 
     /// The options of a conversion to SELL-P.
-    pub fn sellp(&self) -> SellPOptions {
-        SellPOptions { max_fill: self.max_fill, ..self.sellp.clone() }
+    pub fn sellp_options(&self) -> SellPOptions {
+        self.sellp.clone().max_fill(self.max_fill)
     }
 }
 

@@ -10,11 +10,19 @@ use crate::{
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct SolverTuning {
     /// Of CG and BiCGStab without factors.
     pub fused: GpuTuning,
     /// Of preconditioners with factors, and of the sparse LU whose factors do not fit on chip.
     pub factored: FactoredTuning,
+}
+
+sparsebatch_formats::option_setters! {
+    SolverTuning {
+        fused: GpuTuning,
+        factored: FactoredTuning,
+    }
 }
 
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides

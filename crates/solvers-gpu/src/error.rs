@@ -8,36 +8,9 @@ use sparsebatch_solve_core::symbolic::SymbolicError;
 /// not converge is a result, not an error: see [`Status`](sparsebatch_solve_core::Status).
 #[derive(Debug, thiserror::Error)]
 pub enum GpuSolveError {
-    /// A system has more rows than columns or the reverse.
-    #[error("system {item} is {nrows} x {ncols}, expected a square matrix")]
-    NotSquare {
-        /// The first such system.
-        item: usize,
-        /// Its rows.
-        nrows: usize,
-        /// Its columns.
-        ncols: usize,
-    },
-    /// An array has another length than the plan asks for.
-    #[error("{what} has {found} entries, expected {expected}")]
-    Length {
-        /// The array.
-        what: &'static str,
-        /// The length that the plan asks for.
-        expected: usize,
-        /// Its length.
-        found: usize,
-    },
-    /// An option has a value outside its range.
-    #[error("{name} is {found}, expected {expected}")]
-    Option {
-        /// The option.
-        name: &'static str,
-        /// Its range.
-        expected: &'static str,
-        /// Its value.
-        found: String,
-    },
+    /// An array, an option or a matrix does not fit.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
     /// No solver of the GPU does this yet, or not this one.
     #[error("{what} is not supported on the GPU yet: {instead}")]
     Unsupported {
@@ -46,23 +19,13 @@ pub enum GpuSolveError {
         /// What can be done.
         instead: &'static str,
     },
+    /// The solve was stopped by its [watch](sparsebatch_solve_core::Watch).
+    #[error("the solve was stopped")]
+    Stopped,
     /// A pattern cannot be analysed.
     #[error(transparent)]
     Symbolic(#[from] SymbolicError),
     /// The GPU refused the batch, or failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-}
-
-impl From<ArgumentError> for GpuSolveError {
-    fn from(error: ArgumentError) -> Self {
-        match error {
-            ArgumentError::Length { what, expected, found } => {
-                Self::Length { what, expected, found }
-            }
-            ArgumentError::OutOfRange { name, expected, found } => {
-                Self::Option { name, expected, found }
-            }
-        }
-    }
 }

@@ -7,6 +7,7 @@ use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Status, check_len};
 
+use crate::error::go_on;
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, RungRun, SystemReport};
 use crate::share::systems_of;
@@ -45,7 +46,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// is no error: its solves end with a status, or go to later rungs.
     ///
     /// # Errors
-    /// [`SolveError::Length`] for another number of items. [`SolveError::Cpu`] for other patterns
+    /// [`SolveError::Argument`] for another number of items. [`SolveError::Cpu`] for other patterns
     /// than those analysed; a solver that keeps no factors reports them at the next solve instead.
     /// After an error nothing is kept.
     ///
@@ -127,6 +128,16 @@ impl<T: SolveScalar> BatchSolver<T> {
         b: &[T],
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
+        let report = self.solve_factored_watched(rows, b, x);
+        self.stopped(report)
+    }
+
+    fn solve_factored_watched(
+        &mut self,
+        rows: usize,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
         let nrhs = self.options.nrhs;
         check_threads()?;
         // The numbers of systems and of rows were checked with the patterns.
@@ -134,9 +145,13 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
         drop_lost(x);
+        if let Some(watch) = &criteria.watch {
+            watch.begin(self.nitems * nrhs);
+        }
         let start = Instant::now();
         let factors = self.kept_factors().ok_or(SolveError::NotFactored)?;
         let outcomes = factors.solve_again(nrhs, b, x, &criteria)?;
+        go_on(&criteria.watch)?;
         let mut systems = reports(outcomes.into_iter().map(Some).collect());
         let mut later = Vec::new();
         if self.climbs() {

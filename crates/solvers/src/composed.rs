@@ -12,6 +12,7 @@ use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 use crate::SolveError;
 use crate::backend::Primitives;
+use crate::error::go_on;
 
 /// The state of every system of a composed solve.
 pub(crate) struct Composed<'a, T> {
@@ -84,6 +85,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
             match (entry.status, failed[system / nrhs]) {
                 (Some(status), _) => {
                     this.outcomes[system] = Some(entry.outcome(status, criteria.history));
+                    if let Some(watch) = &criteria.watch {
+                        watch.add(1);
+                    }
                     continue;
                 }
                 (None, failed) => {
@@ -191,6 +195,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
                     accepted_by_floor: check.floor_passed,
                     history: std::mem::take(&mut self.histories[system]),
                 });
+                if let Some(watch) = &self.criteria.watch {
+                    watch.add(1);
+                }
                 false
             }
         }
@@ -232,6 +239,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         self.fail_unless_positive(&rho, x);
         on.axpby(&self.active, &ones, &z, &zeros, &mut p);
         while self.any_active() {
+            go_on(&self.criteria.watch)?;
             self.product(on, &p, &mut ap)?;
             on.dot(&self.active, &ap, &p, &mut curvature);
             for s in 0..systems {
@@ -303,6 +311,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         on.dot(&self.active, &self.r, &self.r, &mut rho);
         shadow_square.copy_from_slice(&rho);
         while self.any_active() {
+            go_on(&self.criteria.watch)?;
             negate(&omega, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut p);
             on.axpby(&self.active, &ones, &self.r, &beta, &mut p);

@@ -1,6 +1,6 @@
 //! Why a batch was not solved at all.
 
-use sparsebatch_solve_core::ArgumentError;
+use sparsebatch_solve_core::{ArgumentError, Progress, Watch};
 use sparsebatch_solvers_gpu::GpuSolveError;
 
 /// Why no system of a batch was solved. A system that does not converge is a result, not an
@@ -8,39 +8,21 @@ use sparsebatch_solvers_gpu::GpuSolveError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SolveError {
-    /// A system has more rows than columns or the reverse.
-    #[error("system {item} is {nrows} x {ncols}, expected a square matrix")]
-    NotSquare {
-        /// The first such system.
-        item: usize,
-        /// Its rows.
-        nrows: usize,
-        /// Its columns.
-        ncols: usize,
-    },
-    /// A vector or an array of per-system options has another length than the batch asks for.
-    #[error("{what} has {found} entries, expected {expected}")]
-    Length {
-        /// The array.
-        what: &'static str,
-        /// The length that the batch asks for.
-        expected: usize,
-        /// Its length.
-        found: usize,
-    },
-    /// An option has a value outside its range.
-    #[error("{name} is {found}, expected {expected}")]
-    Option {
-        /// The option.
-        name: &'static str,
-        /// Its range.
-        expected: &'static str,
-        /// Its value.
-        found: String,
-    },
+    /// An array, an option or a matrix does not fit.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
     /// A solve with kept matrices was asked for, and none are kept.
     #[error("no matrices are kept to solve with: expected a call of factor before solve_again")]
     NotFactored,
+    /// The solve was stopped by its [watch](crate::Watch). `x` holds the solutions of the systems that
+    /// ended; the others have their guess, or an iterate of it.
+    #[error("the solve was stopped: {ended} of {systems} systems had ended")]
+    Stopped {
+        /// Number of systems that had ended.
+        ended: usize,
+        /// Number of systems to solve.
+        systems: usize,
+    },
     /// The GPU backend does not do this yet.
     #[error("{what} is not supported on the GPU yet: {instead}")]
     Unsupported {
@@ -60,31 +42,23 @@ pub enum SolveError {
 impl From<GpuSolveError> for SolveError {
     fn from(error: GpuSolveError) -> Self {
         match error {
-            GpuSolveError::NotSquare { item, nrows, ncols } => {
-                Self::NotSquare { item, nrows, ncols }
-            }
-            GpuSolveError::Length { what, expected, found } => {
-                Self::Length { what, expected, found }
-            }
-            GpuSolveError::Option { name, expected, found } => {
-                Self::Option { name, expected, found }
-            }
+            GpuSolveError::Argument(error) => Self::Argument(error),
             GpuSolveError::Unsupported { what, instead } => Self::Unsupported { what, instead },
             GpuSolveError::Symbolic(error) => Self::Cpu(error.into()),
             GpuSolveError::Gpu(error) => Self::Gpu(error),
+            // The counts are added where the watch is known.
+            GpuSolveError::Stopped => Self::Stopped { ended: 0, systems: 0 },
         }
     }
 }
 
-impl From<ArgumentError> for SolveError {
-    fn from(error: ArgumentError) -> Self {
-        match error {
-            ArgumentError::Length { what, expected, found } => {
-                Self::Length { what, expected, found }
-            }
-            ArgumentError::OutOfRange { name, expected, found } => {
-                Self::Option { name, expected, found }
-            }
+/// Refuses to go on when the watch was asked to stop.
+pub(crate) fn go_on(watch: &Option<Watch>) -> Result<(), SolveError> {
+    match watch {
+        Some(watch) if watch.is_stopped() => {
+            let Progress { ended, systems, .. } = watch.progress();
+            Err(SolveError::Stopped { ended, systems })
         }
+        _ => Ok(()),
     }
 }

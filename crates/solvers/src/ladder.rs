@@ -18,6 +18,7 @@ use sparsebatch_solve_core::{
 
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::looks_semidefinite;
+use crate::error::go_on;
 use crate::report::{Rung, RungRun, SystemReport};
 use crate::share::rows_of;
 use crate::static_pivoting::RowOrders;
@@ -176,8 +177,12 @@ impl<T: Scalar> Ladder<'_, T> {
                 }
             }
             for (scheme, places) in groups {
+                if let Some(watch) = &self.options.watch {
+                    watch.begin(places.len());
+                }
                 let only: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
                 let ended = self.rung((rung, scheme), &only, x, systems, kept)?;
+                go_on(&self.options.watch)?;
                 for (place, status) in places.into_iter().zip(ended.statuses) {
                     let (system, climber) = &mut climbers[place];
                     let outcome = &systems[*system].outcome;

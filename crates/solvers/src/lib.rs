@@ -40,7 +40,7 @@ mod share;
 mod solver;
 mod static_pivoting;
 
-pub use backend::{Backend, Gpu, Pieces};
+pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
 pub use error::SolveError;
 pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
@@ -51,7 +51,7 @@ pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
 pub use sparsebatch_cpu_ref::CpuScalar;
 pub use sparsebatch_solve_core::{
     Budget, Engine, FormatChoice, InnerPrecision, KernelChoice, Krylov, Method, Order, Outcome,
-    PerSystem, PrecondPrecision, Preconditioner, ProductCost, Rhs, Scheme, SolveOptions,
-    SpmvOptions, Status,
+    PerSystem, PrecondPrecision, Preconditioner, ProductCost, Progress, Rhs, Scheme, SolveOptions,
+    SpmvOptions, Status, Watch,
 };
 pub use sparsebatch_solvers_gpu as gpu;

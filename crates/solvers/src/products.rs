@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, SpmvPlan};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
-use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
 use crate::SolveError;
 use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, Placement};
@@ -32,13 +32,13 @@ impl<T: CpuScalar> ComposedEngine<T> {
         nrhs: usize,
         cpu_reason: Option<String>,
     ) -> Result<Self, SolveError> {
-        let spmv = SpmvOptions { nrhs, ..spmv.clone() };
+        let spmv = spmv.clone().nrhs(nrhs);
         if spmv.layout != Layout::ItemMajor {
-            return Err(SolveError::Option {
+            return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "layout",
                 expected: "item-major vectors",
                 found: "interleaved".to_owned(),
-            });
+            }));
         }
         Ok(Self {
             plan: Box::new(SpmvPlan::new(batch, &spmv)?),
@@ -131,11 +131,11 @@ fn values_in<T: CpuScalar>(
             let of_all = |k| values[k..].iter().step_by(one.len()).copied();
             Ok(Cow::Owned(entries.flat_map(of_all).collect()))
         }
-        ValueOrder::Shared => Err(SolveError::Cpu(CpuError::Parameter {
+        ValueOrder::Shared => Err(SolveError::Cpu(CpuError::Argument(ArgumentError::OutOfRange {
             name: "batch",
             expected: "values shared by all items, as in the batch analysed",
             found: "values of each item's own".to_owned(),
-        })),
+        }))),
     }
 }
 

@@ -160,7 +160,7 @@ pub struct RungRun {
     pub backend: Machine,
     /// The kernels.
     pub kernel: String,
-    /// Pieces in which systems of one pattern went through a GPU, the most of any pattern: several
+    /// Chunks in which systems of one pattern went through a GPU, the most of any pattern: several
     /// where copies and solves overlap, or where memory is short; else 1.
     pub chunks: usize,
     /// The peak of its GPU memory in bytes: matrices, vectors, patterns and outcomes.

@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
-use sparsebatch_solve_core::{Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len};
+use sparsebatch_solve_core::{
+    ArgumentError, Engine, Method, Outcome, ProductCost, Progress, Rhs, Scheme, check_len,
+};
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::choose;
+use crate::error::go_on;
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
@@ -109,7 +112,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// As [`BatchSolver::new`], to solve on a backend.
     ///
     /// A GPU gets the kernels compiled, and memory for matrices, right-hand sides and solutions, or
-    /// for some of the [pieces](crate::Pieces) in which a large batch goes through it; each solve
+    /// for some of the [chunks](crate::Chunks) in which a large batch goes through it; each solve
     /// copies them there and the solutions back.
     ///
     /// # Errors
@@ -127,7 +130,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// are checked before anything is analysed.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::on`]; [`SolveError::Length`] when `rhs` does not fit.
+    /// Those of [`BatchSolver::on`]; [`SolveError::Argument`] when `rhs` does not fit.
     pub fn on_with_rhs(
         backend: &Backend,
         batch: &Batch<T>,
@@ -160,7 +163,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// solve on the CPU.
     ///
     /// # Errors
-    /// [`SolveError::NotSquare`], [`SolveError::Option`] for options that are out of range or
+    /// [`SolveError::Argument`] for options that are out of range or
     /// exclude each other, [`SolveError::Cpu`] when a pattern cannot be analysed as asked, when
     /// there are more systems than can be counted, and in a forked process whose threads are in its
     /// parent.
@@ -177,11 +180,11 @@ impl<T: SolveScalar> BatchSolver<T> {
         check(batch, rhs, options)?;
         let start = Instant::now();
         if let (Engine::Composed(_), Method::Lu) = (&options.engine, options.method) {
-            return Err(SolveError::Option {
+            return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "solver",
                 expected: "cg or bicgstab with a composed engine (a format or a kernel)",
                 found: "lu".to_owned(),
-            });
+            }));
         }
         let choices = choose(batch, options, backend.target());
         let shares = choices
@@ -226,7 +229,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// 0.
     ///
     /// # Errors
-    /// [`SolveError::Length`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
+    /// [`SolveError::Argument`] when `b` or `x` does not fit, [`SolveError::Cpu`] when the batch has
     /// other patterns than the one analysed, [`SolveError::Gpu`] with what the GPU reports.
     pub fn solve(
         &mut self,
@@ -244,6 +247,28 @@ impl<T: SolveScalar> BatchSolver<T> {
         b: &[T],
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
+        let report = self.solve_watched(batch, b, x);
+        self.stopped(report)
+    }
+
+    /// Completes the error of a stopped solve by its counts, and forgets the request to stop.
+    pub(crate) fn stopped<R>(&self, result: Result<R, SolveError>) -> Result<R, SolveError> {
+        match (result, &self.options.watch) {
+            (Err(SolveError::Stopped { .. }), Some(watch)) => {
+                let Progress { ended, systems, .. } = watch.progress();
+                watch.clear();
+                Err(SolveError::Stopped { ended, systems })
+            }
+            (result, _) => result,
+        }
+    }
+
+    fn solve_watched(
+        &mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
         let nrhs = self.options.nrhs;
         check_threads()?;
         check_len("items of the batch", self.nitems, batch.nitems())?;
@@ -251,6 +276,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(systems)?;
+        if let Some(watch) = &criteria.watch {
+            watch.begin(systems);
+        }
         self.drop_lost_guesses(batch, x);
         let start = Instant::now();
         let mut outcomes = match self.shares.len() {
@@ -258,8 +286,10 @@ impl<T: SolveScalar> BatchSolver<T> {
             _ => vec![None; self.nitems * nrhs],
         };
         for share in &mut self.shares {
+            go_on(&criteria.watch)?;
             share.solve(batch, nrhs, b, x, &criteria, &mut outcomes)?;
         }
+        go_on(&criteria.watch)?;
         let mut systems = reports(outcomes);
         let mut later = Vec::new();
         if self.climbs() {
@@ -404,11 +434,11 @@ fn check<T: Scalar>(
     check_threads()?;
     check_square(batch)?;
     if options.nrhs == 0 {
-        return Err(SolveError::Option {
+        return Err(SolveError::Argument(ArgumentError::OutOfRange {
             name: "nrhs",
             expected: "at least 1",
             found: "0".to_owned(),
-        });
+        }));
     }
     let (systems, rows) = sizes(batch, options.nrhs)?;
     options.criteria::<T>(systems)?;
@@ -430,7 +460,7 @@ fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
         let pattern = batch.pattern(item);
         let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
         if nrows != ncols {
-            return Err(SolveError::NotSquare { item, nrows, ncols });
+            return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
         }
     }
     Ok(())

@@ -63,6 +63,7 @@ fn a_forked_process_is_told_to_make_a_pool_of_its_own() {
         max_restarts: 4,
         floor: None,
         history: false,
+        watch: None,
     };
     let make = || LanePlan::new(&batch, Scheme::Lu, LaneOptions::default(), None);
     let solve = |plan: &LanePlan| {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use sparsebatch_bench::suites::solvers::{Chunks, Precision};
+use sparsebatch_bench::suites::solvers::{ChunksExperiment, Precision};
 use sparsebatch_bench::{Backend, BenchError, Solvers};
-use sparsebatch_solvers::{InnerPrecision, Method, Pieces, PrecondPrecision, Preconditioner};
+use sparsebatch_solvers::{Chunks, InnerPrecision, Method, PrecondPrecision, Preconditioner};
 
 use super::Common;
 use crate::cli::options::size;
@@ -52,7 +52,7 @@ pub(super) struct SolverArgs {
     #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
     tunings: Vec<String>,
     /// Measure end-to-end solves of one batch in host memory instead of the suite's cases: on the
-    /// GPU as a whole, in pieces, and in pieces within --gpu-memory
+    /// GPU as a whole, in chunks, and in chunks within --gpu-memory
     #[arg(long, value_enum)]
     experiment: Option<SolveExperiment>,
     /// Bytes of the experiment's batch: values, right-hand sides and solutions [default: 512MiB]
@@ -61,11 +61,12 @@ pub(super) struct SolverArgs {
     /// Largest amount of GPU memory that the experiment may use [default: half of --data]
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
     gpu_memory: Option<u64>,
-    /// Bytes of each piece in the experiment [default: an eighth of the batch, 8 to 64 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment")]
-    piece: Option<u64>,
-    /// Number of pieces on the GPU at a time in the experiment [default: 3]
-    #[arg(long, value_name = "PIECES", value_parser = clap::value_parser!(u8).range(1..=16),
+    /// Bytes of each chunk in the experiment [default: an eighth of the batch, 8 to 64 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "experiment",
+        alias = "piece")]
+    chunk: Option<u64>,
+    /// Number of chunks on the GPU at a time in the experiment [default: 3]
+    #[arg(long, value_name = "CHUNKS", value_parser = clap::value_parser!(u8).range(1..=16),
         requires = "experiment")]
     at_once: Option<u8>,
     /// CSV file of recorded figures of other libraries, shown beside the measured ones
@@ -113,12 +114,12 @@ impl SolverArgs {
             backend: backend.map(Backend::from),
             tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
             chunks: self.experiment.map(|SolveExperiment::Chunks| {
-                let usual = Chunks::default();
-                let pieces = Pieces::default()
-                    .bytes(self.piece)
-                    .at_once(self.at_once.map_or(usual.pieces.at_once, usize::from));
+                let usual = ChunksExperiment::default();
+                let chunks = Chunks::default()
+                    .bytes(self.chunk)
+                    .at_once(self.at_once.map_or(usual.chunks.at_once, usize::from));
                 let data_bytes = self.data.unwrap_or(usual.data_bytes);
-                Chunks { data_bytes, limit_bytes: self.gpu_memory, pieces }
+                ChunksExperiment { data_bytes, limit_bytes: self.gpu_memory, chunks }
             }),
             reference: self.reference.clone(),
             size: (*size).into(),

@@ -45,7 +45,7 @@ impl<'a, T: CpuScalar> Cpu<'a, T> {
     }
 
     fn make(&self, (format, kernel): Choice) -> Result<SpmvPlan<T>, CpuError> {
-        let options = SpmvOptions { format, kernel, ..SpmvOptions::default() };
+        let options = SpmvOptions::default().format(format).kernel(kernel);
         match &self.single {
             Some(matrix) => SpmvPlan::new(matrix, &options),
             None => SpmvPlan::new(self.batch, &options),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use sparsebatch_cuda::{Device, DeviceBuffer, GpuError};
 
-use super::Library;
+use super::CublasLibrary;
 use super::ffi::Work;
 
 /// Dense LU with partial pivoting of a batch on the device, by cuBLAS: `getrfBatched` once for a
@@ -24,7 +24,7 @@ impl DenseFactors {
     /// [`GpuError::InvalidArgument`] where cuBLAS is not found, or where a size exceeds its
     /// integers; [`GpuError::OutOfMemory`].
     pub fn new(device: &Device, n: usize, nitems: usize, sets: usize) -> Result<Self, GpuError> {
-        let library = Library::load(device).map_err(|found| GpuError::InvalidArgument {
+        let library = CublasLibrary::load(device).map_err(|found| GpuError::InvalidArgument {
             name: "cuBLAS",
             expected: "the library, for the dense LU as a comparison".to_owned(),
             found,

@@ -31,13 +31,13 @@ fn checked(call: &'static str, status: Status) -> Result<(), GpuError> {
 }
 
 /// The library's state for a device.
-pub(super) struct Handle {
+pub(super) struct CublasHandle {
     raw: sys::cublasHandle_t,
     // Keeps the device alive, which owns the stream of the handle.
     _device: Device,
 }
 
-impl Handle {
+impl CublasHandle {
     /// Creates a handle. The library must be present (`is_present`).
     pub(super) fn new(device: &Device) -> Result<Self, GpuError> {
         // Binds the device's context to this thread; the library uses the current context.
@@ -64,7 +64,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for CublasHandle {
     fn drop(&mut self) {
         // SAFETY: the handle was made in `new` and is destroyed once; its users hold it by `Rc`.
         unsafe { sys::cublasDestroy_v2(self.raw) };
@@ -157,7 +157,7 @@ calls!(f32, cublasScopy_v2_64, cublasSgetrfBatched, cublasSgetrsBatched);
 
 /// The arrays of a batched `n` x `n` factorisation, with sets of right-hand sides.
 pub(super) struct Work<T: Element> {
-    handle: Rc<Handle>,
+    handle: Rc<CublasHandle>,
     n: Int,
     nitems: Int,
     matrices: DeviceBuffer<T>,
@@ -172,7 +172,7 @@ pub(super) struct Work<T: Element> {
 impl<T: Element> Work<T> {
     pub(super) fn new(
         device: &Device,
-        handle: Rc<Handle>,
+        handle: Rc<CublasHandle>,
         n: usize,
         nitems: usize,
         sets: usize,

@@ -18,7 +18,7 @@ use crate::solves::systems::Systems;
 use crate::solves::{Answer, Real, Solve};
 pub use factors::DenseFactors;
 pub(crate) use ffi::Element;
-use ffi::{Handle, Work};
+use ffi::{CublasHandle, Work};
 
 /// Configuration name of the peer in rows.
 pub(crate) const CONFIGURATION: &str = "dense LU getrfBatched + getrsBatched";
@@ -34,11 +34,11 @@ const CHUNK_BYTES: usize = 64 << 20;
 
 /// The library, with a handle on the stream of a device.
 #[derive(Clone)]
-pub(crate) struct Library {
-    handle: Rc<Handle>,
+pub(crate) struct CublasLibrary {
+    handle: Rc<CublasHandle>,
 }
 
-impl Library {
+impl CublasLibrary {
     /// Loads the library.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Library {
         if !ffi::is_present() {
             return Err("libcublas is not found by the loader (LD_LIBRARY_PATH)".to_owned());
         }
-        let handle = Handle::new(device).map_err(|error| error.to_string())?;
+        let handle = CublasHandle::new(device).map_err(|error| error.to_string())?;
         Ok(Self { handle: Rc::new(handle) })
     }
 
@@ -77,7 +77,7 @@ impl<T: Element + Real> DenseLu<T> {
     /// comparison; [`GpuError::OutOfMemory`].
     pub(crate) fn new(
         device: &Device,
-        library: &Library,
+        library: &CublasLibrary,
         systems: &Systems<T>,
     ) -> Result<Self, GpuError> {
         let Batch::Uniform(batch) = &systems.batch else {

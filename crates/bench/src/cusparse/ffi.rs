@@ -40,13 +40,13 @@ fn address<T: Pod>(buffer: &DeviceBuffer<T>) -> *mut c_void {
 }
 
 /// The library's state for a device.
-pub(super) struct Handle {
+pub(super) struct CusparseHandle {
     raw: sys::cusparseHandle_t,
     // Keeps the device alive, which owns the stream of the handle.
     _device: Device,
 }
 
-impl Handle {
+impl CusparseHandle {
     /// Creates a handle. The library must be present (`is_present`).
     pub(super) fn new(device: &Device) -> Result<Self, GpuError> {
         // Binds the device's context to this thread; the library uses the current context.
@@ -73,7 +73,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for CusparseHandle {
     fn drop(&mut self) {
         // SAFETY: the handle was made in `new` and is destroyed once; its users hold it by `Rc`.
         unsafe { sys::cusparseDestroy(self.raw) };
@@ -177,7 +177,7 @@ impl Vector {
     fn new(len: usize, at: *mut c_void) -> Result<Self, GpuError> {
         let mut raw = ptr::null_mut();
         // SAFETY: (1) the pointer is to one descriptor; (2) nothing is read through the address
-        // before `set` replaces it, but by the analysis in `Product::new`, where the scratch lives.
+        // before `set` replaces it, but by the analysis in `AnalysedProduct::new`, where the scratch lives.
         let status = unsafe { sys::cusparseCreateDnVec(&mut raw, len as i64, at, REAL) };
         checked("cusparseCreateDnVec", status)?;
         Ok(Self { raw, len })
@@ -248,7 +248,7 @@ impl Scratch {
 }
 
 /// A matrix analysed for one algorithm.
-pub(super) struct Product {
+pub(super) struct AnalysedProduct {
     matrix: Descriptor,
     x: Vector,
     y: Vector,
@@ -256,15 +256,15 @@ pub(super) struct Product {
     workspace: DeviceBuffer<u8>,
     /// Addresses of x and y that the descriptors now hold.
     bound: (u64, u64),
-    handle: Rc<Handle>,
+    handle: Rc<CusparseHandle>,
 }
 
-impl Product {
+impl AnalysedProduct {
     /// Analyses a matrix. `sizes` are rows, columns and entries, and `layout` has the arrays of
     /// such a matrix with indices in their ranges.
     pub(super) fn new(
         device: &Device,
-        handle: Rc<Handle>,
+        handle: Rc<CusparseHandle>,
         layout: Layout,
         sizes: [usize; 3],
         algorithm: Algorithm,

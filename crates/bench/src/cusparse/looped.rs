@@ -6,14 +6,14 @@ use sparsebatch_cuda::{Device, GpuError};
 use sparsebatch_formats::RaggedCsr;
 use sparsebatch_spmv_gpu::CsrArrays;
 
-use super::ffi::{Layout, Product, Scratch};
-use super::{Algorithm, Format, Library};
+use super::ffi::{AnalysedProduct, Layout, Scratch};
+use super::{Algorithm, CusparseLibrary, Format};
 use crate::contender::{Multiply, Operand};
 
 /// A batch with each system analysed as a CSR matrix of its own. Its arrays are ranges of those of
 /// the whole batch.
 pub(crate) struct Loop {
-    items: Vec<Product>,
+    items: Vec<AnalysedProduct>,
     rows: Vec<usize>,
     cols: Vec<usize>,
     /// Each system's ranges of the last x and y; `bound` holds the addresses of x and y.
@@ -28,7 +28,7 @@ impl Loop {
     /// # Errors
     /// An error of the library or the driver.
     pub(crate) fn new(
-        library: &Library,
+        library: &CusparseLibrary,
         batch: &RaggedCsr<f64>,
         arrays: &CsrArrays<Device, f64>,
     ) -> Result<Self, GpuError> {
@@ -54,7 +54,14 @@ impl Loop {
             };
             let sizes = [pattern.nrows(), pattern.ncols(), pattern.nnz()];
             let handle = Rc::clone(&library.handle);
-            items.push(Product::new(device, handle, layout, sizes, Algorithm::Csr1, &mut scratch)?);
+            items.push(AnalysedProduct::new(
+                device,
+                handle,
+                layout,
+                sizes,
+                Algorithm::Csr1,
+                &mut scratch,
+            )?);
         }
         let (nrows, ncols) = (row_offsets[nitems], batch.col_offsets()[nitems]);
         let matrix = row_ptr.bytes() + cols.bytes() + values.bytes();

@@ -14,14 +14,14 @@ use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;
 use arrays::SLICE;
-use ffi::{Handle, Layout, Product, Scratch};
+use ffi::{AnalysedProduct, CusparseHandle, Layout, Scratch};
 pub(crate) use looped::Loop;
 
 /// The library, with a handle on the stream of a device.
 #[derive(Clone)]
-pub(crate) struct Library {
+pub(crate) struct CusparseLibrary {
     device: Device,
-    handle: Rc<Handle>,
+    handle: Rc<CusparseHandle>,
 }
 
 /// How a matrix is stored.
@@ -77,7 +77,7 @@ impl Algorithm {
     }
 }
 
-impl Library {
+impl CusparseLibrary {
     /// Loads the library.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Library {
         if !ffi::is_present() {
             return Err("libcusparse is not found by the loader (LD_LIBRARY_PATH)".to_owned());
         }
-        let handle = Handle::new(device).map_err(|error| error.to_string())?;
+        let handle = CusparseHandle::new(device).map_err(|error| error.to_string())?;
         Ok(Self { device: device.clone(), handle: Rc::new(handle) })
     }
 
@@ -172,7 +172,8 @@ impl Library {
         let bytes = layout.bytes() + 8 * (ncols + 2 * nrows) as u64;
         let mut scratch = Scratch::new(&self.device, nrows, ncols)?;
         let (handle, layout) = (Rc::clone(&self.handle), layout.share()?);
-        let product = Product::new(&self.device, handle, layout, *sizes, algorithm, &mut scratch)?;
+        let product =
+            AnalysedProduct::new(&self.device, handle, layout, *sizes, algorithm, &mut scratch)?;
         Ok(Matrix { product, bytes })
     }
 }
@@ -195,7 +196,7 @@ pub(crate) struct Uploaded {
 
 /// A matrix on the device, ready to be multiplied.
 pub(crate) struct Matrix {
-    product: Product,
+    product: AnalysedProduct,
     bytes: u64,
 }
 

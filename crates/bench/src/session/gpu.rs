@@ -17,7 +17,7 @@ use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan, SingleOptions, SinglePlan}
 use super::{CUSPARSE, Costs, Label, Measured, Problem, host_cores};
 use crate::begin;
 use crate::contender::{Contender, Multiply, Operand, Operands, Timed};
-use crate::cusparse::{Format, HostCsr, Library, Matrix};
+use crate::cusparse::{CusparseLibrary, Format, HostCsr, Matrix};
 use crate::energy::EnergyMeter;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
@@ -39,7 +39,7 @@ const SMALL: usize = 256;
 /// A device, the peer on it, and the recorder of rows.
 pub(crate) struct Session<'a> {
     pub(crate) device: Device,
-    pub(crate) library: Option<Library>,
+    pub(crate) library: Option<CusparseLibrary>,
     /// The energy meter, if energy is measured.
     pub(crate) meter: Option<EnergyMeter>,
     pub(super) recorder: Recorder<'a>,
@@ -59,9 +59,12 @@ impl<'a> Session<'a> {
         availability()?;
         let device = Device::new(0)?;
         let bandwidth = timed(Ceilings, || measure_bandwidth(&device))?;
-        let found = peers.then(|| Library::load(&device));
+        let found = peers.then(|| CusparseLibrary::load(&device));
         let machine = Machine {
-            cusparse: found.as_ref().and_then(|found| found.as_ref().ok()).map(Library::version),
+            cusparse: found
+                .as_ref()
+                .and_then(|found| found.as_ref().ok())
+                .map(CusparseLibrary::version),
             ..machine(&device, bandwidth)
         };
         let mut recorder = Recorder::new(begin(suite, machine), output, report)?;

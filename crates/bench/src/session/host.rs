@@ -14,6 +14,7 @@ use crate::processor::{self, available_memory, measure_bandwidth};
 use crate::recorder::Recorder;
 use sparsebatch_rows::summary::OURS;
 use sparsebatch_rows::{Gap, Machine};
+use sparsebatch_solve_core::ArgumentError;
 
 /// Bytes per entry while a matrix is measured: our matrix or a peer's, its source, and the
 /// temporaries of conversions.
@@ -219,7 +220,10 @@ impl<'b> HostSession<'b, '_> {
         label: &Label,
         error: &CpuError,
     ) -> Result<(), BenchError> {
-        let refusal = matches!(error, CpuError::Format(_) | CpuError::Parameter { .. });
+        let refusal = matches!(
+            error,
+            CpuError::Format(_) | CpuError::Argument(ArgumentError::OutOfRange { .. })
+        );
         let is_fault = !refusal && label.library == OURS;
         let gap = Gap::new(problem.case, label.library, &label.configuration, error.to_string());
         self.recorder.gap(Gap { is_fault, ..gap })

@@ -114,7 +114,7 @@ pub(crate) fn plan<T: Real>(
         let options = options.for_scheme(scheme);
         return Ok(Box::new(Composed(ComposedSolver::new(device, batch, &kernel, &options)?)));
     }
-    let tuning = SolverTuning { fused: tuning.copied().unwrap_or_default(), ..Default::default() };
+    let tuning = SolverTuning::default().fused(tuning.copied().unwrap_or_default());
     let solver = match batch {
         Batch::Uniform(batch) => {
             let systems = (Pattern::view(&**batch.pattern()), batch.nitems());

@@ -54,11 +54,11 @@ impl<'a, T: Real> HostSolve<'a, T> {
         self.report.as_ref()?.runs.first()
     }
 
-    /// The number of pieces in which the last solve went through the GPU, and the kernel.
-    pub(crate) fn pieces(&self) -> String {
+    /// The number of chunks in which the last solve went through the GPU, and the kernel.
+    pub(crate) fn chunks(&self) -> String {
         self.run().map_or(String::new(), |run| match run.chunks {
             1 => run.kernel.clone(),
-            pieces => format!("{pieces} x {}", run.kernel),
+            chunks => format!("{chunks} x {}", run.kernel),
         })
     }
 

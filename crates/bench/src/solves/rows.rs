@@ -9,7 +9,7 @@ use super::{Real, Solve};
 use sparsebatch_rows::{self, Machine, Row, Run, SCHEMA};
 
 /// The label of a contender: library, backend and options.
-pub(super) struct Label<'a> {
+pub(super) struct SolveLabel<'a> {
     pub(super) library: &'static str,
     pub(super) backend: Option<&'static str>,
     pub(super) automatic: bool,
@@ -21,7 +21,7 @@ pub(super) fn preconditioner(options: &SolveOptions) -> Option<String> {
     (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
 }
 
-impl Label<'_> {
+impl SolveLabel<'_> {
     /// A row without experiment, configuration and the fields of some contenders only, which the
     /// caller sets.
     pub(super) fn row<T: Real>(

@@ -17,7 +17,7 @@ use sparsebatch_solvers::{
 use super::clock::time;
 use super::gpu::{DeviceSystems, GpuSolve, is_soon_made, plan};
 use super::host::HostSolve;
-use super::rows::{Label, judge, preconditioner, unsolved};
+use super::rows::{SolveLabel, judge, preconditioner, unsolved};
 use super::systems::Systems;
 use super::{Real, Solve};
 use crate::begin;
@@ -32,6 +32,7 @@ use crate::{BenchError, Outcome as Measured};
 use sparsebatch_rows::solves::reference::Reference;
 use sparsebatch_rows::summary::OURS;
 use sparsebatch_rows::{Gap, Machine, Row};
+use sparsebatch_solve_core::ArgumentError;
 
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
@@ -42,7 +43,7 @@ const DENSE_LU: &str = "dense LU";
 /// The GPU, the peer on it, the processor, and the recorder of rows.
 pub(crate) struct SolveSession<'a> {
     device: Option<Device>,
-    cublas: Option<cublas::Library>,
+    cublas: Option<cublas::CublasLibrary>,
     host: Option<Host>,
     /// The energy meter of the GPU, if energy is measured.
     meter: Option<EnergyMeter>,
@@ -55,14 +56,14 @@ pub(crate) struct SolveSession<'a> {
 }
 
 /// A named batch.
-pub(crate) struct Problem<'a, T: Real> {
+pub(crate) struct SolveProblem<'a, T: Real> {
     case: &'a str,
     systems: &'a Systems<T>,
     /// The batch on the GPU, kept while consecutive solvers run there.
     uploaded: RefCell<Option<DeviceSystems<T>>>,
 }
 
-impl<'a, T: Real> Problem<'a, T> {
+impl<'a, T: Real> SolveProblem<'a, T> {
     /// Names a batch.
     pub(crate) fn new(case: &'a str, systems: &'a Systems<T>) -> Self {
         Self { case, systems, uploaded: RefCell::new(None) }
@@ -86,9 +87,9 @@ impl<'a> SolveSession<'a> {
         let (mut device, mut found, mut gpu) = (None, None, None);
         if target.no_gpu.is_none() {
             let first = Device::new(0)?;
-            found = peers.then(|| cublas::Library::load(&first));
+            found = peers.then(|| cublas::CublasLibrary::load(&first));
             let version = found.as_ref().and_then(|found| found.as_ref().ok());
-            let cublas = version.map(cublas::Library::version);
+            let cublas = version.map(cublas::CublasLibrary::version);
             gpu = Some(Machine {
                 cublas,
                 ..machine(&first, timed(Ceilings, || measure_bandwidth(&first))?)
@@ -115,7 +116,7 @@ impl<'a> SolveSession<'a> {
     /// When a gap cannot be printed or written.
     pub(crate) fn of(bench: Bench<'a>, peers: bool) -> Result<Self, BenchError> {
         let Parts { mut recorder, device, meter, host } = bench.into_parts();
-        let found = device.as_ref().filter(|_| peers).map(cublas::Library::load);
+        let found = device.as_ref().filter(|_| peers).map(cublas::CublasLibrary::load);
         let cublas = Self::peer(found, &mut recorder)?;
         Ok(Self { device, cublas, host, meter, experiment: None, repeats: true, recorder })
     }
@@ -127,9 +128,9 @@ impl<'a> SolveSession<'a> {
 
     /// Returns the peer, or records a gap.
     fn peer(
-        found: Option<Result<cublas::Library, String>>,
+        found: Option<Result<cublas::CublasLibrary, String>>,
         recorder: &mut Recorder<'_>,
-    ) -> Result<Option<cublas::Library>, BenchError> {
+    ) -> Result<Option<cublas::CublasLibrary>, BenchError> {
         match found.transpose() {
             Ok(library) => Ok(library),
             Err(reason) => {
@@ -187,7 +188,7 @@ impl<'a> SolveSession<'a> {
     /// When the device is lost, and when the row cannot be printed or written.
     pub(crate) fn gpu<T: Real>(
         &mut self,
-        problem: &Problem<'_, T>,
+        problem: &SolveProblem<'_, T>,
         options: &SolveOptions,
         tuning: Option<&GpuTuning>,
     ) -> Result<(), BenchError> {
@@ -222,7 +223,7 @@ impl<'a> SolveSession<'a> {
             return Ok(());
         }
         let automatic = tuning.is_none() && options.engine == Engine::Fused;
-        let label = Label { library: OURS, backend: Some("gpu"), automatic, options };
+        let label = SolveLabel { library: OURS, backend: Some("gpu"), automatic, options };
         let finish = |_: &GpuSolve<T>, row: &mut Row| {
             (row.configuration, row.plan_ms) = (configuration.clone(), plan_ms);
         };
@@ -237,7 +238,7 @@ impl<'a> SolveSession<'a> {
     /// As [`SolveSession::gpu`].
     pub(crate) fn end_to_end<T: Real>(
         &mut self,
-        problem: &Problem<'_, T>,
+        problem: &SolveProblem<'_, T>,
         options: &SolveOptions,
         (name, experiment): (&str, Option<&str>),
         gpu: impl FnOnce(Device) -> Gpu,
@@ -249,12 +250,12 @@ impl<'a> SolveSession<'a> {
         let contender =
             timed(Planning, || HostSolve::on_gpu(gpu(device), problem.systems, options));
         let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
-        let label = Label { library: OURS, backend: Some("gpu"), automatic: true, options };
+        let label = SolveLabel { library: OURS, backend: Some("gpu"), automatic: true, options };
         let mut median_ms = None;
         let finish = |solve: &HostSolve<'_, T>, row: &mut Row| {
             median_ms = Some(row.median_ms);
             row.experiment = experiment.map(str::to_owned);
-            (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.pieces()), plan_ms);
+            (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.chunks()), plan_ms);
             row.device_bytes = solve.device_bytes();
             row.share_of_fitting = fitting_ms.map(|fitting_ms| fitting_ms / row.median_ms);
         };
@@ -268,7 +269,7 @@ impl<'a> SolveSession<'a> {
     /// As [`SolveSession::gpu`].
     pub(crate) fn cpu<T: Real>(
         &mut self,
-        problem: &Problem<'_, T>,
+        problem: &SolveProblem<'_, T>,
         options: &SolveOptions,
     ) -> Result<(), BenchError> {
         if self.host.is_none() {
@@ -277,7 +278,7 @@ impl<'a> SolveSession<'a> {
         let begin = Instant::now();
         let contender = timed(Planning, || HostSolve::on_cpu(problem.systems, options));
         let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
-        let label = Label { library: OURS, backend: Some("cpu"), automatic: true, options };
+        let label = SolveLabel { library: OURS, backend: Some("cpu"), automatic: true, options };
         let refused = format!("cpu {}", options.method);
         let finish = |solve: &HostSolve<'_, T>, row: &mut Row| {
             (row.configuration, row.plan_ms) = (solve.configuration(), plan_ms);
@@ -292,7 +293,7 @@ impl<'a> SolveSession<'a> {
     /// As [`SolveSession::gpu`].
     pub(crate) fn dense_lu<T: cublas::Element + Real>(
         &mut self,
-        problem: &Problem<'_, T>,
+        problem: &SolveProblem<'_, T>,
         floor: f64,
     ) -> Result<(), BenchError> {
         let (Some(device), Some(library)) = (self.device.clone(), self.cublas.clone()) else {
@@ -302,7 +303,7 @@ impl<'a> SolveSession<'a> {
         let contender = timed(Uploading, || DenseLu::new(&device, &library, problem.systems));
         let contender = contender.map_err(SolveError::from);
         let options = &SolveOptions::new().method(Method::Lu).floor(floor);
-        let label = Label { library: CUBLAS, backend: None, automatic: false, options };
+        let label = SolveLabel { library: CUBLAS, backend: None, automatic: false, options };
         let refused = cublas::CONFIGURATION;
         let finish = |_: &DenseLu<T>, row: &mut Row| row.configuration = refused.to_owned();
         self.measure(problem, &label, contender, Some(&device), refused, finish)
@@ -312,8 +313,8 @@ impl<'a> SolveSession<'a> {
     /// wrong answer becomes a gap.
     fn measure<T: Real, S: Solve<T>>(
         &mut self,
-        problem: &Problem<'_, T>,
-        label: &Label<'_>,
+        problem: &SolveProblem<'_, T>,
+        label: &SolveLabel<'_>,
         contender: Result<S, SolveError>,
         device: Option<&Device>,
         refused: &str,
@@ -408,7 +409,9 @@ pub(crate) fn is_first(options: &SolveOptions) -> bool {
 fn is_refusal(error: &SolveError) -> bool {
     match error {
         SolveError::Gpu(error) => session::is_refusal(error),
-        SolveError::Unsupported { .. } | SolveError::Option { .. } => true,
+        SolveError::Unsupported { .. } | SolveError::Argument(ArgumentError::OutOfRange { .. }) => {
+            true
+        }
         _ => false,
     }
 }

@@ -59,15 +59,15 @@ mod tests {
     #[test]
     fn shapes_are_read() {
         let tuning = |text: &str| text.parse::<Tuning>().map(|tuning| tuning.0);
-        let shape = |group, values| GpuTuning { group, values, ..GpuTuning::default() };
+        let shape = |group, values| GpuTuning::default().group(group).values(values);
 
         assert_eq!(tuning("32x4").unwrap(), shape(Some((32, 4)), None));
         let both = shape(Some((16, 8)), Some(ValuePlace::Registers));
         assert_eq!(tuning("16x8:registers").unwrap(), both);
         assert_eq!(tuning("global").unwrap(), shape(None, Some(ValuePlace::Global)));
-        let more = GpuTuning { vectors: Some(3), resident: Some(8), ..shape(Some((64, 2)), None) };
+        let more = shape(Some((64, 2)), None).vectors(Some(3)).resident(Some(8));
         assert_eq!(tuning("64x2:v3:r8").unwrap(), more);
-        let cluster = GpuTuning { cluster: Some(4), ..shape(Some((2048, 8)), None) };
+        let cluster = shape(Some((2048, 8)), None).cluster(Some(4));
         assert_eq!(tuning("2048x8:c4").unwrap(), cluster);
         for wrong in
             ["", "32", "32x", "32x4:", "x4", "32x4:l2", "-1x4", "32x4x2", "v", "r-1", "r1x"]

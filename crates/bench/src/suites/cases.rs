@@ -60,7 +60,7 @@ const LARGE_ROWS: usize = 800;
 
 /// Description of a batch that is made later.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Case {
+pub(super) struct ProductCase {
     pub(super) name: String,
     pub(super) experiment: Option<Experiment>,
     pub(super) items: usize,
@@ -76,7 +76,7 @@ enum Members {
     Generated { mean: usize, balanced: bool },
 }
 
-impl Case {
+impl ProductCase {
     fn copies(name: &str, experiment: Option<Experiment>, items: usize, of: Vec<usize>) -> Self {
         Self { name: name.to_owned(), experiment, items, members: Members::Copies(of) }
     }
@@ -196,16 +196,16 @@ pub(super) fn cases(
     experiment: Option<Experiment>,
     size: Size,
     items: usize,
-) -> Vec<Case> {
+) -> Vec<ProductCase> {
     let all: Vec<usize> = (0..matrices.len()).collect();
     let mut large = all.clone();
     large.retain(|&index| matrices[index].1.nrows() >= LARGE_ROWS);
-    let each = |of: &[usize], items| -> Vec<Case> {
+    let each = |of: &[usize], items| -> Vec<ProductCase> {
         of.iter()
-            .map(|&index| Case::copies(&matrices[index].0, experiment, items, vec![index]))
+            .map(|&index| ProductCase::copies(&matrices[index].0, experiment, items, vec![index]))
             .collect()
     };
-    let mix = |name, of: &[usize], items| Case::copies(name, experiment, items, of.to_vec());
+    let mix = |name, of: &[usize], items| ProductCase::copies(name, experiment, items, of.to_vec());
     match experiment {
         _ if matrices.is_empty() && experiment != Some(Experiment::Fig4) => Vec::new(),
         None => {
@@ -240,7 +240,7 @@ pub(super) fn cases(
     }
 }
 
-fn generated(experiment: Option<Experiment>, size: Size, items: usize) -> Vec<Case> {
+fn generated(experiment: Option<Experiment>, size: Size, items: usize) -> Vec<ProductCase> {
     let means: &[usize] = match size {
         Size::Small => &[1, 8, 64],
         Size::Paper => &[1, 2, 4, 8, 16, 32, 64],
@@ -250,7 +250,7 @@ fn generated(experiment: Option<Experiment>, size: Size, items: usize) -> Vec<Ca
     kinds
         .into_iter()
         .flat_map(|(kind, balanced)| {
-            means.iter().map(move |&mean| Case {
+            means.iter().map(move |&mean| ProductCase {
                 name: format!("{kind} {mean}"),
                 experiment,
                 items,
@@ -267,7 +267,7 @@ mod tests {
     use sparsebatch_testing::shared_dir;
 
     /// Entries and rows of a batch, counted by the random draw that defines it.
-    fn counted(case: &Case, matrices: &[(String, Csr<f64>)]) -> (usize, usize) {
+    fn counted(case: &ProductCase, matrices: &[(String, Csr<f64>)]) -> (usize, usize) {
         let Members::Copies(members) = &case.members else { panic!("generated") };
         (0..case.items as u64).fold((0, 0), |(nnz, rows), item| {
             let draw = rng::mix(rng::key(98, item)) % members.len() as u64;
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(counted(&found[1], &matrices), (136_156_285, 9_237_748));
         assert_eq!(counted(&found[2], &matrices), (383_520_000, 8_000_000));
 
-        let small = Case { items: 50, ..found[0].clone() };
+        let small = ProductCase { items: 50, ..found[0].clone() };
         let batch = small.batch(&matrices).unwrap();
         let rows = batch.row_offsets()[batch.nitems()];
         assert_eq!((batch.total_nnz(), rows), counted(&small, &matrices));

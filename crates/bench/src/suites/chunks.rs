@@ -2,15 +2,15 @@
 //! end.
 //!
 //! The solve is measured three times: with the whole batch in the memory of the GPU, in the
-//! library's default pieces, and in pieces with the library's memory capped.
+//! library's default chunks, and in chunks with the library's memory capped.
 
-use sparsebatch_solvers::{Gpu, Method, Pieces, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{Chunks, Gpu, Method, Preconditioner, SolveOptions};
 
-use super::solver_cases::{Case, Source};
+use super::solver_cases::{SolverCase, SystemSource};
 use super::solvers::Solvers;
 use crate::BenchError;
 use crate::solves::Real;
-use crate::solves::session::{Problem, SolveSession};
+use crate::solves::session::{SolveProblem, SolveSession};
 use crate::solves::systems::Systems;
 
 /// Number of different systems; a larger batch repeats them in order.
@@ -24,22 +24,22 @@ const NAME: &str = "chunks";
 
 /// Size of the batch and of the device memory for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunks {
+pub struct ChunksExperiment {
     /// Approximate bytes of values, right-hand sides and solutions.
     pub data_bytes: u64,
     /// Bytes of device memory that the library may take; half of the data when absent.
     pub limit_bytes: Option<u64>,
-    /// The pieces in both.
-    pub pieces: Pieces,
+    /// The chunks in both.
+    pub chunks: Chunks,
 }
 
-impl Default for Chunks {
+impl Default for ChunksExperiment {
     fn default() -> Self {
-        Self { data_bytes: 512 << 20, limit_bytes: None, pieces: Pieces::default() }
+        Self { data_bytes: 512 << 20, limit_bytes: None, chunks: Chunks::default() }
     }
 }
 
-impl Chunks {
+impl ChunksExperiment {
     fn limit(&self) -> u64 {
         self.limit_bytes.unwrap_or(self.data_bytes / 2)
     }
@@ -57,33 +57,35 @@ impl Chunks {
 /// For batches of several patterns; as [`SolveSession::gpu`].
 pub(crate) fn measure<T: Real>(
     session: &mut SolveSession<'_>,
-    case: &Case,
+    case: &SolverCase,
     options: &Solvers,
-    chunks: &Chunks,
+    experiment: &ChunksExperiment,
 ) -> Result<(), BenchError> {
-    let some: Systems<T> = Case { batches: vec![DIFFERENT], ..case.clone() }.systems()?.cast();
-    let systems = some.repeated(chunks.items(some.bytes(), some.batch.nitems()))?;
+    let some: Systems<T> =
+        SolverCase { batches: vec![DIFFERENT], ..case.clone() }.systems()?.cast();
+    let systems = some.repeated(experiment.items(some.bytes(), some.batch.nitems()))?;
     drop(some);
     let is_symmetric = case.is_symmetric().unwrap_or(false);
     let usual = if is_symmetric { Method::Cg } else { Method::BiCgStab };
     let solve = SolveOptions::new()
         .method(options.methods.first().copied().unwrap_or(usual))
         .preconditioner(options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi))
-        .floor(matches!(case.source, Source::Set(_)).then_some(super::solvers::FLOOR));
-    let problem = Problem::new(&case.name, &systems);
-    let whole = Pieces::default().bytes(u64::MAX).at_once(1);
-    let pieces = chunks.pieces;
+        .floor(matches!(case.source, SystemSource::Set(_)).then_some(super::solvers::FLOOR));
+    let problem = SolveProblem::new(&case.name, &systems);
+    let whole = Chunks::default().bytes(u64::MAX).at_once(1);
+    let chunks = experiment.chunks;
     let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    let (all, limit) = (gibibytes(systems.bytes()), gibibytes(chunks.limit()));
+    let (all, limit) = (gibibytes(systems.bytes()), gibibytes(experiment.limit()));
     session.note(&format!("{}: {all:.2} GiB on the host, {limit:.2} GiB at most", case.name))?;
     let name = ("whole", Some(NAME));
-    let whole = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).pieces(whole), None)?;
+    let whole = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).chunks(whole), None)?;
+    // The name of the configuration in recorded rows.
     let name = ("pieces", Some(NAME));
-    let fits = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).pieces(pieces), None)?;
+    let fits = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).chunks(chunks), None)?;
     let fitting = [whole, fits].into_iter().flatten().reduce(f64::min);
-    let memory_limit = Some(chunks.limit());
+    let memory_limit = Some(experiment.limit());
     let capped =
-        |device| Gpu::new(device).memory_limit(memory_limit).in_chunks(true).pieces(pieces);
+        |device| Gpu::new(device).memory_limit(memory_limit).in_chunks(true).chunks(chunks);
     session.end_to_end(&problem, &solve, ("capped", Some(NAME)), capped, fitting)?;
     Ok(())
 }
@@ -94,10 +96,10 @@ mod tests {
 
     #[test]
     fn batches_have_the_bytes_that_are_asked_for() {
-        let chunks = Chunks { data_bytes: 16 << 30, ..Chunks::default() };
+        let chunks = ChunksExperiment { data_bytes: 16 << 30, ..ChunksExperiment::default() };
 
         assert_eq!(chunks.limit(), 8 << 30);
         assert_eq!(chunks.items(4096 * 1264, 4096), (16 << 30) / 1264);
-        assert_eq!(Chunks { data_bytes: 1, ..chunks }.items(1 << 20, 4096), 1);
+        assert_eq!(ChunksExperiment { data_bytes: 1, ..chunks }.items(1 << 20, 4096), 1);
     }
 }

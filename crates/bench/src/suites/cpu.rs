@@ -9,7 +9,7 @@ use sparsebatch_formats::Csr;
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel, in_turns};
-use super::matrices::{Source, generated, made, with_files};
+use super::matrices::{MatrixSource, generated, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
 use crate::session::{Bench, HostSession, Label, Turn};
@@ -61,7 +61,7 @@ pub fn cpu(options: &Cpu, report: &mut dyn Write) -> Result<Outcome, BenchError>
                 bench.gap("all", library, "csr", PEERS_SCRIPT)?;
             }
         }
-        let is_wanted = |source: &Source| wanted(&options.cases, &source.name);
+        let is_wanted = |source: &MatrixSource| wanted(&options.cases, &source.name);
         for (source, matrix) in made(&sources, is_wanted, options.size) {
             match matrix {
                 Ok(matrix) => {
@@ -79,7 +79,7 @@ pub fn cpu(options: &Cpu, report: &mut dyn Write) -> Result<Outcome, BenchError>
 }
 
 /// The Laplacians, the banded and the Pareto families, and the files of the folders.
-fn sources(options: &Cpu) -> Result<Vec<Source>, BenchError> {
+fn sources(options: &Cpu) -> Result<Vec<MatrixSource>, BenchError> {
     let mut sources = if options.no_generated { Vec::new() } else { generated(options.size) };
     let families = ["laplace ", "banded ", "pareto "];
     sources.retain(|source| families.iter().any(|family| source.name.starts_with(family)));

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use sparsebatch_formats::generate::{Family, MIX};
 
 use super::families::Systemed;
-use super::matrices::{Source, generated};
+use super::matrices::{MatrixSource, generated};
 use super::one_matrix::OneMatrix;
-use super::products::{self, Product};
+use super::products::{self, ProductSource};
 use super::wanted;
 pub use super::{OnMachines, Size};
 use crate::energy::{EnergyMeter, Nvml, POWERCAP, Rapl};
 use crate::session::{Bench, Target};
-use crate::solves::session::{Problem, SolveSession};
+use crate::solves::session::{SolveProblem, SolveSession};
 use crate::{BenchError, Outcome};
 
 /// Options of the suite.
@@ -49,7 +49,7 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
             let made = Systemed::family(family, nrows, items)?;
             let oracle = |y: &[f64]| made.wrong(y);
             let problem = made.problem(None, &oracle);
-            let product = Product::Batch(made.batch());
+            let product = ProductSource::Batch(made.batch());
             products::measure(&mut bench, &problem, product, made.x(), None)?;
         }
         for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
@@ -57,7 +57,7 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
             let one = OneMatrix::new(&source.name, &matrix);
             let oracle = |y: &[f64]| one.wrong(y);
             let problem = one.problem(&oracle);
-            products::measure(&mut bench, &problem, Product::Matrix(&matrix), &one.x, None)?;
+            products::measure(&mut bench, &problem, ProductSource::Matrix(&matrix), &one.x, None)?;
         }
         Ok(())
     })();
@@ -67,7 +67,7 @@ pub fn energy(options: &Energy, report: &mut dyn Write) -> Result<Outcome, Bench
     let mut session = SolveSession::of(bench, false)?;
     let ended = families.iter().try_for_each(|&(family, nrows)| {
         let made = Systemed::family(family, nrows, items)?;
-        let problem = Problem::new(&made.name, &made.systems);
+        let problem = SolveProblem::new(&made.name, &made.systems);
         let solve = made.solve();
         session.gpu(&problem, &solve, None)?;
         session.cpu(&problem, &solve)
@@ -125,7 +125,7 @@ fn families(size: Size) -> Vec<(Family, usize)> {
 }
 
 /// Two stencils, and a matrix with long rows.
-fn sources(size: Size) -> Vec<Source> {
+fn sources(size: Size) -> Vec<MatrixSource> {
     let kinds: &[&str] = match size {
         Size::Small => &["laplace 7-point"],
         Size::Paper | Size::Full => &["laplace 7-point", "laplace 27-point", "pareto 2"],

@@ -8,10 +8,10 @@ use sparsebatch_formats::generate::{self, Family, dense, rng, spd};
 use sparsebatch_formats::{Batch, Csr, FormatError};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 
-use super::one_matrix::Reference;
+use super::one_matrix::ReferenceProduct;
 use sparsebatch_rows::solves::families::family_name;
 
-use super::solver_cases::{Case, Source};
+use super::solver_cases::{SolverCase, SystemSource};
 use crate::BenchError;
 use crate::session::Problem;
 use crate::solves::systems::Systems;
@@ -29,7 +29,7 @@ pub(super) struct Systemed {
     pub(super) systems: Systems<f64>,
     is_symmetric: bool,
     /// The products of systems spread over the batch, computed when the first answer is checked.
-    references: OnceLock<Vec<(usize, Reference<f64>)>>,
+    references: OnceLock<Vec<(usize, ReferenceProduct<f64>)>>,
 }
 
 impl Systemed {
@@ -39,8 +39,8 @@ impl Systemed {
     /// When the family has no such size; when memory is short.
     pub(super) fn family(family: Family, nrows: usize, nitems: usize) -> Result<Self, BenchError> {
         let name = family_name((family, nrows));
-        let source = Source::Family(family, nrows);
-        let case = Case { name: name.clone(), source, batches: vec![nitems] };
+        let source = SystemSource::Family(family, nrows);
+        let case = SolverCase { name: name.clone(), source, batches: vec![nitems] };
         let is_symmetric = family != Family::Rand9;
         let systems = case.systems()?;
         Ok(Self { name, systems, is_symmetric, references: OnceLock::new() })
@@ -107,8 +107,8 @@ impl Systemed {
             let reference = |item: usize| {
                 let x = &self.x()[batch.rows(item)];
                 let reference = match batch {
-                    Batch::Uniform(batch) => Reference::new(batch.to_matrix(item).view(), x),
-                    Batch::Ragged(batch) => Reference::new(batch.item(item), x),
+                    Batch::Uniform(batch) => ReferenceProduct::new(batch.to_matrix(item).view(), x),
+                    Batch::Ragged(batch) => ReferenceProduct::new(batch.item(item), x),
                 };
                 (item, reference)
             };

@@ -20,7 +20,7 @@ use sparsebatch_spmv_gpu::{
 
 pub use super::Size;
 pub use super::cases::Experiment;
-use super::cases::{Case, cases, default_items};
+use super::cases::{ProductCase, cases, default_items};
 use super::host_kernels::{self, HostKernel};
 use super::stand_ins;
 use super::{check_names, read_all, wanted};
@@ -224,7 +224,7 @@ impl Kernels {
 /// Measures all contenders on one case.
 fn measure(
     bench: &mut Bench<'_>,
-    case: &Case,
+    case: &ProductCase,
     batch: RaggedCsr<f64>,
     kernels: &Kernels,
     peers: bool,
@@ -322,7 +322,7 @@ fn packed_variants() -> Vec<(String, PackedOptions)> {
     let default = PackedOptions::default();
     let mut variants = Vec::new();
     let mut kernel = |name: String, kernel| {
-        variants.push((name, PackedOptions { kernel: Some(kernel), ..default }));
+        variants.push((name, default.kernel(Some(kernel))));
     };
     for warps in [2, 4] {
         for (steps, stages) in [(4, 3), (4, 4), (8, 2), (8, 3), (8, 4)] {
@@ -333,11 +333,9 @@ fn packed_variants() -> Vec<(String, PackedOptions)> {
     for depth in [4, 6] {
         kernel(format!("packed registers {depth}"), PackedKernel::Registers { depth });
     }
-    let share =
-        |share| (format!("packed share {share}"), PackedOptions { share: Some(share), ..default });
+    let share = |share| (format!("packed share {share}"), default.share(Some(share)));
     variants.extend([1, 2, 6].map(share));
-    let group =
-        |n| (format!("packed group {n}"), PackedOptions { group_entries: Some(n), ..default });
+    let group = |n| (format!("packed group {n}"), default.group_entries(Some(n)));
     variants.extend([0, 512, 1024, 2048, 4096].map(group));
     variants
 }

@@ -9,15 +9,15 @@ use sparsebatch_solvers::Gpu;
 
 use super::cpu::PEERS_SCRIPT;
 use super::families::Systemed;
-use super::matrices::{Source, generated, with_files};
+use super::matrices::{MatrixSource, generated, with_files};
 use super::one_matrix::OneMatrix;
-use super::products::{self, Product};
+use super::products::{self, ProductSource};
 use super::wanted;
 pub use super::{OnMachines, Size};
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 use crate::session::{Bench, Target};
-use crate::solves::session::{Problem, SolveSession};
+use crate::solves::session::{SolveProblem, SolveSession};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::versus;
 
@@ -64,7 +64,7 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
             let made = timed(Making, || Systemed::family(family, nrows, items))?;
             let oracle = |y: &[f64]| made.wrong(y);
             let problem = made.problem(None, &oracle);
-            let product = Product::Batch(made.batch());
+            let product = ProductSource::Batch(made.batch());
             products::measure(&mut bench, &problem, product, made.x(), Some(effort))?;
         }
         for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
@@ -73,7 +73,7 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
                     let one = OneMatrix::new(&source.name, &matrix);
                     let oracle = |y: &[f64]| one.wrong(y);
                     let problem = one.problem(&oracle);
-                    let product = Product::Matrix(&matrix);
+                    let product = ProductSource::Matrix(&matrix);
                     products::measure(&mut bench, &problem, product, &one.x, Some(effort))?;
                 }
                 Err(error) => {
@@ -92,7 +92,7 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
         session.compile(&jobs)?;
         for &(family, nrows) in &families {
             let made = timed(Making, || Systemed::family(family, nrows, items))?;
-            let problem = Problem::new(&made.name, &made.systems);
+            let problem = SolveProblem::new(&made.name, &made.systems);
             let solve = made.solve();
             session.gpu(&problem, &solve, None)?;
             session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
@@ -116,7 +116,7 @@ fn families(size: Size) -> Vec<(Family, usize)> {
 }
 
 /// Two stencils, a band and a matrix with long rows; then the files of the folders.
-fn sources(options: &GpuVsCpu) -> Result<Vec<Source>, BenchError> {
+fn sources(options: &GpuVsCpu) -> Result<Vec<MatrixSource>, BenchError> {
     let kinds = ["laplace 7-point", "laplace 27-point", "banded 16", "pareto 2"];
     let mut sources = generated(options.on.size);
     sources.retain(|source| kinds.iter().any(|kind| source.name.starts_with(kind)));

@@ -95,7 +95,7 @@ impl HostKernel {
             Self::SellP => (FormatChoice::SellP, KernelChoice::Rows),
             Self::SellPRuns => (FormatChoice::SellP, KernelChoice::Runs),
         };
-        SpmvOptions { format, kernel, ..SpmvOptions::default() }
+        SpmvOptions::default().format(format).kernel(kernel)
     }
 }
 

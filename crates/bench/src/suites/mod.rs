@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use sparsebatch_formats::generate::Family;
 use sparsebatch_formats::{Csr, io};
 
-use self::matrices::Source;
+use self::matrices::MatrixSource;
 use crate::BenchError;
 use crate::session::{Backend, Effort};
 use sparsebatch_rows::solves::families::family_name;
@@ -80,7 +80,7 @@ impl OnMachines {
     fn wanted_of(
         &self,
         families: Vec<(Family, usize)>,
-        sources: &[Source],
+        sources: &[MatrixSource],
     ) -> Result<Vec<(Family, usize)>, BenchError> {
         let name = |&family: &(Family, usize)| family_name(family);
         let names = families.iter().map(name);

@@ -15,19 +15,19 @@ pub(super) struct OneMatrix<'m, T> {
     experiment: Option<&'m str>,
     pub(super) matrix: &'m Csr<T>,
     pub(super) x: Vec<T>,
-    reference: Reference<T>,
+    reference: ReferenceProduct<T>,
 }
 
 /// Rows that a thread compares at a time.
 const ROWS: usize = 4_096;
 
 /// The reference product of a matrix, computed once, on all cores in runs of rows.
-pub(super) struct Reference<T> {
+pub(super) struct ReferenceProduct<T> {
     nrows: usize,
     runs: Vec<SpmvReference<T>>,
 }
 
-impl<T: Scalar> Reference<T> {
+impl<T: Scalar> ReferenceProduct<T> {
     pub(super) fn new(matrix: View<'_, CsrPattern, T>, x: &[T]) -> Self {
         let nrows = matrix.pattern().nrows();
         let run = |run: usize| {
@@ -53,7 +53,7 @@ impl<'m, T: Scalar> OneMatrix<'m, T> {
     /// Takes a matrix with a vector of values uniform in [-1, 1), rounded to `T`.
     pub(super) fn new(case: &'m str, matrix: &'m Csr<T>) -> Self {
         let x = operand(matrix.ncols());
-        let reference = timed(Checking, || Reference::new(matrix.view(), &x));
+        let reference = timed(Checking, || ReferenceProduct::new(matrix.view(), &x));
         Self { case, experiment: None, matrix, x, reference }
     }
 
@@ -113,7 +113,7 @@ mod tests {
     fn the_first_wrong_row_is_named_wherever_it_is() {
         let matrix = random(3 * ROWS + 5, 50, 3, 3).unwrap();
         let x = operand::<f64>(50);
-        let reference = Reference::new(matrix.view(), &x);
+        let reference = ReferenceProduct::new(matrix.view(), &x);
         let (y, _) = spmv_exact(matrix.view(), &x);
 
         assert_eq!(reference.wrong(&y), None);

@@ -14,16 +14,16 @@ use crate::session::{Bench, Costs, Effort, Label, Problem, Session};
 
 /// The batch or matrix to multiply.
 #[derive(Clone, Copy)]
-pub(super) enum Product<'a> {
+pub(super) enum ProductSource<'a> {
     Batch(&'a Batch<f64>),
     Matrix(&'a Csr<f64>),
 }
 
-impl<'a> From<Product<'a>> for PlanSource<'a, f64> {
-    fn from(product: Product<'a>) -> Self {
+impl<'a> From<ProductSource<'a>> for PlanSource<'a, f64> {
+    fn from(product: ProductSource<'a>) -> Self {
         match product {
-            Product::Batch(batch) => batch.into(),
-            Product::Matrix(matrix) => matrix.into(),
+            ProductSource::Batch(batch) => batch.into(),
+            ProductSource::Matrix(matrix) => matrix.into(),
         }
     }
 }
@@ -36,13 +36,13 @@ impl<'a> From<Product<'a>> for PlanSource<'a, f64> {
 pub(super) fn measure(
     bench: &mut Bench<'_>,
     problem: &Problem<'_>,
-    product: Product<'_>,
+    product: ProductSource<'_>,
     x: &[f64],
     transfers: Option<Effort>,
 ) -> Result<(), BenchError> {
     if let Some(session) = bench.gpu() {
         match product {
-            Product::Batch(batch) => {
+            ProductSource::Batch(batch) => {
                 let plan = |device: &Device| {
                     PackedPlan::new(device.clone(), batch, PackedOptions::default())
                 };
@@ -52,7 +52,7 @@ pub(super) fn measure(
                 };
                 on_gpu(session, problem, "packed", x, plan, costs, transfers)?;
             }
-            Product::Matrix(matrix) => {
+            ProductSource::Matrix(matrix) => {
                 let options = SingleOptions::default();
                 let plan = |device: &Device| SinglePlan::new(device, matrix.view(), &options);
                 let costs = |plan: &SinglePlan<_, f64>| {

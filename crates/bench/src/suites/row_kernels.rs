@@ -17,7 +17,7 @@ use sprs::prod::mul_acc_mat_vec_csr;
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, made, with_files};
+use super::matrices::{MatrixSource, made, with_files};
 use super::one_matrix::operand;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
@@ -70,7 +70,7 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
     let own = if options.no_generated { Vec::new() } else { generated(options.size) };
     let sources = with_files(own, &options.matrices)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
-    let is_wanted = |source: &Source| match options.cases.is_empty() {
+    let is_wanted = |source: &MatrixSource| match options.cases.is_empty() {
         true => source.is_usual(List::Mazzucchi),
         false => wanted(&options.cases, &source.name),
     };
@@ -100,23 +100,23 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
 
 /// Matrices with rows of equal length and growing density: random matrices, whose entries are far
 /// apart, and banded ones, whose span of x fits into a tile.
-fn generated(size: Size) -> Vec<Source> {
+fn generated(size: Size) -> Vec<MatrixSource> {
     let (rows, lengths): (usize, &[usize]) = match size {
         Size::Small => (16_384, &[1, 8, 64]),
         Size::Paper => (131_072, &[1, 4, 16, 64, 256]),
         Size::Full => (262_144, &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
     };
-    let anywhere = lengths.iter().map(|&length| Source::random(rows, length));
-    anywhere.chain(lengths.iter().map(|&length| Source::banded(rows, length))).collect()
+    let anywhere = lengths.iter().map(|&length| MatrixSource::random(rows, length));
+    anywhere.chain(lengths.iter().map(|&length| MatrixSource::banded(rows, length))).collect()
 }
 
 /// The product `A x` by sprs, and the largest allowed difference of each row of an answer.
-struct Reference {
+struct RowReference {
     product: Vec<f64>,
     bounds: Vec<f64>,
 }
 
-impl Reference {
+impl RowReference {
     /// Multiplies by sprs in f64.
     ///
     /// Another product sums the same terms in another order and rounds to `T`, so that both differ
@@ -168,7 +168,7 @@ fn measure(
     options: &RowKernels,
 ) -> Result<(), BenchError> {
     let x: Vec<f64> = operand(matrix.ncols());
-    let reference = match timed(Checking, || Reference::new(matrix, &x)) {
+    let reference = match timed(Checking, || RowReference::new(matrix, &x)) {
         Ok(reference) => reference,
         Err(reason) => return bench.gap(name, "all", "all", &reason),
     };
@@ -191,7 +191,7 @@ fn measure(
         return Ok(());
     }
     let (matrix, x) = (matrix.cast::<f32>(), operand::<f32>(matrix.ncols()));
-    let reference = match timed(Checking, || Reference::new(&matrix, &x)) {
+    let reference = match timed(Checking, || RowReference::new(&matrix, &x)) {
         Ok(reference) => reference,
         Err(reason) => return bench.gap(name, "all", "all, f32", &reason),
     };
@@ -254,7 +254,7 @@ mod tests {
     fn both_references_agree_and_errors_are_found() {
         let matrix = random(200, 150, 7, 3).unwrap();
         let x: Vec<f64> = (0..150).map(|col| f64::from(col).sin()).collect();
-        let reference = Reference::new(&matrix, &x).unwrap();
+        let reference = RowReference::new(&matrix, &x).unwrap();
         let (mut y, _) = spmv_exact(matrix.view(), &x);
 
         assert_eq!(reference.wrong(&y), None);
@@ -269,7 +269,7 @@ mod tests {
     fn in_f32_the_bound_is_that_of_its_rounding() {
         let matrix = random(200, 150, 7, 3).unwrap().cast::<f32>();
         let x: Vec<f32> = (0..150).map(|col| f64::from(col).sin() as f32).collect();
-        let reference = Reference::new(&matrix, &x).unwrap();
+        let reference = RowReference::new(&matrix, &x).unwrap();
         let (mut y, _) = spmv_exact(matrix.view(), &x);
 
         y[5] *= 1.0 + 1e-7;

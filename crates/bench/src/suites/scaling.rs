@@ -9,12 +9,12 @@ use sparsebatch_formats::generate::Family;
 
 pub use super::Size;
 use super::families::Systemed;
-use super::products::{self, Product};
+use super::products::{self, ProductSource};
 use super::{check_names, wanted};
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 use crate::session::{Backend, Bench, Target};
-use crate::solves::session::{Problem, SolveSession};
+use crate::solves::session::{SolveProblem, SolveSession};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::growth;
 
@@ -186,7 +186,13 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
         made.iter().try_for_each(|(axis, made)| {
             let oracle = |y: &[f64]| made.wrong(y);
             let problem = made.problem(Some(axis.name()), &oracle);
-            products::measure(&mut bench, &problem, Product::Batch(made.batch()), made.x(), None)
+            products::measure(
+                &mut bench,
+                &problem,
+                ProductSource::Batch(made.batch()),
+                made.x(),
+                None,
+            )
         })
     })();
     if ended.is_err() {
@@ -198,7 +204,7 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
         session.compile(&jobs)?;
         made.iter().try_for_each(|(axis, made)| {
             session.experiment(Some(axis.name()));
-            let problem = Problem::new(&made.name, &made.systems);
+            let problem = SolveProblem::new(&made.name, &made.systems);
             let solve = made.solve();
             session.gpu(&problem, &solve, None)?;
             session.cpu(&problem, &solve)

@@ -11,7 +11,7 @@ use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, generated, made, with_files};
+use super::matrices::{MatrixSource, generated, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::stand_ins;
 use super::{check_names, wanted};
@@ -57,23 +57,20 @@ impl Configuration {
         Some(match self {
             Self::Host(_) => return None,
             Self::Kernel(kernel) => SingleOptions::with_kernel(kernel),
-            Self::SellP(slice_size, threads_per_row) => SingleOptions {
-                slice_size,
-                threads_per_row,
-                ..SingleOptions::with_kernel(SingleKernel::SellP)
-            },
-            Self::Vector(lanes) => SingleOptions {
-                lanes: Some(lanes),
-                ..SingleOptions::with_kernel(SingleKernel::CsrVector)
-            },
-            Self::Adaptive(entries) => SingleOptions {
-                block_entries: Some(entries),
-                ..SingleOptions::with_kernel(SingleKernel::CsrAdaptive)
-            },
-            Self::Sell(window) => SingleOptions {
-                sort_window: Some(window),
-                ..SingleOptions::with_kernel(SingleKernel::Sell)
-            },
+            Self::SellP(slice_size, threads_per_row) => {
+                SingleOptions::with_kernel(SingleKernel::SellP)
+                    .slice_size(slice_size)
+                    .threads_per_row(threads_per_row)
+            }
+            Self::Vector(lanes) => {
+                SingleOptions::with_kernel(SingleKernel::CsrVector).lanes(Some(lanes))
+            }
+            Self::Adaptive(entries) => {
+                SingleOptions::with_kernel(SingleKernel::CsrAdaptive).block_entries(Some(entries))
+            }
+            Self::Sell(window) => {
+                SingleOptions::with_kernel(SingleKernel::Sell).sort_window(Some(window))
+            }
         })
     }
 
@@ -175,7 +172,7 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
         }
         let plans = kernels.iter().filter_map(|kernel| kernel.options());
         bench.compile(&plans.collect::<Vec<_>>(), false)?;
-        let is_wanted = |source: &Source| wanted(&options.cases, &source.name);
+        let is_wanted = |source: &MatrixSource| wanted(&options.cases, &source.name);
         for (source, matrix) in made(&sources, is_wanted, options.size) {
             match matrix {
                 Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
@@ -189,7 +186,7 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
     bench.finish(ended)
 }
 
-fn sources(options: &Single) -> Result<Vec<Source>, BenchError> {
+fn sources(options: &Single) -> Result<Vec<MatrixSource>, BenchError> {
     let made = if options.no_generated { Vec::new() } else { generated(options.size) };
     with_files(made, &options.matrices)
 }

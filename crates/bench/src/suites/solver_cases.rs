@@ -15,7 +15,7 @@ use crate::solves::systems::Systems;
 
 /// The source of the systems of a case.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Source {
+pub(crate) enum SystemSource {
     /// A family, and its rows per system.
     Family(Family, usize),
     /// The mix of all families.
@@ -28,9 +28,9 @@ pub(crate) enum Source {
 
 /// A case, and the batch sizes at which it is measured, ascending.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Case {
+pub(crate) struct SolverCase {
     pub(crate) name: String,
-    pub(crate) source: Source,
+    pub(crate) source: SystemSource,
     pub(crate) batches: Vec<usize>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn cases(
     size: Size,
     batches: &[usize],
     sets: &[PathBuf],
-) -> Result<Vec<Case>, BenchError> {
+) -> Result<Vec<SolverCase>, BenchError> {
     let sizes = |full: &[usize]| {
         let mut sizes = match (batches, size) {
             ([], Size::Small) => vec![full[0].min(1000)],
@@ -59,15 +59,19 @@ pub(crate) fn cases(
             Family::Tri => &[1000, 10_000, 65_536],
             Family::Lap2d | Family::Rand9 => &[1000, 10_000, 40_000],
         };
-        let source = Source::Family(member.0, member.1);
-        cases.push(Case { name: family_name(member), source, batches: sizes(full) });
+        let source = SystemSource::Family(member.0, member.1);
+        cases.push(SolverCase { name: family_name(member), source, batches: sizes(full) });
     }
-    for (name, source) in [("mix", Source::Mix), ("mix_spd", Source::MixSpd)] {
-        cases.push(Case { name: name.to_owned(), source, batches: sizes(&[10_000]) });
+    for (name, source) in [("mix", SystemSource::Mix), ("mix_spd", SystemSource::MixSpd)] {
+        cases.push(SolverCase { name: name.to_owned(), source, batches: sizes(&[10_000]) });
     }
     for folder in sets {
         for (name, path) in set_files(folder)? {
-            cases.push(Case { name, source: Source::Set(path), batches: sizes(&[10_000]) });
+            cases.push(SolverCase {
+                name,
+                source: SystemSource::Set(path),
+                batches: sizes(&[10_000]),
+            });
         }
     }
     Ok(cases)
@@ -75,7 +79,7 @@ pub(crate) fn cases(
 
 /// Cases of families at sizes other than the suite's own, from names such as `lap2d 10000`, with
 /// these batch sizes or small ones.
-pub(crate) fn others(names: &[String], batches: &[usize], known: &[Case]) -> Vec<Case> {
+pub(crate) fn others(names: &[String], batches: &[usize], known: &[SolverCase]) -> Vec<SolverCase> {
     let mut batches = if batches.is_empty() { vec![100, 1000] } else { batches.to_vec() };
     batches.sort_unstable();
     batches.dedup();
@@ -86,8 +90,8 @@ pub(crate) fn others(names: &[String], batches: &[usize], known: &[Case]) -> Vec
         let family = families.into_iter().find(|known| known.name() == family)?;
         let nrows = nrows.parse().ok()?;
         Problem::new(family, nrows).ok()?;
-        let (name, source) = (family_name((family, nrows)), Source::Family(family, nrows));
-        Some(Case { name, source, batches: batches.clone() })
+        let (name, source) = (family_name((family, nrows)), SystemSource::Family(family, nrows));
+        Some(SolverCase { name, source, batches: batches.clone() })
     };
     names.iter().filter(is_new).filter_map(case).collect()
 }
@@ -114,14 +118,14 @@ fn set_files(folder: &Path) -> Result<Vec<(String, PathBuf)>, BenchError> {
     Ok(found)
 }
 
-impl Case {
+impl SolverCase {
     /// Whether the matrices are symmetric, if that is known before they are made.
     pub(crate) fn is_symmetric(&self) -> Option<bool> {
         match self.source {
-            Source::Family(family, _) => Some(family != Family::Rand9),
-            Source::Mix => Some(false),
-            Source::MixSpd => Some(true),
-            Source::Set(_) => None,
+            SystemSource::Family(family, _) => Some(family != Family::Rand9),
+            SystemSource::Mix => Some(false),
+            SystemSource::MixSpd => Some(true),
+            SystemSource::Set(_) => None,
         }
     }
 
@@ -135,10 +139,10 @@ impl Case {
             made.map(|made| Systems { batch: made.batch, b: made.rhs })
         };
         Ok(match &self.source {
-            Source::Family(family, nrows) => family_systems(*family, *nrows, nitems)?,
-            Source::Mix => mixed(generate::mix(nitems))?,
-            Source::MixSpd => mixed(generate::mix_spd(nitems))?,
-            Source::Set(path) => {
+            SystemSource::Family(family, nrows) => family_systems(*family, *nrows, nitems)?,
+            SystemSource::Mix => mixed(generate::mix(nitems))?,
+            SystemSource::MixSpd => mixed(generate::mix_spd(nitems))?,
+            SystemSource::Set(path) => {
                 let file = io::read_batch(path)?;
                 match &file.batch {
                     Batch::Uniform(batch) if batch.nitems() > 0 => {
@@ -214,7 +218,8 @@ mod tests {
 
         let found = others(&names, &[], &known);
 
-        let names_of = |cases: &[Case]| cases.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        let names_of =
+            |cases: &[SolverCase]| cases.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         assert_eq!(names_of(&found), ["lap2d 10000", "rand9 20000"]);
         assert_eq!(found[0].batches, [100, 1000]);
         assert_eq!(others(&names, &[7, 3, 7], &known)[1].batches, [3, 7]);

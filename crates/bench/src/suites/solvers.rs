@@ -12,16 +12,16 @@ use sparsebatch_solvers::{
 };
 
 pub use super::Size;
-pub use super::chunks::Chunks;
+pub use super::chunks::ChunksExperiment;
 use super::chunks::{self, USUAL_CASE};
-use super::solver_cases::{Case, Source, cases, others};
+use super::solver_cases::{SolverCase, SystemSource, cases, others};
 use crate::cublas;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 pub use crate::session::Backend;
 use crate::session::Target;
 use crate::solves::Real;
-use crate::solves::session::{Problem as Named, SolveSession, is_first};
+use crate::solves::session::{SolveProblem, SolveSession, is_first};
 use crate::solves::systems::Systems;
 pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
@@ -73,7 +73,7 @@ pub struct Solvers {
     /// Further kernel shapes of the GPU to measure.
     pub tunings: Vec<Tuning>,
     /// The experiment `chunks`, instead of the suite's solves.
-    pub chunks: Option<Chunks>,
+    pub chunks: Option<ChunksExperiment>,
     /// A file of figures recorded elsewhere.
     pub reference: Option<PathBuf>,
     /// Extent of the suite.
@@ -92,7 +92,7 @@ pub struct Solvers {
 pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
     let mut all = cases(options.size, &options.batches, &options.sets)?;
     if options.no_generated {
-        all.retain(|case| matches!(case.source, Source::Set(_)));
+        all.retain(|case| matches!(case.source, SystemSource::Set(_)));
     }
     if all.is_empty() {
         return Err(BenchError::Option {
@@ -129,7 +129,8 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
     let target = Target::of(backend)?;
     let mut session = SolveSession::start("solvers", &target, peers, output, report)?;
     let ended = (|| {
-        let wanted: Vec<&Case> = all.iter().filter(|case| is_wanted(names, &case.name)).collect();
+        let wanted: Vec<&SolverCase> =
+            all.iter().filter(|case| is_wanted(names, &case.name)).collect();
         match options.precision {
             _ if options.chunks.is_some() => {}
             Precision::F64 => compile::<f64>(&mut session, &wanted, options)?,
@@ -165,7 +166,7 @@ fn is_wanted(names: &[String], name: &str) -> bool {
     super::wanted(names, name) || names.iter().any(|wanted| wanted == family(name))
 }
 
-fn check_cases(wanted: &[String], cases: &[Case]) -> Result<(), BenchError> {
+fn check_cases(wanted: &[String], cases: &[SolverCase]) -> Result<(), BenchError> {
     let mut known: Vec<&str> = Vec::new();
     for case in cases {
         for name in [family(&case.name), &case.name] {
@@ -180,7 +181,7 @@ fn check_cases(wanted: &[String], cases: &[Case]) -> Result<(), BenchError> {
 /// Compiles the kernels of all solves of families and mixes beforehand.
 fn compile<T: Real>(
     session: &mut SolveSession<'_>,
-    cases: &[&Case],
+    cases: &[&SolverCase],
     options: &Solvers,
 ) -> Result<(), BenchError> {
     if !session.has_gpu() {
@@ -190,15 +191,15 @@ fn compile<T: Real>(
     for case in cases {
         for &batch in &case.batches {
             let systems = match case.source {
-                Source::Family(family, nrows) => {
+                SystemSource::Family(family, nrows) => {
                     let problem = Problem::new(family, nrows)?;
                     Systems::like(Arc::clone(problem.pattern()), batch)?
                 }
-                Source::Mix | Source::MixSpd => {
-                    let case = Case { batches: vec![batch], ..Case::clone(case) };
+                SystemSource::Mix | SystemSource::MixSpd => {
+                    let case = SolverCase { batches: vec![batch], ..SolverCase::clone(case) };
                     timed(Making, || case.systems())?.cast()
                 }
-                Source::Set(_) => continue,
+                SystemSource::Set(_) => continue,
             };
             let is_symmetric = case.is_symmetric().unwrap_or(false);
             all.push((systems, solves(options, false, &case.source, is_symmetric)));
@@ -213,7 +214,7 @@ fn compile<T: Real>(
 /// Measures all contenders on all batches of one case.
 fn measure_case<T: Real + cublas::Element>(
     session: &mut SolveSession<'_>,
-    case: &Case,
+    case: &SolverCase,
     options: &Solvers,
     references: &[Reference],
 ) -> Result<(), BenchError> {
@@ -226,8 +227,8 @@ fn measure_case<T: Real + cublas::Element>(
                 false => largest.first(batch)?.cast(),
             })
         })?;
-        let problem = Named::new(&case.name, &systems);
-        let is_set = matches!(case.source, Source::Set(_));
+        let problem = SolveProblem::new(&case.name, &systems);
+        let is_set = matches!(case.source, SystemSource::Set(_));
         let solves = solves(options, is_set, &case.source, is_symmetric);
         for solve in &solves {
             session.gpu(&problem, solve, None)?;
@@ -246,7 +247,7 @@ fn measure_case<T: Real + cublas::Element>(
                 session.cpu(&problem, solve)?;
             }
         }
-        if matches!(case.source, Source::Family(..) | Source::Set(_)) {
+        if matches!(case.source, SystemSource::Family(..) | SystemSource::Set(_)) {
             session.dense_lu(&problem, FLOOR)?;
         }
         let source = options.reference.as_deref().and_then(std::path::Path::file_name);
@@ -269,12 +270,12 @@ fn measure_case<T: Real + cublas::Element>(
 fn solves(
     options: &Solvers,
     is_set: bool,
-    source: &Source,
+    source: &SystemSource,
     is_symmetric: bool,
 ) -> Vec<SolveOptions> {
     let methods = match (options.methods.as_slice(), source) {
-        ([], Source::Mix) => vec![Method::BiCgStab],
-        ([], Source::MixSpd) => vec![Method::Cg],
+        ([], SystemSource::Mix) => vec![Method::BiCgStab],
+        ([], SystemSource::MixSpd) => vec![Method::Cg],
         ([], _) if is_set || options.size == Size::Full => {
             vec![Method::Auto, Method::Cg, Method::BiCgStab, Method::Lu]
         }
@@ -340,8 +341,8 @@ mod tests {
     use super::*;
     use sparsebatch_formats::generate::Family;
 
-    fn named(options: &Solvers, source: &Source, is_symmetric: bool) -> Vec<String> {
-        let is_set = matches!(source, Source::Set(_));
+    fn named(options: &Solvers, source: &SystemSource, is_symmetric: bool) -> Vec<String> {
+        let is_set = matches!(source, SystemSource::Set(_));
         let solves = solves(options, is_set, source, is_symmetric);
         let name = |solve: &SolveOptions| format!("{} {}", solve.method, solve.preconditioner);
         solves.iter().filter(|solve| is_first(solve)).map(name).collect()
@@ -352,18 +353,18 @@ mod tests {
         let all = Solvers::default();
         let bicgstab = ["bicgstab none", "bicgstab jacobi"];
 
-        let tri = named(&all, &Source::Family(Family::Tri, 32), true);
+        let tri = named(&all, &SystemSource::Family(Family::Tri, 32), true);
         assert_eq!(tri, ["cg none", "cg jacobi", "bicgstab none", "bicgstab jacobi"]);
-        assert_eq!(named(&all, &Source::Family(Family::Rand9, 54), false), bicgstab);
-        assert_eq!(named(&all, &Source::Mix, false), bicgstab);
-        assert_eq!(named(&all, &Source::MixSpd, true), ["cg none", "cg jacobi"]);
-        let set = named(&all, &Source::Set(PathBuf::new()), false);
+        assert_eq!(named(&all, &SystemSource::Family(Family::Rand9, 54), false), bicgstab);
+        assert_eq!(named(&all, &SystemSource::Mix, false), bicgstab);
+        assert_eq!(named(&all, &SystemSource::MixSpd, true), ["cg none", "cg jacobi"]);
+        let set = named(&all, &SystemSource::Set(PathBuf::new()), false);
         assert_eq!(set, ["auto auto", "bicgstab none", "bicgstab jacobi", "lu auto"]);
     }
 
     #[test]
     fn iterations_in_f32_are_measured_beside_those_in_f64() {
-        let source = Source::Family(Family::Tri, 32);
+        let source = SystemSource::Family(Family::Tri, 32);
         let inner = |options: &Solvers| -> Vec<InnerPrecision> {
             solves(options, false, &source, true).iter().map(|s| s.inner_precision).collect()
         };
@@ -385,9 +386,9 @@ mod tests {
             ..Solvers::default()
         };
 
-        let tri = named(&options, &Source::Family(Family::Tri, 32), true);
+        let tri = named(&options, &SystemSource::Family(Family::Tri, 32), true);
         assert_eq!(tri, ["cg jacobi", "lu auto"]);
-        assert_eq!(named(&options, &Source::Mix, false), ["lu auto"]);
+        assert_eq!(named(&options, &SystemSource::Mix, false), ["lu auto"]);
     }
 
     #[test]
@@ -399,7 +400,7 @@ mod tests {
             inner_precisions: vec![InnerPrecision::Working],
             ..Solvers::default()
         };
-        let family = Source::Family(Family::Tri, 32);
+        let family = SystemSource::Family(Family::Tri, 32);
         let found = |options: &Solvers| -> Vec<_> {
             let solves = solves(options, false, &family, true);
             solves
@@ -418,10 +419,10 @@ mod tests {
 
     #[test]
     fn sets_may_be_solved_to_the_rounding_floor() {
-        let set = solves(&Solvers::default(), true, &Source::Set(PathBuf::new()), true);
+        let set = solves(&Solvers::default(), true, &SystemSource::Set(PathBuf::new()), true);
         assert!(set.iter().all(|solve| solve.floor == Some(4.0)));
         assert!(set.iter().all(|solve| solve.fallback == (solve.method == Method::Auto)));
-        let family = Source::Family(Family::Tri, 32);
+        let family = SystemSource::Family(Family::Tri, 32);
         let family = solves(&Solvers::default(), false, &family, true);
         assert!(family.iter().all(|solve| solve.floor.is_none() && !solve.fallback));
     }

@@ -31,7 +31,7 @@ pub(crate) struct BiCgStab<'a, T, P> {
 }
 
 /// The vectors of a group; `r` holds `s` between the products.
-struct Vectors<V> {
+struct BiCgStabVectors<V> {
     a: Vec<V>,
     x: Vec<V>,
     r: Vec<V>,
@@ -45,7 +45,7 @@ struct Vectors<V> {
 }
 
 /// The scalars of each lane.
-struct Scalars<V> {
+struct BiCgStabScalars<V> {
     threshold: V,
     rho: V,
     /// `||r^||^2`.
@@ -64,7 +64,7 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
         let mut m = self.precond.start::<V>();
         let vector = || vec![V::zero(); n];
         let hat = || if P::IDENTITY { Vec::new() } else { vector() };
-        let mut v = Vectors {
+        let mut v = BiCgStabVectors {
             a: vec![V::zero(); matrix.nvalues()],
             x: vector(),
             r: vector(),
@@ -76,8 +76,13 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             s_hat: hat(),
         };
         let zero = V::zero();
-        let mut c =
-            Scalars { threshold: zero, rho: zero, shadow_square: zero, beta: zero, omega: zero };
+        let mut c = BiCgStabScalars {
+            threshold: zero,
+            rho: zero,
+            shadow_square: zero,
+            beta: zero,
+            omega: zero,
+        };
         let largest = V::splat(T::MAX);
         let tiny = V::splat(T::EPSILON * T::EPSILON);
         loop {
@@ -155,8 +160,8 @@ fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
     l: usize,
     stop: Stop,
     early: bool,
-    v: &mut Vectors<V>,
-    c: &mut Scalars<V>,
+    v: &mut BiCgStabVectors<V>,
+    c: &mut BiCgStabScalars<V>,
 ) {
     match lanes.settle(l, stop, lane(&v.x, l)) {
         Verdict::Restart => {
@@ -179,8 +184,8 @@ fn settle<T: CpuScalar, V: Vector<Scalar = T>>(
 fn start<T: CpuScalar, V: Vector<Scalar = T>>(
     residual: &[T],
     lane: usize,
-    v: &mut Vectors<V>,
-    c: &mut Scalars<V>,
+    v: &mut BiCgStabVectors<V>,
+    c: &mut BiCgStabScalars<V>,
 ) {
     set_lane(&mut v.shadow, lane, residual.iter().copied());
     set_lane(&mut v.p, lane, std::iter::repeat(T::ZERO));
@@ -199,8 +204,8 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     precond: &P,
     m: &mut P::State<V>,
     vacant: u32,
-    v: &mut Vectors<V>,
-    c: &mut Scalars<V>,
+    v: &mut BiCgStabVectors<V>,
+    c: &mut BiCgStabScalars<V>,
 ) {
     let loaded = lanes.load(vacant, &mut v.a, &mut v.x, &mut v.r, &mut c.threshold);
     for l in ones(loaded) {
@@ -221,8 +226,8 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     precond: &P,
     m: &P::State<V>,
-    v: &mut Vectors<V>,
-    c: &Scalars<V>,
+    v: &mut BiCgStabVectors<V>,
+    c: &BiCgStabScalars<V>,
 ) {
     for ((p, &r), &av) in v.p.iter_mut().zip(&v.r).zip(&v.v) {
         *p = c.beta.mul_add(c.omega.neg_mul_add(av, *p), r);
@@ -239,7 +244,7 @@ fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 fn half_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     precond: &P,
     m: &P::State<V>,
-    v: &mut Vectors<V>,
+    v: &mut BiCgStabVectors<V>,
     alpha: V,
 ) -> V {
     for (r, &av) in v.r.iter_mut().zip(&v.v) {
@@ -276,7 +281,7 @@ impl<V: Vector> FullStep<V> {
 /// `x += alpha p^ + omega s^`, `r = s - omega t`; returns `r'r` and `r^'r`.
 #[inline(always)]
 fn full_step<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
-    v: &mut Vectors<V>,
+    v: &mut BiCgStabVectors<V>,
     alpha: V,
     omega: V,
 ) -> (V, V) {

@@ -32,7 +32,7 @@ pub(crate) struct Cg<'a, T, P> {
 }
 
 /// The vectors of a group.
-struct Vectors<V> {
+struct CgVectors<V> {
     a: Vec<V>,
     x: Vec<V>,
     r: Vec<V>,
@@ -43,7 +43,7 @@ struct Vectors<V> {
 }
 
 /// The scalars of each lane. `alpha` and `beta` belong to the updates that are still deferred.
-struct Scalars<V> {
+struct CgScalars<V> {
     threshold: V,
     rho: V,
     alpha: V,
@@ -61,7 +61,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut m = self.precond.start::<V>();
         let vector = |place| staggered(n, place);
-        let mut v = Vectors {
+        let mut v = CgVectors {
             a: staggered(matrix.nvalues(), 0),
             x: vector(1),
             r: vector(2),
@@ -70,7 +70,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             z: if P::DIAGONAL { Vec::new() } else { vector(5) },
         };
         let zero = V::zero();
-        let mut c = Scalars { threshold: zero, rho: zero, alpha: zero, beta: zero, harmless: 0 };
+        let mut c = CgScalars { threshold: zero, rho: zero, alpha: zero, beta: zero, harmless: 0 };
         let largest = V::splat(T::MAX);
         loop {
             // With a preconditioner that is factorised for a whole group, lanes are refilled
@@ -144,7 +144,7 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
 
 /// Makes the deferred update of `x` in all lanes.
 #[inline(always)]
-fn flush<V: Vector>(v: &mut Vectors<V>, c: &mut Scalars<V>) {
+fn flush<V: Vector>(v: &mut CgVectors<V>, c: &mut CgScalars<V>) {
     for (x, &p) in v.x.iter_mut().zip(&v.p) {
         *x = c.alpha.mul_add(p, *x);
     }
@@ -159,8 +159,8 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     m: &P::State<V>,
     l: usize,
     stop: Stop,
-    v: &mut Vectors<V>,
-    c: &mut Scalars<V>,
+    v: &mut CgVectors<V>,
+    c: &mut CgScalars<V>,
 ) {
     match lanes.settle(l, stop, lane(&v.x, l)) {
         Verdict::Restart => {
@@ -188,7 +188,7 @@ fn settle<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 
 /// Clears the deferred updates of a lane.
 #[inline(always)]
-fn stand_still<T: CpuScalar, V: Vector<Scalar = T>>(l: usize, c: &mut Scalars<V>) {
+fn stand_still<T: CpuScalar, V: Vector<Scalar = T>>(l: usize, c: &mut CgScalars<V>) {
     c.alpha.set(l, T::ZERO);
     c.beta.set(l, T::ZERO);
 }
@@ -200,8 +200,8 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     precond: &P,
     m: &mut P::State<V>,
     vacant: u32,
-    v: &mut Vectors<V>,
-    c: &mut Scalars<V>,
+    v: &mut CgVectors<V>,
+    c: &mut CgScalars<V>,
 ) {
     let loaded = lanes.load(vacant, &mut v.a, &mut v.x, &mut v.r, &mut c.threshold);
     for l in ones(loaded) {
@@ -248,8 +248,8 @@ fn fill<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     m: &P::State<V>,
     precond: &P,
-    v: &mut Vectors<V>,
-    c: &Scalars<V>,
+    v: &mut CgVectors<V>,
+    c: &CgScalars<V>,
 ) {
     let z = if P::DIAGONAL { &v.r } else { &v.z };
     for (i, ((x, p), &z)) in v.x.iter_mut().zip(&mut v.p).zip(z).enumerate() {
@@ -260,7 +260,7 @@ fn direction<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
 }
 
 /// One row of [`residual`].
-struct Residual<'m, P, M, V> {
+struct ResidualRow<'m, P, M, V> {
     precond: &'m P,
     m: &'m M,
     alpha: V,
@@ -268,7 +268,7 @@ struct Residual<'m, P, M, V> {
     rz: Dot<V>,
 }
 
-impl<P, M, V: Vector> Residual<'_, P, M, V>
+impl<P, M, V: Vector> ResidualRow<'_, P, M, V>
 where
     V::Scalar: CpuScalar,
     P: LanePrecond<V::Scalar, State<V> = M>,
@@ -290,9 +290,9 @@ fn residual<T: CpuScalar, P: LanePrecond<T>, V: Vector<Scalar = T>>(
     m: &P::State<V>,
     precond: &P,
     alpha: V,
-    v: &mut Vectors<V>,
+    v: &mut CgVectors<V>,
 ) -> (V, V) {
-    let mut each = Residual { precond, m, alpha, rr: Dot::new(), rz: Dot::new() };
+    let mut each = ResidualRow { precond, m, alpha, rr: Dot::new(), rz: Dot::new() };
     let (rs, r_rest) = v.r.as_chunks_mut::<PARTIAL_SUMS>();
     let (aps, ap_rest) = v.ap.as_chunks::<PARTIAL_SUMS>();
     let mut i = 0;

@@ -8,7 +8,7 @@ use crate::simd::spmv::prefetch_all;
 use crate::simd::{CpuScalar, Vector, set_lane, set_lanes};
 use sparsebatch_solve_core::evaluate::{by_power_of_two, frobenius_norm, pow2};
 use sparsebatch_solve_core::verdict::{Check, Entry, Prepared, Stop, System, scale_by_norm};
-use sparsebatch_solve_core::{Criteria, Outcome, Status};
+use sparsebatch_solve_core::{Criteria, Outcome, Status, is_stopped};
 
 /// A system to solve, with the destinations of its solution and outcome.
 pub(crate) struct Slot<'a, T> {
@@ -129,6 +129,10 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         threshold: &mut V,
     ) -> u32 {
         let (batch, matrix) = (self.job.batch, self.job.matrix);
+        if is_stopped(&self.job.criteria.watch) {
+            let rest = self.job.queue.drain(..);
+            rest.for_each(|slot| *slot.outcome = Some(Outcome::not_begun()));
+        }
         let mut loaded = 0;
         let mut together = Vec::new();
         for lane in ones(vacant) {

@@ -14,11 +14,11 @@ use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
 
 use super::again::{Count, FactorPart, SolvePart, TakeValues};
+use super::job::Slot;
 use super::{Class, Factors, LanePlan, LuOnPattern, slots};
-use crate::error::check_len;
 use crate::simd::{CpuScalar, dispatch_narrow};
 use crate::{CpuError, check_threads};
-use sparsebatch_solve_core::{Criteria, Outcome, Scheme};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, check_len, is_stopped};
 
 /// The factors and values of a batch that a plan keeps.
 pub(super) struct Kept {
@@ -69,8 +69,8 @@ impl LanePlan {
     /// whose values equal the kept ones are not factorised again.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] when the method is not the sparse LU; [`CpuError::OtherPattern`]
-    /// when the patterns are not those of the plan; [`CpuError::Length`] for another number of
+    /// [`CpuError::Argument`] when the method is not the sparse LU; [`CpuError::OtherPattern`]
+    /// when the patterns are not those of the plan; [`CpuError::Argument`] for another number of
     /// items; [`CpuError::Forked`]. On an error nothing is kept. An item that cannot be factorised
     /// is no error: the outcomes of its solves report it.
     pub fn factor<T: CpuScalar>(&mut self, batch: &Batch<T>) -> Result<(), CpuError> {
@@ -82,8 +82,8 @@ impl LanePlan {
     /// Everything else is as in [`LanePlan::solve`], and the result is bitwise the same.
     ///
     /// # Errors
-    /// [`CpuError::Length`] when a vector or a per-system criterion does not fit;
-    /// [`CpuError::Format`] for too many systems; [`CpuError::Parameter`] when no factors are kept
+    /// [`CpuError::Argument`] when a vector or a per-system criterion does not fit;
+    /// [`CpuError::Format`] for too many systems; [`CpuError::Argument`] when no factors are kept
     /// in this precision; [`CpuError::Forked`].
     pub fn solve_again<T: CpuScalar>(
         &mut self,
@@ -117,11 +117,11 @@ impl LanePlan {
         check_threads()?;
         let before = self.kept.take().filter(|kept| kept.scalar == T::NAME);
         if !self.keeps_factors() {
-            return Err(CpuError::Parameter {
+            return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "method",
                 expected: "the sparse LU, whose factors can be kept",
                 found: format!("{:?}", self.scheme),
-            });
+            }));
         }
         self.check_patterns(batch)?;
         let mut kept = before.unwrap_or_else(|| self.keep_nothing(batch));
@@ -171,11 +171,11 @@ impl LanePlan {
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, CpuError> {
         let Some(kept) = self.kept.as_mut().filter(|kept| kept.scalar == T::NAME) else {
-            return Err(CpuError::Parameter {
+            return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "plan",
                 expected: "one that keeps factors in the precision of b",
                 found: "none kept".to_owned(),
-            });
+            }));
         };
         check_threads()?;
         let offsets = &kept.row_offsets;
@@ -202,15 +202,22 @@ impl LanePlan {
                     let first = item as usize * nrhs;
                     first..first + nrhs
                 });
-                let systems = systems.filter_map(|system| slots[system].take()).collect();
+                let systems: Vec<Slot<'_, T>> =
+                    systems.filter_map(|system| slots[system].take()).collect();
                 jobs.push((class, kept.lanes, &*kept.pattern, part, systems));
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, pattern, part, slots)| {
-            if let Some(lu) = class.lu() {
+            let count = slots.len();
+            if is_stopped(&criteria.watch) {
+                slots.into_iter().for_each(|slot| *slot.outcome = Some(Outcome::not_begun()));
+            } else if let Some(lu) = class.lu() {
                 let matrix = &class.matrix;
                 let solve = SolvePart { part, pattern, matrix, lu, nrhs, criteria, slots };
                 dispatch_narrow(self.isa, lanes, solve);
+            }
+            if let Some(watch) = &criteria.watch {
+                watch.add(count);
             }
         });
         // Items that are not in the plan have no outcome.

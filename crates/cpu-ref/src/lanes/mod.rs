@@ -27,14 +27,17 @@ pub use single::{SystemPreconditioner, dot};
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
-use sparsebatch_solve_core::{Criteria, Order, Outcome, Preconditioner, Scheme, classes};
+use sparsebatch_solve_core::{
+    ArgumentError, Criteria, Order, Outcome, Preconditioner, Scheme, classes,
+};
 
-use crate::error::{check_len, check_numbers};
+use crate::error::check_numbers;
 use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
 use crate::{CpuError, check_threads};
 use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
 pub(crate) use matrix::LaneMatrix;
+use sparsebatch_solve_core::check_len;
 use sparsebatch_solve_core::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
 
 /// Maximum number of entries in the factors of a complete LU.
@@ -90,7 +93,7 @@ impl LanePlan {
     ///
     /// # Errors
     /// [`CpuError::Symbolic`] when a pattern is not square, a block size is out of range or the
-    /// factors would be too large; [`CpuError::Parameter`] for an instruction set that this machine
+    /// factors would be too large; [`CpuError::Argument`] for an instruction set that this machine
     /// does not have; [`CpuError::Number`] and [`CpuError::NotAscending`] when `only` is not a
     /// strictly ascending list of item indices; [`CpuError::Format`] for more items than 32-bit
     /// indices allow; [`CpuError::Forked`] in a forked process whose threads are in its parent.
@@ -107,18 +110,18 @@ impl LanePlan {
         }
         let isa = options.isa.unwrap_or_else(Isa::best);
         if !Isa::available().contains(&isa) {
-            return Err(CpuError::Parameter {
+            return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "isa",
                 expected: "an instruction set of this machine",
                 found: isa.name().to_owned(),
-            });
+            }));
         }
         if scheme == Scheme::PivotingLu {
-            return Err(CpuError::Parameter {
+            return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "scheme",
                 expected: "cg, bicgstab or lu: lanes do not pivot",
                 found: scheme.name().to_owned(),
-            });
+            }));
         }
         let classes = classes(batch, only);
         let classes = classes.into_par_iter().map(|items| {
@@ -178,13 +181,14 @@ impl LanePlan {
     /// `only` is unchanged. Returns the outcomes in the order of the systems solved.
     ///
     /// # Errors
-    /// [`CpuError::Length`] when a vector or a per-system criterion does not fit the batch, or the
+    /// [`CpuError::Argument`] when a vector or a per-system criterion does not fit the batch, or the
     /// batch does not fit the plan; [`CpuError::OtherPattern`] when the batch has other patterns
     /// than the plan; [`CpuError::NotPlanned`] for a system whose item the plan leaves out;
     /// [`CpuError::Number`] and [`CpuError::NotAscending`] when `only` is not a strictly ascending
     /// list of system indices; [`CpuError::Format`] when there are too many systems;
     /// [`CpuError::Forked`] in a forked process whose threads are in its parent. On an error `x` is
-    /// untouched.
+    /// untouched. After a [stop](Criteria::watch) the systems that were not begun have no iterations
+    /// and residuals of NaN.
     pub fn solve<T: CpuScalar>(
         &self,
         batch: &Batch<T>,
@@ -236,6 +240,7 @@ impl LanePlan {
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
+            let count = queue.len();
             let rows = &class.matrix;
             let squares_products = self.scheme != Scheme::Lu;
             let job = |matrix, queue| Job {
@@ -254,6 +259,9 @@ impl LanePlan {
             if !rest.is_empty() {
                 self.run(class, lanes, job(rows, rest));
             }
+            if let Some(watch) = &criteria.watch {
+                watch.add(count);
+            }
         });
         let settled = outcomes.into_iter();
         Ok(settled.map(|o| o.expect("every system that is queued is settled")).collect())
@@ -263,7 +271,7 @@ impl LanePlan {
     /// values by position. Compares the index arrays; of a uniform batch, those of one item.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for another number of items, [`CpuError::OtherPattern`] for other
+    /// [`CpuError::Argument`] for another number of items, [`CpuError::OtherPattern`] for other
     /// patterns.
     pub fn check_patterns<T: CpuScalar>(&self, batch: &Batch<T>) -> Result<(), CpuError> {
         check_len("batch", self.nitems, batch.nitems())?;

@@ -7,20 +7,20 @@ impl LaneMatrix {
     /// `y = A x`; each row's products are added in ascending column order from 0.
     #[inline(always)]
     pub(crate) fn product<V: Vector>(&self, values: &[V], x: &[V], y: &mut [V]) {
-        V::call(Product { matrix: self, values, x, y });
+        V::call(LaneProduct { matrix: self, values, x, y });
     }
 }
 
 /// A product to be computed. (The dot product that a solver needs next is a separate pass: fused
 /// with the rows it cost 5 to 25 % more.)
-struct Product<'a, V> {
+struct LaneProduct<'a, V> {
     matrix: &'a LaneMatrix,
     values: &'a [V],
     x: &'a [V],
     y: &'a mut [V],
 }
 
-impl<V: Vector> Part for Product<'_, V> {
+impl<V: Vector> Part for LaneProduct<'_, V> {
     type Output = ();
 
     #[inline(always)]
@@ -50,7 +50,7 @@ impl<V: Vector> Part for Product<'_, V> {
     }
 }
 
-impl<V: Vector> Product<'_, V> {
+impl<V: Vector> LaneProduct<'_, V> {
     #[inline(always)]
     fn shifted<const W: usize>(&mut self, run: &Run, starts: u32) {
         let (first, nrows) = (run.first as usize, run.nrows as usize);

@@ -6,8 +6,8 @@ use sparsebatch_formats::{Batch, Scalar};
 use super::precond::{Identity, Jacobi, LanePrecond};
 use super::{Class, Factors, LanePlan};
 use crate::CpuError;
-use crate::error::check_len;
 use crate::simd::{CpuScalar, Plain, plain, plain_mut};
+use sparsebatch_solve_core::check_len;
 use sparsebatch_solve_core::{Scheme, Status};
 
 /// Applies `z = M r` for one system, with the rounding of the baseline instruction set's lanes.
@@ -54,7 +54,7 @@ impl LanePlan {
     /// negative diagonal entry, `Indefinite`.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for a batch with another number of items; [`CpuError::NotPlanned`] for
+    /// [`CpuError::Argument`] for a batch with another number of items; [`CpuError::NotPlanned`] for
     /// an item that is out of range or was left out of the plan; [`CpuError::OtherPattern`] for an
     /// item whose pattern differs from the one the plan was made for.
     pub fn preconditioner<T: CpuScalar>(

@@ -155,8 +155,8 @@ where
 /// products, or for vectors in the interleaved layout.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Format`] when the length
-/// overflows; [`CpuError::Parameter`] for a uniform batch with interleaved values;
+/// [`CpuError::Argument`] when `x` or `y` does not fit; [`CpuError::Format`] when the length
+/// overflows; [`CpuError::Argument`] for a uniform batch with interleaved values;
 /// [`CpuError::Forked`] in a forked process whose threads are in its parent. On an error `y` is
 /// untouched.
 pub fn batch_spmv<P: ParSpmv, T: Scalar>(

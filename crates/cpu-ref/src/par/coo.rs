@@ -7,7 +7,7 @@ use sparsebatch_formats::{CooPattern, Scalar, View};
 use super::split::BalancedSplit;
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
-use crate::simd::spmv::{Isa, Leaf, dispatch};
+use crate::simd::spmv::{Leaf, SpmvIsa, dispatch};
 
 impl ParSpmv for CooPattern {
     type Analysis = BalancedSplit;
@@ -47,11 +47,11 @@ pub(super) fn apply_entries<T: Scalar, const R: usize>(
     ys: [&mut [T]; R],
 ) {
     split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
-        dispatch(PartLeaf { split, p, pattern, values, alpha, xs, beta, ys, carried });
+        dispatch(CooPart { split, p, pattern, values, alpha, xs, beta, ys, carried });
     });
 }
 
-struct PartLeaf<'a, T, const R: usize> {
+struct CooPart<'a, T, const R: usize> {
     split: &'a BalancedSplit,
     p: usize,
     pattern: &'a CooPattern,
@@ -63,9 +63,9 @@ struct PartLeaf<'a, T, const R: usize> {
     carried: &'a mut [T; R],
 }
 
-impl<T: Scalar, const R: usize> Leaf for PartLeaf<'_, T, R> {
+impl<T: Scalar, const R: usize> Leaf for CooPart<'_, T, R> {
     #[inline(always)]
-    fn run<I: Isa>(mut self) {
+    fn run<I: SpmvIsa>(mut self) {
         let carried = self.split.carried_entries(self.p);
         for k in carried.clone() {
             for (sum, x) in self.carried.iter_mut().zip(self.xs) {
@@ -94,10 +94,10 @@ fn scale<T: Scalar, const R: usize>(beta: T, ys: &mut [&mut [T]; R]) {
     }
 }
 
-impl<T: Scalar, const R: usize> PartLeaf<'_, T, R> {
+impl<T: Scalar, const R: usize> CooPart<'_, T, R> {
     /// Adds `alpha` times the sums of the rows that begin in this part to the scaled `ys`.
     #[inline(always)]
-    fn sum_rows<I: Isa>(&mut self, own: Range<usize>) {
+    fn sum_rows<I: SpmvIsa>(&mut self, own: Range<usize>) {
         let first_row = self.split.first_row()[self.p];
         let rows = &self.pattern.row_idx()[own.clone()];
         let cols = &self.pattern.col_idx()[own.clone()];

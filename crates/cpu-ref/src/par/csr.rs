@@ -10,14 +10,14 @@ use super::split::BalancedSplit;
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{AHEAD, Isa, Leaf, dispatch, prefetch};
+use crate::simd::spmv::{AHEAD, Leaf, SpmvIsa, dispatch, prefetch};
 
 /// How a CSR product is shared between threads.
 #[derive(Clone, Debug)]
-pub struct CsrAnalysis(Kind);
+pub struct CsrAnalysis(CsrSchedule);
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum CsrSchedule {
     Rows(Cuts),
     CsrI(BalancedSplit),
 }
@@ -26,8 +26,8 @@ impl CsrAnalysis {
     /// The start rows, when the schedule is CSR-I.
     pub fn split(&self) -> Option<&BalancedSplit> {
         match &self.0 {
-            Kind::Rows(_) => None,
-            Kind::CsrI(split) => Some(split),
+            CsrSchedule::Rows(_) => None,
+            CsrSchedule::CsrI(split) => Some(split),
         }
     }
 }
@@ -39,16 +39,16 @@ impl ParSpmv for CsrPattern {
         let ptr = pattern.row_ptr();
         Ok(CsrAnalysis(match schedule {
             Schedule::Rows => {
-                Kind::Rows(Cuts::balanced(pattern.nrows(), 1, |row| ptr[row] as usize + row))
+                CsrSchedule::Rows(Cuts::balanced(pattern.nrows(), 1, |row| ptr[row] as usize + row))
             }
-            Schedule::CsrI { parts } => Kind::CsrI(BalancedSplit::of_csr(pattern, parts)?),
+            Schedule::CsrI { parts } => CsrSchedule::CsrI(BalancedSplit::of_csr(pattern, parts)?),
         }))
     }
 
     fn analysis_bytes(analysis: &CsrAnalysis) -> usize {
         match &analysis.0 {
-            Kind::Rows(cuts) => cuts.bytes(),
-            Kind::CsrI(split) => split.bytes(),
+            CsrSchedule::Rows(cuts) => cuts.bytes(),
+            CsrSchedule::CsrI(split) => split.bytes(),
         }
     }
 
@@ -61,16 +61,16 @@ impl ParSpmv for CsrPattern {
         ys: [&mut [T]; R],
     ) {
         match &analysis.0 {
-            Kind::Rows(cuts) => apply_rows(&a, cuts, alpha, xs, beta, ys),
-            Kind::CsrI(split) => split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
-                dispatch(PartLeaf { split, p, a, alpha, xs, beta, ys, carried });
+            CsrSchedule::Rows(cuts) => apply_rows(&a, cuts, alpha, xs, beta, ys),
+            CsrSchedule::CsrI(split) => split.run(alpha, ys, &|p, ys: [&mut [T]; R], carried| {
+                dispatch(CsrPart { split, p, a, alpha, xs, beta, ys, carried });
             }),
         }
     }
 }
 
 /// One part of a CSR-I product.
-struct PartLeaf<'v, 'a, T: Scalar, const R: usize> {
+struct CsrPart<'v, 'a, T: Scalar, const R: usize> {
     split: &'a BalancedSplit,
     p: usize,
     a: View<'v, CsrPattern, T>,
@@ -81,9 +81,9 @@ struct PartLeaf<'v, 'a, T: Scalar, const R: usize> {
     carried: &'a mut [T; R],
 }
 
-impl<T: Scalar, const R: usize> Leaf for PartLeaf<'_, '_, T, R> {
+impl<T: Scalar, const R: usize> Leaf for CsrPart<'_, '_, T, R> {
     #[inline(always)]
-    fn run<I: Isa>(self) {
+    fn run<I: SpmvIsa>(self) {
         let (a, p) = (self.a, self.p);
         *self.carried = row_sum::<I, T, R>(&a, self.split.carried_entries(p), self.xs);
         let (first, end) = (self.split.first_row()[p], self.split.first_row()[p + 1]);
@@ -109,7 +109,7 @@ const SHORT: usize = 32;
 /// The sum of `values[k] * x[col_idx[k]]` over `entries` of one row, for each right-hand side.
 /// The order of the additions depends on the number of entries alone.
 #[inline(always)]
-fn row_sum<I: Isa, T: Scalar, const R: usize>(
+fn row_sum<I: SpmvIsa, T: Scalar, const R: usize>(
     a: &View<'_, CsrPattern, T>,
     entries: Range<usize>,
     xs: [&[T]; R],
@@ -152,7 +152,7 @@ fn row_sum<I: Isa, T: Scalar, const R: usize>(
 /// get a loop of constant length.
 impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,
@@ -204,7 +204,7 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
 /// Multiplies consecutive rows of `L` entries each, the first at entry `start`. The order of
 /// additions is that of [`row_sum`].
 #[inline(always)]
-fn fixed<I: Isa, T: Scalar, const R: usize, const L: usize>(
+fn fixed<I: SpmvIsa, T: Scalar, const R: usize, const L: usize>(
     a: &View<'_, CsrPattern, T>,
     start: usize,
     alpha: T,

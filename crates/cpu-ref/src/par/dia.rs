@@ -11,7 +11,7 @@ use super::multi::{Product, RowKernel, apply_rows};
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{AHEAD, Isa, advise_huge_pages, prefetch};
+use crate::simd::spmv::{AHEAD, SpmvIsa, advise_huge_pages, prefetch};
 
 /// How a DIA product is shared between threads.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ struct DiaRows<'a, T> {
 
 impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,
@@ -103,7 +103,7 @@ impl<T: Scalar> RowKernel<T> for DiaRows<'_, T> {
 
 /// `sums[i] += values[i] * x[i]` where bit `first + i` of the mask is set.
 #[inline(always)]
-fn add_entries<I: Isa, T: Scalar>(
+fn add_entries<I: SpmvIsa, T: Scalar>(
     mask: &[u64],
     first: usize,
     values: &[T],
@@ -141,7 +141,7 @@ fn add_entries<I: Isa, T: Scalar>(
 
 /// `sums[i] += values[i] * x[i]`, with prefetches of the values.
 #[inline(always)]
-fn add_products<I: Isa, T: Scalar>(values: &[T], x: &[T], sums: &mut [T]) {
+fn add_products<I: SpmvIsa, T: Scalar>(values: &[T], x: &[T], sums: &mut [T]) {
     let (values_by_8, values_rest) = values.as_chunks::<8>();
     let (x_by_8, x_rest) = x.as_chunks::<8>();
     let (sums_by_8, sums_rest) = sums.as_chunks_mut::<8>();

@@ -9,7 +9,7 @@ use super::multi::{RowKernel, apply_rows};
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::Isa;
+use crate::simd::spmv::SpmvIsa;
 
 /// How an ELL product is shared between threads.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(super) struct EllRows<'a, T> {
 
 impl<T: Scalar> RowKernel<T> for EllRows<'_, T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,

@@ -12,7 +12,7 @@ use super::ParSpmv;
 use super::chunks::{Cuts, for_each_chunk};
 use super::multi::Product;
 use crate::seq::axpby;
-use crate::simd::spmv::{Isa, Leaf, dispatch};
+use crate::simd::spmv::{Leaf, SpmvIsa, dispatch};
 
 /// A format whose entries can be visited row by row.
 pub(crate) trait RowEntries: ParSpmv {
@@ -233,7 +233,7 @@ const TILE: usize = 16;
 
 impl<P: RowEntries, T: Scalar, const R: usize> Leaf for PanelLeaf<'_, '_, P, T, R> {
     #[inline(always)]
-    fn run<I: Isa>(mut self) {
+    fn run<I: SpmvIsa>(mut self) {
         let nitems = self.batch.analysis.nitems;
         for row in self.rows.clone() {
             let y = (row - self.rows.start) * nitems;
@@ -257,7 +257,7 @@ impl<P: RowEntries, T: Scalar, const R: usize> Leaf for PanelLeaf<'_, '_, P, T, 
 impl<P: RowEntries, T: Scalar, const R: usize> PanelLeaf<'_, '_, P, T, R> {
     /// The sums of one row for `W` items from `item`.
     #[inline(always)]
-    fn tile<I: Isa, const W: usize>(&self, row: usize, item: usize, sums: &mut [[T; W]; R]) {
+    fn tile<I: SpmvIsa, const W: usize>(&self, row: usize, item: usize, sums: &mut [[T; W]; R]) {
         let batch = self.batch;
         let (nitems, index) = (batch.analysis.nitems, &batch.analysis.row_index);
         let mut sum = *sums;

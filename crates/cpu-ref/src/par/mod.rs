@@ -45,8 +45,8 @@ pub(crate) use interleaved::{Interleaved, InterleavedAnalysis, InterleavedValues
 pub(crate) use multi::{Analysed, Product};
 pub(crate) use runs::{RunStats, SellRuns};
 
-use crate::error::check_len;
 use crate::{CpuError, check_threads, seq};
+use sparsebatch_solve_core::check_len;
 
 /// How the rows of a product are shared between threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ pub trait ParSpmv: seq::Spmv {
     /// Analyses a pattern.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] for a number of parts outside `1..=256`.
+    /// [`CpuError::Argument`] for a number of parts outside `1..=256`.
     fn analyse(pattern: Self::Ref<'_>, schedule: Schedule) -> Result<Self::Analysis, CpuError>;
 
     /// Bytes that the analysis holds.
@@ -98,7 +98,7 @@ pub trait ParSpmv: seq::Spmv {
 /// a [`SpmvPlan`](crate::SpmvPlan) for repeated products.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; [`CpuError::Forked`] in a forked
+/// [`CpuError::Argument`] when `x` or `y` does not fit the matrix; [`CpuError::Forked`] in a forked
 /// process whose threads are in its parent. On an error `y` is untouched.
 ///
 /// # Examples
@@ -124,7 +124,7 @@ pub fn spmv<P: ParSpmv, T: Scalar>(
 /// [`spmv`] with a given schedule.
 ///
 /// # Errors
-/// Those of [`spmv`], and [`CpuError::Parameter`] for a number of parts outside `1..=256`.
+/// Those of [`spmv`], and [`CpuError::Argument`] for a number of parts outside `1..=256`.
 pub fn spmv_with<P: ParSpmv, T: Scalar>(
     schedule: Schedule,
     alpha: T,

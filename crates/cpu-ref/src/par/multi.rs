@@ -6,13 +6,13 @@ use sparsebatch_formats::{Scalar, View};
 
 use super::ParSpmv;
 use super::chunks::{Cuts, for_each_chunk};
-use crate::simd::spmv::{Isa, Leaf, dispatch};
+use crate::simd::spmv::{Leaf, SpmvIsa, dispatch};
 
 /// The inner loop of a format whose rows can be computed independently.
 pub(super) trait RowKernel<T: Scalar>: Sync {
     /// `ys[j] = alpha*A[rows]*xs[j] + beta*ys[j]`; `ys` hold the chunk's rows only. Inlined into
     /// code for the instruction set `I`.
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,
@@ -33,7 +33,7 @@ struct RowsLeaf<'a, K, T, const R: usize> {
 
 impl<K: RowKernel<T>, T: Scalar, const R: usize> Leaf for RowsLeaf<'_, K, T, R> {
     #[inline(always)]
-    fn run<I: Isa>(self) {
+    fn run<I: SpmvIsa>(self) {
         self.kernel.rows::<I, R>(self.rows, self.alpha, self.xs, self.beta, self.ys);
     }
 }

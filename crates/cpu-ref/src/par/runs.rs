@@ -13,7 +13,7 @@ use super::chunks::Cuts;
 use super::multi::{Product, RowKernel, apply_rows};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{AHEAD, Isa, advise_huge_pages, prefetch};
+use crate::simd::spmv::{AHEAD, SpmvIsa, advise_huge_pages, prefetch};
 
 /// Rows of a slice.
 pub(crate) const LANES: usize = 8;
@@ -81,8 +81,11 @@ impl<T: Scalar> SellRuns<T> {
     pub(crate) fn new(csr: &CsrPattern, max_fill: f64) -> Result<Self, CpuError> {
         let view = csr.view();
         let nslices = view.nrows().div_ceil(LANES);
-        let options =
-            SellPOptions { slice_size: LANES, threads_per_row: 1, sort_window: None, max_fill };
+        let options = SellPOptions::default()
+            .slice_size(LANES)
+            .threads_per_row(1)
+            .sort_window(None)
+            .max_fill(max_fill);
         let total = SellPPattern::size_from_csr(view, &options)?.stored_len / LANES;
         let mut slice_ptr = Vec::with_capacity(nslices + 1);
         let mut first_col = Vec::with_capacity(total);
@@ -171,7 +174,7 @@ impl<T: Scalar> Product<T> for SellRuns<T> {
 
 impl<T: Scalar> RowKernel<T> for SellRuns<T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,

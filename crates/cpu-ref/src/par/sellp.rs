@@ -10,7 +10,7 @@ use super::multi::{RowKernel, apply_rows};
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::Isa;
+use crate::simd::spmv::SpmvIsa;
 
 /// How a SELL-P product is shared between threads.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ struct Slices<'a, T> {
 
 impl<T: Scalar> RowKernel<T> for Slices<'_, T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,
@@ -142,7 +142,7 @@ struct ScatteredRows<'a, T> {
 
 impl<T: Scalar> RowKernel<T> for ScatteredRows<'_, T> {
     #[inline(always)]
-    fn rows<I: Isa, const R: usize>(
+    fn rows<I: SpmvIsa, const R: usize>(
         &self,
         rows: Range<usize>,
         alpha: T,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use sparsebatch_formats::{CooPattern, CsrPatternRef, Pattern, Scalar};
+use sparsebatch_solve_core::ArgumentError;
 
 use super::chunks::{GRAIN, MAX_PARTS, partition_point, split_at};
 use crate::CpuError;
@@ -33,7 +34,7 @@ impl BalancedSplit {
     /// Finds the start rows of a CSR pattern: one binary search per part.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] when a given `parts` is outside `1..=256`. The default is one part
+    /// [`CpuError::Argument`] when a given `parts` is outside `1..=256`. The default is one part
     /// per 32,768 entries and rows.
     pub fn of_csr(pattern: CsrPatternRef<'_>, parts: Option<usize>) -> Result<Self, CpuError> {
         let ptr = pattern.row_ptr();
@@ -66,11 +67,11 @@ impl BalancedSplit {
             None => ((nrows + nnz) / GRAIN).clamp(1, MAX_PARTS),
             Some(parts) if (1..=MAX_PARTS).contains(&parts) => parts,
             Some(parts) => {
-                return Err(CpuError::Parameter {
+                return Err(CpuError::Argument(ArgumentError::OutOfRange {
                     name: "parts",
                     expected: "1 to 256 parts",
                     found: parts.to_string(),
-                });
+                }));
             }
         };
         let first_entry: Vec<usize> =
@@ -203,7 +204,10 @@ mod tests {
 
         for parts in [0, 257] {
             let error = BalancedSplit::of_csr(pattern.view(), Some(parts)).unwrap_err();
-            assert!(matches!(error, CpuError::Parameter { name: "parts", .. }));
+            assert!(matches!(
+                error,
+                CpuError::Argument(ArgumentError::OutOfRange { name: "parts", .. })
+            ));
         }
     }
 }

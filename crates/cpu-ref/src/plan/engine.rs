@@ -46,13 +46,13 @@ fn map_bytes(map: &SlotMap) -> usize {
 
 /// A single matrix in its format's own layout.
 #[derive(Debug)]
-pub(super) struct Single<P: ParSpmv, T> {
+pub(super) struct SingleMatrix<P: ParSpmv, T> {
     matrix: Matrix<P, T>,
     map: SlotMap,
     analysis: P::Analysis,
 }
 
-impl<P: ParSpmv, T: Scalar> Single<P, T> {
+impl<P: ParSpmv, T: Scalar> SingleMatrix<P, T> {
     pub(super) fn new(pattern: Arc<P>, map: SlotMap, schedule: Schedule) -> Result<Self, CpuError> {
         let values = vec![T::ZERO; pattern.stored_len()];
         advise_huge_pages(&values);
@@ -64,7 +64,7 @@ impl<P: ParSpmv, T: Scalar> Single<P, T> {
     }
 }
 
-impl<P: ParSpmv, T: Scalar> Engine<T> for Single<P, T> {
+impl<P: ParSpmv, T: Scalar> Engine<T> for SingleMatrix<P, T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         let product = Analysed::<P, T> { analysis: &self.analysis, view: self.matrix.view() };
         product.apply_all(alpha, nrhs, x, beta, y);
@@ -123,11 +123,11 @@ pub(super) struct Uniform<P: ParSpmv, T> {
     nnz: usize,
     /// Layout of the values that [`Engine::set_values`] is given.
     source: Layout,
-    kind: Kind<P>,
+    kind: UniformAnalysis<P>,
 }
 
 #[derive(Debug)]
-enum Kind<P: ParSpmv> {
+enum UniformAnalysis<P: ParSpmv> {
     ItemMajor { analysis: P::Analysis, shape: BatchShape },
     Interleaved(InterleavedAnalysis),
 }
@@ -146,11 +146,11 @@ impl<P: RowEntries, T: Scalar> Uniform<P, T> {
         let (values, kind) = match layout {
             Layout::Interleaved => (
                 BatchValues::Interleaved(zeros(if shared { 0 } else { nitems })),
-                Kind::Interleaved(InterleavedAnalysis::new::<P>(pattern.view(), nitems)),
+                UniformAnalysis::Interleaved(InterleavedAnalysis::new::<P>(pattern.view(), nitems)),
             ),
             Layout::ItemMajor => (
                 BatchValues::ItemMajor(zeros(if shared { 0 } else { nitems })),
-                Kind::ItemMajor {
+                UniformAnalysis::ItemMajor {
                     analysis: P::analyse(pattern.view(), schedule)?,
                     shape: BatchShape::Uniform {
                         nitems,
@@ -169,10 +169,10 @@ impl<P: RowEntries, T: Scalar> Uniform<P, T> {
 impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         match &self.kind {
-            Kind::ItemMajor { analysis, shape } => {
+            UniformAnalysis::ItemMajor { analysis, shape } => {
                 apply_batch::<P, T>(&self.batch, |_| analysis, shape, nrhs, alpha, x, beta, y);
             }
-            Kind::Interleaved(analysis) => {
+            UniformAnalysis::Interleaved(analysis) => {
                 let values = match self.batch.values() {
                     BatchValues::Shared(values) => InterleavedValues::Shared(values),
                     BatchValues::ItemMajor(values) | BatchValues::Interleaved(values) => {
@@ -232,8 +232,8 @@ impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
             matrix_bytes: size_of_val(values.as_slice()) + self.batch.pattern().index_bytes(),
             other_bytes: map_bytes(&self.map)
                 + match &self.kind {
-                    Kind::ItemMajor { analysis, .. } => P::analysis_bytes(analysis),
-                    Kind::Interleaved(analysis) => analysis.bytes(),
+                    UniformAnalysis::ItemMajor { analysis, .. } => P::analysis_bytes(analysis),
+                    UniformAnalysis::Interleaved(analysis) => analysis.bytes(),
                 },
         }
     }

@@ -14,14 +14,14 @@ use sparsebatch_formats::{
     Layout, Pattern, RaggedCsr, Scalar, SellPPattern,
 };
 
-use self::engine::{Engine, Packed, RaggedItems, RaggedRows, Single, Uniform};
+use self::engine::{Engine, Packed, RaggedItems, RaggedRows, SingleMatrix, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 
-use crate::error::check_len;
 use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns, WHOLE};
 use crate::{CpuError, CpuScalar, check_threads};
+use sparsebatch_solve_core::check_len;
 
 /// Source of a plan: a matrix, or a uniform or ragged batch.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ impl<T: CpuScalar> SpmvPlan<T> {
     /// long they took.
     ///
     /// # Errors
-    /// [`CpuError::Parameter`] for a kernel that does not belong to the format, no right-hand side,
+    /// [`CpuError::Argument`] for a kernel that does not belong to the format, no right-hand side,
     /// interleaved vectors without a uniform batch, or a number of parts outside `1..=256`;
     /// [`CpuError::Format`] when the format would store more slots than the options allow, or when
     /// the number of systems or the length of the vectors is too large; [`CpuError::Forked`] in a
@@ -172,7 +172,7 @@ impl<T: Scalar> SpmvPlan<T> {
     /// have the plan's layout, as drawn in [`sparsebatch_formats::batch`].
     ///
     /// # Errors
-    /// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that
+    /// [`CpuError::Argument`] when `x` or `y` does not fit; [`CpuError::Forked`] for a product that
     /// is shared between threads, in a forked process whose threads are in its parent. On an error
     /// `y` is untouched.
     pub fn apply(&self, alpha: T, x: &[T], beta: T, y: &mut [T]) -> Result<(), CpuError> {
@@ -189,7 +189,7 @@ impl<T: Scalar> SpmvPlan<T> {
     /// layout as the values of the matrix or batch that the plan was made from.
     ///
     /// # Errors
-    /// [`CpuError::Length`] for another number of values; [`CpuError::Forked`] in a forked process
+    /// [`CpuError::Argument`] for another number of values; [`CpuError::Forked`] in a forked process
     /// whose threads are in its parent. On an error the plan keeps the old values.
     pub fn update_values(&mut self, values: &[T]) -> Result<(), CpuError> {
         check_threads()?;
@@ -232,18 +232,18 @@ fn source_values<'a, T: Scalar>(source: &PlanSource<'a, T>) -> &'a [T] {
 
 fn check_options<T>(source: &PlanSource<'_, T>, options: &SpmvOptions) -> Result<(), CpuError> {
     if options.nrhs == 0 {
-        return Err(CpuError::Parameter {
+        return Err(CpuError::Argument(ArgumentError::OutOfRange {
             name: "nrhs",
             expected: "at least one right-hand side",
             found: "0".to_owned(),
-        });
+        }));
     }
     if options.layout == Layout::Interleaved && !matches!(source, PlanSource::Uniform(_)) {
-        return Err(CpuError::Parameter {
+        return Err(CpuError::Argument(ArgumentError::OutOfRange {
             name: "layout",
             expected: "ItemMajor, or a uniform batch",
             found: "Interleaved".to_owned(),
-        });
+        }));
     }
     Ok(())
 }
@@ -360,26 +360,30 @@ fn single<T: Scalar>(
         options: &P::Options,
     ) -> Result<Box<dyn Engine<T>>, CpuError> {
         let (pattern, map) = P::from_csr(matrix.view().pattern(), options)?;
-        Ok(Box::new(Single::new(Arc::new(pattern), map, schedule)?))
+        Ok(Box::new(SingleMatrix::new(Arc::new(pattern), map, schedule)?))
     }
     let csr = || Arc::clone(matrix.pattern());
     match (choice.format, choice.kernel) {
         (FormatChoice::Csr | FormatChoice::Auto, _) => {
             let map = sparsebatch_formats::convert::SlotMap::Identity;
-            Ok(Box::new(Single::new(csr(), map, schedule)?))
+            Ok(Box::new(SingleMatrix::new(csr(), map, schedule)?))
         }
         (FormatChoice::Coo, _) => convert::<CooPattern, T>(matrix, schedule, &()),
-        (FormatChoice::Ell, _) => convert::<EllPattern, T>(matrix, schedule, &options.ell()),
-        (FormatChoice::Hyb, _) => convert::<HybPattern, T>(matrix, schedule, &options.hyb()),
+        (FormatChoice::Ell, _) => {
+            convert::<EllPattern, T>(matrix, schedule, &options.ell_options())
+        }
+        (FormatChoice::Hyb, _) => {
+            convert::<HybPattern, T>(matrix, schedule, &options.hyb_options())
+        }
         (FormatChoice::Dia, KernelChoice::Rows) => {
-            convert::<DiaPattern, T>(matrix, schedule, &options.dia())
+            convert::<DiaPattern, T>(matrix, schedule, &options.dia_options())
         }
         (FormatChoice::Dia, _) => {
-            let blocks = DiaBlocks::new(matrix.pattern(), &options.dia())?;
+            let blocks = DiaBlocks::new(matrix.pattern(), &options.dia_options())?;
             Ok(Box::new(Packed { matrix: blocks, csr: csr() }))
         }
         (FormatChoice::SellP, KernelChoice::Rows) => {
-            convert::<SellPPattern, T>(matrix, schedule, &options.sellp())
+            convert::<SellPPattern, T>(matrix, schedule, &options.sellp_options())
         }
         (FormatChoice::SellP, _) => Ok(Box::new(Packed {
             matrix: SellRuns::new(matrix.pattern(), options.max_fill)?,
@@ -416,11 +420,17 @@ fn uniform<T: Scalar>(
             convert::<CsrPattern, T>(batch, schedule, layout, &())
         }
         FormatChoice::Coo => convert::<CooPattern, T>(batch, schedule, layout, &()),
-        FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, layout, &options.ell()),
-        FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, layout, &options.dia()),
-        FormatChoice::Hyb => convert::<HybPattern, T>(batch, schedule, layout, &options.hyb()),
+        FormatChoice::Ell => {
+            convert::<EllPattern, T>(batch, schedule, layout, &options.ell_options())
+        }
+        FormatChoice::Dia => {
+            convert::<DiaPattern, T>(batch, schedule, layout, &options.dia_options())
+        }
+        FormatChoice::Hyb => {
+            convert::<HybPattern, T>(batch, schedule, layout, &options.hyb_options())
+        }
         FormatChoice::SellP => {
-            convert::<SellPPattern, T>(batch, schedule, layout, &options.sellp())
+            convert::<SellPPattern, T>(batch, schedule, layout, &options.sellp_options())
         }
     }
 }
@@ -441,9 +451,11 @@ fn ragged<T: Scalar>(
     match format {
         FormatChoice::Csr | FormatChoice::Auto => Ok(Box::new(RaggedRows::new(batch, schedule)?)),
         FormatChoice::Coo => convert::<CooPattern, T>(batch, schedule, &()),
-        FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, &options.ell()),
-        FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, &options.dia()),
-        FormatChoice::Hyb => convert::<HybPattern, T>(batch, schedule, &options.hyb()),
-        FormatChoice::SellP => convert::<SellPPattern, T>(batch, schedule, &options.sellp()),
+        FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, &options.ell_options()),
+        FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, &options.dia_options()),
+        FormatChoice::Hyb => convert::<HybPattern, T>(batch, schedule, &options.hyb_options()),
+        FormatChoice::SellP => {
+            convert::<SellPPattern, T>(batch, schedule, &options.sellp_options())
+        }
     }
 }

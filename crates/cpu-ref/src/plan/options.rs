@@ -3,7 +3,7 @@
 use sparsebatch_formats::convert::occupied_diagonals;
 use sparsebatch_formats::{CsrPatternRef, DiaPattern, Pattern};
 
-use sparsebatch_solve_core::{FormatChoice, KernelChoice};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice};
 
 use crate::CpuError;
 use crate::par::{RunStats, WHOLE};
@@ -114,7 +114,7 @@ pub(super) fn csr_by_rows_or_parts(longest: usize, nnz: usize) -> Choice {
 /// Checks that `kernel` belongs to `format`; `Auto` becomes the format's first kernel.
 ///
 /// # Errors
-/// [`CpuError::Parameter`] for a kernel of another format.
+/// [`CpuError::Argument`] for a kernel of another format.
 pub(super) fn kernel_of(
     format: FormatChoice,
     kernel: KernelChoice,
@@ -137,7 +137,11 @@ pub(super) fn kernel_of(
     } else if allowed.contains(&kernel) {
         Ok(kernel)
     } else {
-        Err(CpuError::Parameter { name: "kernel", expected, found: format!("{kernel:?}") })
+        Err(CpuError::Argument(ArgumentError::OutOfRange {
+            name: "kernel",
+            expected,
+            found: format!("{kernel:?}"),
+        }))
     }
 }
 

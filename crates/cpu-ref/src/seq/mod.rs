@@ -19,9 +19,10 @@ mod sellp;
 
 use sparsebatch_formats::batch::checked_len;
 use sparsebatch_formats::{BatchOf, Pattern, Scalar, View};
+use sparsebatch_solve_core::ArgumentError;
 
 use crate::CpuError;
-use crate::error::check_len;
+use sparsebatch_solve_core::check_len;
 
 /// A format with a sequential product. Implemented by all six patterns.
 pub trait Spmv: Pattern {
@@ -41,7 +42,7 @@ pub trait Spmv: Pattern {
 /// memory, always the same order of sums.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit the matrix; in that case `y` is untouched.
+/// [`CpuError::Argument`] when `x` or `y` does not fit the matrix; in that case `y` is untouched.
 ///
 /// # Examples
 /// ```
@@ -76,8 +77,8 @@ pub fn spmv<P: Spmv, T: Scalar>(
 /// values.
 ///
 /// # Errors
-/// [`CpuError::Length`] when `x` or `y` does not fit; [`CpuError::Format`] when the length
-/// overflows; [`CpuError::Parameter`] for a uniform batch with interleaved values. On an error
+/// [`CpuError::Argument`] when `x` or `y` does not fit; [`CpuError::Format`] when the length
+/// overflows; [`CpuError::Argument`] for a uniform batch with interleaved values. On an error
 /// `y` is untouched.
 pub fn batch_spmv<P: Spmv, T: Scalar>(
     alpha: T,
@@ -115,11 +116,11 @@ pub(crate) fn check_batch<P: Spmv, T: Scalar>(
     check_len("x", checked_len("number of values of x", batch.total_cols(), nrhs)?, x.len())?;
     check_len("y", checked_len("number of values of y", batch.total_rows(), nrhs)?, y.len())?;
     if !batch.has_contiguous_items() {
-        return Err(CpuError::Parameter {
+        return Err(CpuError::Argument(ArgumentError::OutOfRange {
             name: "layout of the values",
             expected: "item-major or shared (UniformBatch::to_item_major)",
             found: "interleaved".to_owned(),
-        });
+        }));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@
 use sparsebatch_formats::Scalar;
 
 /// An instruction set, as far as the inner loops see it.
-pub(crate) trait Isa {
+pub(crate) trait SpmvIsa {
     /// `a * b + c`, rounded once where the instruction set does that at full speed.
     fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T;
 }
@@ -22,25 +22,25 @@ pub(crate) struct Portable;
 /// AVX2 and FMA.
 pub(crate) struct Fma;
 
-impl Isa for Portable {
+impl SpmvIsa for Portable {
     #[inline(always)]
     fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T {
         a * b + c
     }
 }
 
-impl Isa for Fma {
+impl SpmvIsa for Fma {
     #[inline(always)]
     fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T {
         a.mul_add(b, c)
     }
 }
 
-/// An inner loop that can be compiled for any [`Isa`]. `run` and all it calls in its hot path
+/// An inner loop that can be compiled for any [`SpmvIsa`]. `run` and all it calls in its hot path
 /// must be `#[inline(always)]`: only then do they take on the caller's instruction set.
 pub(crate) trait Leaf {
     /// Does the work.
-    fn run<I: Isa>(self);
+    fn run<I: SpmvIsa>(self);
 }
 
 /// Runs a loop under AVX2 and FMA where the machine has them, else as compiled for the target.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_cpu_ref::{CpuError, Isa};
 use sparsebatch_formats::{Batch, BatchValues, Csr, FormatError, RaggedCsr, UniformBatch};
-use sparsebatch_solve_core::{Criteria, Order, Outcome, PerSystem, Preconditioner, Scheme, Status};
+use sparsebatch_solve_core::{
+    ArgumentError, Criteria, Order, Outcome, PerSystem, Preconditioner, Scheme, Status,
+};
 
 const METHODS: [Scheme; 5] = [
     Scheme::Lu,
@@ -24,6 +26,7 @@ fn criteria() -> Criteria {
         max_restarts: 4,
         floor: None,
         history: false,
+        watch: None,
     }
 }
 
@@ -129,7 +132,10 @@ fn preconditioners_of_items_that_are_not_there_are_refused() {
     }
     let one = ragged(&[&two_rows()]);
     let error = of_second.preconditioner(&one, 0).map(drop).unwrap_err();
-    assert!(matches!(error, CpuError::Length { what: "batch", .. }), "{error}");
+    assert!(
+        matches!(error, CpuError::Argument(ArgumentError::Length { what: "batch", .. })),
+        "{error}"
+    );
     assert!(of_second.preconditioner(&batch, 1).unwrap().is_ok());
 }
 
@@ -265,7 +271,13 @@ fn any_number_of_lanes_solves_and_missing_instruction_sets_are_refused() {
             let made = LanePlan::new(&batch, method, options, None);
             assert_eq!(made.is_ok(), Isa::available().contains(&isa), "{isa:?}");
             if let Err(error) = made {
-                assert!(matches!(error, CpuError::Parameter { name: "isa", .. }), "{error}");
+                assert!(
+                    matches!(
+                        error,
+                        CpuError::Argument(ArgumentError::OutOfRange { name: "isa", .. })
+                    ),
+                    "{error}"
+                );
             }
         }
     }

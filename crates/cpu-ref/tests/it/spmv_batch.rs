@@ -12,7 +12,7 @@ use sparsebatch_formats::{
     Batch, BatchCsr, BatchValues, Csr, EllPattern, FormatError, Layout, Pattern, RaggedBatch,
     RaggedCsr, UniformBatch,
 };
-use sparsebatch_solve_core::{FormatChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, SpmvOptions};
 
 /// A batch of `nitems` matrices with the pattern of `a` and the given values, item-major.
 fn uniform<T: CpuScalar>(a: &Csr<T>, nitems: usize, values: Vec<T>) -> BatchCsr<T> {
@@ -50,7 +50,7 @@ fn check_uniform<T: CpuScalar>(batch: &BatchCsr<T>, nrhs: usize) {
     seq::batch_spmv(two, &items, nrhs, &x, three, &mut expected).unwrap();
     for options in batch_options() {
         for layout in [Layout::ItemMajor, Layout::Interleaved] {
-            let options = SpmvOptions { nrhs, layout, ..options.clone() };
+            let options = options.clone().nrhs(nrhs).layout(layout);
             for source in storages(batch) {
                 let plan = SpmvPlan::new(&source, &options).unwrap();
                 if layout == Layout::ItemMajor {
@@ -104,7 +104,7 @@ fn shared_values_serve_every_item() {
         plan.apply(1.0, &x, 0.0, &mut found).unwrap();
         assert_eq!(found, expected, "{options:?}");
 
-        let options = SpmvOptions { layout: Layout::Interleaved, ..options };
+        let options = options.layout(Layout::Interleaved);
         let plan = SpmvPlan::new(&shared, &options).unwrap();
         plan.apply(1.0, &interleave(&x, 21), 0.0, &mut found).unwrap();
         assert_eq!(found, interleave(&expected, 21), "{options:?}");
@@ -123,7 +123,7 @@ fn fill_of_diagonals_multiplies_nothing_in_batches() {
     (0..3).for_each(|_| ragged.push(a.view()));
     let x = [1.0, f64::NAN].repeat(3);
     for layout in [Layout::ItemMajor, Layout::Interleaved] {
-        let options = SpmvOptions { format: FormatChoice::Dia, layout, ..Default::default() };
+        let options = SpmvOptions::default().format(FormatChoice::Dia).layout(layout);
         let mut y = vec![7.0; 6];
         let plan = SpmvPlan::new(&batch, &options).unwrap();
         if layout == Layout::ItemMajor {
@@ -224,7 +224,7 @@ fn an_interleaved_item_does_not_depend_on_its_place() {
     let batch = uniform(&a, 21, values.repeat(21));
     let x = reals::<f64>(60, 43).repeat(21);
     for options in batch_options() {
-        let options = SpmvOptions { layout: Layout::Interleaved, ..options };
+        let options = options.layout(Layout::Interleaved);
         let mut y = vec![0.0; 60 * 21];
         let plan = SpmvPlan::new(&batch, &options).unwrap();
         plan.apply(0.7, &interleave(&x, 21), 0.0, &mut y).unwrap();
@@ -242,7 +242,7 @@ fn nan_in_one_item_stays_in_it() {
     let x = reals::<f64>(20 * 80, 44);
     for layout in [Layout::ItemMajor, Layout::Interleaved] {
         for options in batch_options() {
-            let options = SpmvOptions { layout, ..options };
+            let options = options.layout(layout);
             let mut y = vec![0.0; 20 * 80];
             let plan = SpmvPlan::new(&batch, &options).unwrap();
             plan.apply(1.0, &x, 0.0, &mut y).unwrap();
@@ -263,7 +263,7 @@ fn batched_results_do_not_depend_on_the_number_of_threads() {
     {
         for &layout in layouts {
             for options in batch_options() {
-                let options = SpmvOptions { layout, nrhs: 3, ..options };
+                let options = options.layout(layout).nrhs(3);
                 let plan = SpmvPlan::new(batch, &options).unwrap();
                 let x = reals::<f64>(3 * plan.ncols(), 45);
                 let product = |threads| {
@@ -288,7 +288,7 @@ fn new_values_are_taken_in_the_layout_of_the_source() {
     let x = reals::<f64>(13 * 55, 47);
     for layout in [Layout::ItemMajor, Layout::Interleaved] {
         for options in batch_options() {
-            let options = SpmvOptions { layout, ..options };
+            let options = options.layout(layout);
             for (mut old, mut new) in storages(&batch).into_iter().zip(storages(&new)) {
                 let mut plan = SpmvPlan::new(&old, &options).unwrap();
                 let (mut updated, mut fresh) = (vec![0.0; 13 * 50], vec![0.0; 13 * 50]);
@@ -326,7 +326,7 @@ fn empty_batches_are_products_too() {
     let uniform = integer_batch(&banded::<f64>(5, 5), 0);
     for options in batch_options() {
         for layout in [Layout::ItemMajor, Layout::Interleaved] {
-            let options = SpmvOptions { layout, ..options.clone() };
+            let options = options.clone().layout(layout);
             let mut plan = SpmvPlan::new(&uniform, &options).unwrap();
             plan.update_values(&[]).unwrap();
             plan.apply(1.0, &[], 0.0, &mut []).unwrap();
@@ -340,7 +340,7 @@ fn empty_batches_are_products_too() {
 #[test]
 fn wrong_batch_arguments_are_refused() {
     let items = ragged(&ragged_items());
-    let options = SpmvOptions { layout: Layout::Interleaved, ..SpmvOptions::default() };
+    let options = SpmvOptions::default().layout(Layout::Interleaved);
     let error = SpmvPlan::new(&items, &options).unwrap_err();
     assert_eq!(error.to_string(), "layout is Interleaved, expected ItemMajor, or a uniform batch");
 
@@ -356,7 +356,10 @@ fn wrong_batch_arguments_are_refused() {
     let single_only = all_options().into_iter().filter(|o| !batch_options().contains(o));
     for options in single_only {
         let error = SpmvPlan::new(&batch, &options).unwrap_err();
-        assert!(matches!(error, CpuError::Parameter { name: "kernel", .. }));
+        assert!(matches!(
+            error,
+            CpuError::Argument(ArgumentError::OutOfRange { name: "kernel", .. })
+        ));
     }
 }
 
@@ -398,7 +401,7 @@ fn lengths_that_64_bits_do_not_count_are_refused() {
     };
     for nrhs in [usize::MAX, 1 << 63, 1 << 62] {
         for options in all_options() {
-            let options = SpmvOptions { nrhs, ..options };
+            let options = options.nrhs(nrhs);
             too_large(SpmvPlan::new(&a, &options).unwrap_err());
         }
     }
@@ -406,7 +409,7 @@ fn lengths_that_64_bits_do_not_count_are_refused() {
     for nitems in [1 << 63, usize::MAX, 0xAAAA_AAAA_AAAA_AAAB] {
         let batch = UniformBatch::shared(a.clone(), nitems);
         for layout in [Layout::ItemMajor, Layout::Interleaved] {
-            let options = SpmvOptions { layout, ..SpmvOptions::default() };
+            let options = SpmvOptions::default().layout(layout);
             too_large(SpmvPlan::new(&batch, &options).unwrap_err());
         }
         too_large(seq::batch_spmv(1.0, &batch, 1, &[], 0.0, &mut []).unwrap_err());

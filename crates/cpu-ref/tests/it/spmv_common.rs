@@ -22,12 +22,7 @@ pub(crate) fn all_options() -> Vec<SpmvOptions> {
     ];
     let mut all: Vec<SpmvOptions> = kernels
         .into_iter()
-        .map(|(format, kernel)| SpmvOptions {
-            format,
-            kernel,
-            max_fill: 1e6,
-            ..SpmvOptions::default()
-        })
+        .map(|(format, kernel)| SpmvOptions::default().format(format).kernel(kernel).max_fill(1e6))
         .collect();
     let mut sorted = all[8].clone();
     (sorted.sellp.slice_size, sorted.sellp.sort_window) = (4, Some(16));

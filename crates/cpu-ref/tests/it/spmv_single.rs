@@ -12,7 +12,7 @@ use sparsebatch_formats::{
     Coo, CooPattern, Csr, CsrPattern, Dia, DiaPattern, Ell, EllPattern, Hyb, HybPattern, Layout,
     Matrix, SellP, SellPPattern,
 };
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 
 fn oracle<T: CpuScalar>(alpha: T, a: &Csr<T>, x: &[T], beta: T, y: &[T]) -> Vec<T> {
     let mut y = y.to_vec();
@@ -200,7 +200,7 @@ fn fill_of_diagonals_multiplies_nothing_in_any_product() {
     par::spmv(1.0, dia.view(), &x, 0.0, &mut y).unwrap();
     assert!(is_right(&y), "{y:?}");
     for kernel in [KernelChoice::Rows, KernelChoice::Blocks] {
-        let options = SpmvOptions { format: FormatChoice::Dia, kernel, ..SpmvOptions::default() };
+        let options = SpmvOptions::default().format(FormatChoice::Dia).kernel(kernel);
         SpmvPlan::new(&a, &options).unwrap().apply(1.0, &x, 0.0, &mut y).unwrap();
         assert!(is_right(&y), "{options:?}: {y:?}");
     }
@@ -212,7 +212,7 @@ fn diagonals_with_holes_give_the_oracles_product() {
     let values = reals::<f64>(a.nnz(), 23);
     let a = Csr::from_parts(Arc::clone(a.pattern()), values).unwrap();
     for kernel in [KernelChoice::Rows, KernelChoice::Blocks] {
-        check_bound(&a, &SpmvOptions { format: FormatChoice::Dia, kernel, ..Default::default() });
+        check_bound(&a, &SpmvOptions::default().format(FormatChoice::Dia).kernel(kernel));
     }
 }
 
@@ -225,7 +225,7 @@ fn right_hand_sides_do_not_influence_each_other() {
         for nrhs in [1, 2, 3, 4, 5, 7, 8] {
             let x = reals::<f64>(nrhs * a.ncols(), 18);
             let start = reals::<f64>(nrhs * a.nrows(), 19);
-            let several = SpmvOptions { nrhs, ..options.clone() };
+            let several = options.clone().nrhs(nrhs);
             let mut y = start.clone();
             SpmvPlan::new(&a, &several).unwrap().apply(1.5, &x, 0.5, &mut y).unwrap();
 
@@ -298,17 +298,14 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
 
     let default = SpmvOptions::default;
     let refused = [
-        ("nrhs", SpmvOptions { nrhs: 0, ..default() }),
-        ("layout", SpmvOptions { layout: Layout::Interleaved, ..default() }),
-        (
-            "kernel",
-            SpmvOptions { format: FormatChoice::Coo, kernel: KernelChoice::CsrI, ..default() },
-        ),
-        ("parts", SpmvOptions { kernel: KernelChoice::CsrI, parts: Some(0), ..default() }),
+        ("nrhs", default().nrhs(0)),
+        ("layout", default().layout(Layout::Interleaved)),
+        ("kernel", default().format(FormatChoice::Coo).kernel(KernelChoice::CsrI)),
+        ("parts", default().kernel(KernelChoice::CsrI).parts(Some(0))),
     ];
     for (option, options) in refused {
         match SpmvPlan::new(&a, &options).unwrap_err() {
-            CpuError::Parameter { name, .. } => assert_eq!(name, option),
+            CpuError::Argument(ArgumentError::OutOfRange { name, .. }) => assert_eq!(name, option),
             other => panic!("{option}: {other}"),
         }
     }
@@ -318,7 +315,7 @@ fn wrong_lengths_and_options_are_refused_with_y_untouched() {
 fn a_format_that_would_blow_up_is_refused() {
     let one_dense_row = mixed::<f64>(60_000, 60_000, Some(0), 23);
     for format in [FormatChoice::Ell, FormatChoice::Dia] {
-        let options = SpmvOptions { format, ..SpmvOptions::default() };
+        let options = SpmvOptions::default().format(format);
 
         let error = SpmvPlan::new(&one_dense_row, &options).unwrap_err();
 
@@ -333,7 +330,7 @@ fn explain_counts_bytes_and_padding() {
         4,
         &[vec![(0, 1.0), (1, 1.0), (3, 1.0)], vec![(2, 1.0)], vec![(0, 1.0), (3, 1.0)]],
     );
-    let options = SpmvOptions { format: FormatChoice::Ell, ..SpmvOptions::default() };
+    let options = SpmvOptions::default().format(FormatChoice::Ell);
 
     let plan = SpmvPlan::new(&a, &options).unwrap();
 
@@ -374,11 +371,7 @@ fn parts_are_pinned_by_the_plan() {
     a.values_mut().copy_from_slice(&values);
     let x = reals::<f64>(a.ncols(), 27);
     for parts in [1, 2, 5, 256] {
-        let options = SpmvOptions {
-            kernel: KernelChoice::CsrI,
-            parts: Some(parts),
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions::default().kernel(KernelChoice::CsrI).parts(Some(parts));
         let (mut by_plan, mut by_name) = (vec![0.0; a.nrows()], vec![0.0; a.nrows()]);
 
         let plan = SpmvPlan::new(&a, &options).unwrap();
@@ -407,13 +400,8 @@ fn check_views(a: &Csr<f64>) -> Result<(), TestCaseError> {
     let x = integers::<f64>(a.ncols(), 28);
     let y = vec![1.0; a.nrows()];
     let expected = oracle(3.0, a, &x, -2.0, &y);
-    let hyb = HybOptions { width: HybWidth::Fixed(2), ..HybOptions::default() };
-    let sellp = SellPOptions {
-        slice_size: 4,
-        threads_per_row: 2,
-        sort_window: Some(16),
-        ..SellPOptions::default()
-    };
+    let hyb = HybOptions::default().width(HybWidth::Fixed(2));
+    let sellp = SellPOptions::default().slice_size(4).threads_per_row(2).sort_window(Some(16));
     both::<CsrPattern>(a, &x, &expected)?;
     both::<CooPattern>(&Coo::from_csr(a, &()).unwrap(), &x, &expected)?;
     both::<EllPattern>(&Ell::from_csr(a, &Default::default()).unwrap(), &x, &expected)?;
@@ -447,11 +435,7 @@ proptest! {
 
     #[test]
     fn every_number_of_parts_gives_the_same_integers(a in small_matrix(), parts in 1usize..=256) {
-        let options = SpmvOptions {
-            kernel: KernelChoice::CsrI,
-            parts: Some(parts),
-            ..SpmvOptions::default()
-        };
+        let options = SpmvOptions::default().kernel(KernelChoice::CsrI).parts(Some(parts));
         check_exact(&a, &options);
     }
 }

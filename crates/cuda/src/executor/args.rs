@@ -9,6 +9,8 @@ use crate::GpuError;
 
 /// Maximum number of arguments of a launch.
 pub const MAX_ARGS: usize = 48;
+/// Maximum number of eight-byte words of all arguments of a launch.
+const MAX_WORDS: usize = 64;
 
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub enum Kind {
     F32,
     /// `double`.
     F64,
+    /// A `#[repr(C)]` struct of so many eight-byte words.
+    Struct(u8),
 }
 
 impl Kind {
@@ -33,6 +37,7 @@ impl Kind {
         match self {
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::Pointer | Self::U64 | Self::F64 => 8,
+            Self::Struct(words) => 8 * usize::from(words),
         }
     }
 }
@@ -74,8 +79,11 @@ scalar!(u32 => U32, i32 => I32, u64 => U64, f32 => F32, f64 => F64);
 pub struct Args<'a> {
     len: usize,
     kinds: [Kind; MAX_ARGS],
-    // Eight-byte slots, so that every kind is aligned.
-    slots: [u64; MAX_ARGS],
+    // Index of the first word of each argument.
+    starts: [u8; MAX_ARGS],
+    // Eight-byte words, so that every kind is aligned.
+    words: [u64; MAX_WORDS],
+    used: usize,
     pointers: [*mut c_void; MAX_ARGS],
     buffers: PhantomData<&'a mut ()>,
 }
@@ -85,7 +93,9 @@ impl Default for Args<'_> {
         Self {
             len: 0,
             kinds: [Kind::U64; MAX_ARGS],
-            slots: [0; MAX_ARGS],
+            starts: [0; MAX_ARGS],
+            words: [0; MAX_WORDS],
+            used: 0,
             pointers: [ptr::null_mut(); MAX_ARGS],
             buffers: PhantomData,
         }
@@ -162,6 +172,16 @@ impl<'a> Args<'a> {
         self.push(Kind::Pointer, address)
     }
 
+    /// Adds a `#[repr(C)]` struct, given as its eight-byte words in order: two neighbouring 32-bit
+    /// fields share a word, the first in its lower half.
+    ///
+    /// # Panics
+    /// Beyond [`MAX_ARGS`] arguments, or 64 words in all arguments.
+    pub fn structure<const N: usize>(&mut self, words: [u64; N]) -> &mut Self {
+        const { assert!(0 < N && N <= MAX_WORDS, "a struct of 1 to 64 words") };
+        self.push_words(Kind::Struct(N as u8), &words)
+    }
+
     /// The kinds, in order.
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds[..self.len]
@@ -170,17 +190,25 @@ impl<'a> Args<'a> {
     /// The arguments as `cuLaunchKernel` takes them: one pointer to each value, valid until the
     /// arguments are moved or changed.
     pub fn pointers(&mut self) -> &mut [*mut c_void] {
-        for (pointer, slot) in self.pointers[..self.len].iter_mut().zip(&mut self.slots) {
-            *pointer = ptr::from_mut(slot).cast();
+        let first = self.words.as_mut_ptr();
+        for (pointer, &start) in self.pointers[..self.len].iter_mut().zip(&self.starts) {
+            *pointer = first.wrapping_add(usize::from(start)).cast();
         }
         &mut self.pointers[..self.len]
     }
 
-    fn push(&mut self, kind: Kind, slot: u64) -> &mut Self {
+    fn push(&mut self, kind: Kind, word: u64) -> &mut Self {
+        self.push_words(kind, &[word])
+    }
+
+    fn push_words(&mut self, kind: Kind, words: &[u64]) -> &mut Self {
         assert!(self.len < MAX_ARGS, "a launch has at most {MAX_ARGS} arguments");
+        let (start, end) = (self.used, self.used + words.len());
+        assert!(end <= MAX_WORDS, "the arguments of a launch have at most {MAX_WORDS} words");
         self.kinds[self.len] = kind;
-        self.slots[self.len] = slot;
-        self.len += 1;
+        self.starts[self.len] = start as u8;
+        self.words[start..end].copy_from_slice(words);
+        (self.len, self.used) = (self.len + 1, end);
         self
     }
 }
@@ -276,6 +304,38 @@ mod tests {
         let found =
             unsafe { [*args.pointers()[0].cast::<u64>(), *args.pointers()[1].cast::<u64>()] };
         assert_eq!(found, [x.raw() + 24, x.raw() + 32]);
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "reads arguments as a launch does")]
+    fn structs_lie_as_c_lays_them_out() {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[repr(C)]
+        struct Limits {
+            tolerance: f64,
+            array: u64,
+            most: u32,
+            restarts: u32,
+        }
+        let mut args = Args::new();
+
+        args.scalar(7_u32).structure([0.5_f64.to_bits(), 1 << 40, 3 | 9 << 32]).scalar(8_u32);
+
+        let p: Vec<*mut c_void> = args.pointers().to_vec();
+        // SAFETY: the first and the last pointer are to slots that hold a `u32`, the other one is to
+        // three words of `words`, of which each bit pattern is a `Limits`.
+        let (first, limits, last) =
+            unsafe { (*p[0].cast::<u32>(), *p[1].cast::<Limits>(), *p[2].cast::<u32>()) };
+        assert_eq!((first, last), (7, 8));
+        assert_eq!(limits, Limits { tolerance: 0.5, array: 1 << 40, most: 3, restarts: 9 });
+        assert_eq!(args.kinds(), [Kind::U32, Kind::Struct(3), Kind::U32]);
+        assert_eq!(args.kinds()[1].bytes(), size_of::<Limits>());
+    }
+
+    #[test]
+    #[should_panic(expected = "at most 64 words")]
+    fn too_many_words_are_a_bug() {
+        Args::new().structure([0; 40]).structure([0; 25]);
     }
 
     #[test]

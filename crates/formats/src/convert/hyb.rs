@@ -24,11 +24,19 @@ pub enum HybWidth {
 
 /// The choices of a conversion to HYB.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct HybOptions {
     /// The split between ELL and COO.
     pub width: HybWidth,
     /// Slots per entry above which the conversion is refused.
     pub max_fill: f64,
+}
+
+crate::option_setters! {
+    HybOptions {
+        width: HybWidth,
+        max_fill: f64,
+    }
 }
 
 impl Default for HybOptions {

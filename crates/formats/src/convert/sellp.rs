@@ -8,6 +8,7 @@ use crate::{CsrPattern, CsrPatternRef, FormatError, PADDING, Pattern, SellPPatte
 
 /// The choices of a conversion to SELL-P.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SellPOptions {
     /// Rows per slice, b: 8 in the source.
     pub slice_size: usize,
@@ -19,6 +20,15 @@ pub struct SellPOptions {
     pub sort_window: Option<usize>,
     /// Slots per entry above which the conversion is refused.
     pub max_fill: f64,
+}
+
+crate::option_setters! {
+    SellPOptions {
+        slice_size: usize,
+        threads_per_row: usize,
+        sort_window: Option<usize>,
+        max_fill: f64,
+    }
 }
 
 impl Default for SellPOptions {

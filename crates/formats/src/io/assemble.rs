@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::market_header::Symmetry;
+use super::market_header::MarketSymmetry;
 use crate::error::{check_i32, zeros};
 use crate::{Csr, CsrPattern, FormatError, Matrix};
 
@@ -113,8 +113,8 @@ impl Triplets {
 
     /// The most bytes that `entries` entries take until the end of [`Triplets::into_csr`], the
     /// matrix of `nrows` rows included.
-    pub(super) fn peak_bytes(entries: usize, nrows: usize, symmetry: Symmetry) -> u128 {
-        let expanded = if symmetry == Symmetry::General { entries } else { 2 * entries };
+    pub(super) fn peak_bytes(entries: usize, nrows: usize, symmetry: MarketSymmetry) -> u128 {
+        let expanded = if symmetry == MarketSymmetry::General { entries } else { 2 * entries };
         16 * entries as u128 + 12 * expanded as u128 + 4 * (nrows as u128 + 1)
     }
 
@@ -126,10 +126,10 @@ impl Triplets {
         self,
         nrows: usize,
         ncols: usize,
-        symmetry: Symmetry,
+        symmetry: MarketSymmetry,
     ) -> Result<Csr<f64>, FormatError> {
-        let mirrored = symmetry != Symmetry::General;
-        let sign = if symmetry == Symmetry::SkewSymmetric { -1.0 } else { 1.0 };
+        let mirrored = symmetry != MarketSymmetry::General;
+        let sign = if symmetry == MarketSymmetry::SkewSymmetric { -1.0 } else { 1.0 };
         let mut total: usize = self.blocks.iter().map(Vec::len).sum();
         if mirrored {
             total += self.iter().filter(|&(row, col, _)| row != col).count();
@@ -233,7 +233,7 @@ mod tests {
         }
         triplets.push(0, 0, 7.0).unwrap();
 
-        let a = triplets.into_csr(1, 2, Symmetry::General).unwrap();
+        let a = triplets.into_csr(1, 2, MarketSymmetry::General).unwrap();
 
         assert_eq!(a.col_idx(), [0, 1]);
         assert_eq!(a.values(), [7.0, 1.0]);
@@ -246,7 +246,7 @@ mod tests {
             triplets.push(row, col, 1.0).unwrap();
         }
 
-        let a = triplets.into_csr(3, 2, Symmetry::General).unwrap();
+        let a = triplets.into_csr(3, 2, MarketSymmetry::General).unwrap();
 
         assert_eq!(a.row_ptr(), [0, 1, 2, 4]);
         assert_eq!(a.col_idx(), [1, 0, 0, 1]);
@@ -268,10 +268,10 @@ mod tests {
             assert_eq!(compacted.len(), 2);
         }
 
-        let compacted = compacted.into_csr(2, 2, Symmetry::General).unwrap();
+        let compacted = compacted.into_csr(2, 2, MarketSymmetry::General).unwrap();
 
         // The same sums in the same order: 1 beside 1e16 is lost.
-        assert_eq!(compacted, all.into_csr(2, 2, Symmetry::General).unwrap());
+        assert_eq!(compacted, all.into_csr(2, 2, MarketSymmetry::General).unwrap());
         assert!(compacted.values()[0] < 6e16 + 9.0);
     }
 
@@ -283,7 +283,7 @@ mod tests {
             triplets.push(0, count - 1 - k, f64::from(k)).unwrap();
         }
 
-        let a = triplets.into_csr(1, count as usize, Symmetry::General).unwrap();
+        let a = triplets.into_csr(1, count as usize, MarketSymmetry::General).unwrap();
 
         assert_eq!(a.nnz(), count as usize);
         assert_eq!(a.values()[0], f64::from(count - 1));

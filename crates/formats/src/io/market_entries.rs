@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::assemble::{NoBlock, Triplets};
-use super::market_header::{Banner, Field, Layout, Size, Symmetry};
+use super::market_header::{Banner, Field, MarketLayout, MarketSymmetry, Size};
 use super::number::{self, NoValue, is_blank_or_end};
 use super::text::{Fault, describe};
 use crate::FormatError;
@@ -164,7 +164,7 @@ impl Entries {
             found,
         };
         let Banner { layout, symmetry, .. } = self.banner;
-        if layout == Layout::Array && symmetry == Symmetry::SkewSymmetric {
+        if layout == MarketLayout::Array && symmetry == MarketSymmetry::SkewSymmetric {
             if self.count == self.size.fewest {
                 self.move_below_diagonal();
             } else if let Some((row, value)) = self.leave_out_diagonal() {
@@ -259,8 +259,8 @@ impl Entries {
             return Err(cursor.fault(expected).into());
         }
         let (row, col, value) = match self.banner.layout {
-            Layout::Coordinate => self.coordinate(cursor)?,
-            Layout::Array => {
+            MarketLayout::Coordinate => self.coordinate(cursor)?,
+            MarketLayout::Array => {
                 let (row, col) = self.next;
                 let value = cursor.value(self.banner.field)?;
                 self.advance();
@@ -280,7 +280,7 @@ impl Entries {
             cursor.skip_blanks();
             col = cursor.index("column", self.size.ncols)?;
         }
-        if self.banner.symmetry != Symmetry::General {
+        if self.banner.symmetry != MarketSymmetry::General {
             self.sides.0 |= col < row;
             self.sides.1 |= col > row;
         }
@@ -290,7 +290,7 @@ impl Entries {
         cursor.skip_blanks();
         let start = cursor.at;
         let value = cursor.value(self.banner.field)?;
-        if self.banner.symmetry == Symmetry::SkewSymmetric && row == col && value != 0.0 {
+        if self.banner.symmetry == MarketSymmetry::SkewSymmetric && row == col && value != 0.0 {
             cursor.at = start;
             let expected = "0 on the diagonal of a skew-symmetric matrix";
             return Err(cursor.fault(expected.to_owned()));
@@ -306,8 +306,8 @@ impl Entries {
         if *row as usize == self.size.nrows {
             *col += 1;
             *row = match self.banner.symmetry {
-                Symmetry::General => 0,
-                Symmetry::Symmetric | Symmetry::SkewSymmetric => *col,
+                MarketSymmetry::General => 0,
+                MarketSymmetry::Symmetric | MarketSymmetry::SkewSymmetric => *col,
             };
         }
     }

@@ -26,7 +26,7 @@ fn is_banner_word(word: &[u8]) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum MarketLayout {
     Coordinate,
     Array,
 }
@@ -40,7 +40,7 @@ pub(super) enum Field {
 
 /// Which further entries the entries of a file imply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Symmetry {
+pub(super) enum MarketSymmetry {
     General,
     Symmetric,
     SkewSymmetric,
@@ -49,9 +49,9 @@ pub(super) enum Symmetry {
 /// The first line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Banner {
-    pub(super) layout: Layout,
+    pub(super) layout: MarketLayout,
     pub(super) field: Field,
-    pub(super) symmetry: Symmetry,
+    pub(super) symmetry: MarketSymmetry,
     /// Whether the file holds a vector, whose entries have a row index only.
     pub(super) is_vector: bool,
 }
@@ -125,15 +125,15 @@ fn parse_banner(line: &[u8], number: u64, path: &Path) -> Result<Banner, FormatE
     };
     let (column, name, lower) = word("coordinate or array")?;
     let layout = match lower.as_slice() {
-        b"coordinate" => Layout::Coordinate,
-        b"array" => Layout::Array,
+        b"coordinate" => MarketLayout::Coordinate,
+        b"array" => MarketLayout::Array,
         _ => return Err(error(column, "coordinate or array", describe(name))),
     };
     let (column, name, lower) = word("real, integer or pattern")?;
     let field = match lower.as_slice() {
         b"real" | b"double" => Field::Real,
         b"integer" | b"unsigned-integer" => Field::Integer,
-        b"pattern" if layout == Layout::Coordinate => Field::Pattern,
+        b"pattern" if layout == MarketLayout::Coordinate => Field::Pattern,
         b"pattern" => return Err(error(column, "real or integer (array)", describe(name))),
         b"complex" => {
             return Err(FormatError::Unsupported {
@@ -151,10 +151,10 @@ fn parse_banner(line: &[u8], number: u64, path: &Path) -> Result<Banner, FormatE
     };
     let (column, name, lower) = word(expected)?;
     let symmetry = match lower.as_slice() {
-        b"general" => Symmetry::General,
+        b"general" => MarketSymmetry::General,
         // A real number is its own conjugate: hermitian means symmetric.
-        b"symmetric" | b"hermitian" if !is_vector => Symmetry::Symmetric,
-        b"skew-symmetric" if !is_vector && field != Field::Pattern => Symmetry::SkewSymmetric,
+        b"symmetric" | b"hermitian" if !is_vector => MarketSymmetry::Symmetric,
+        b"skew-symmetric" if !is_vector && field != Field::Pattern => MarketSymmetry::SkewSymmetric,
         _ => return Err(error(column, expected, describe(name))),
     };
     if let Some((column, more)) = words.next() {
@@ -169,10 +169,10 @@ pub(super) fn read_size(
     banner: Banner,
 ) -> Result<Size, FormatError> {
     let names: &[&str] = match (banner.layout, banner.is_vector) {
-        (Layout::Coordinate, false) => &["rows", "columns", "entries"],
-        (Layout::Coordinate, true) => &["rows", "entries"],
-        (Layout::Array, false) => &["rows", "columns"],
-        (Layout::Array, true) => &["rows"],
+        (MarketLayout::Coordinate, false) => &["rows", "columns", "entries"],
+        (MarketLayout::Coordinate, true) => &["rows", "entries"],
+        (MarketLayout::Array, false) => &["rows", "columns"],
+        (MarketLayout::Array, true) => &["rows"],
     };
     loop {
         let found = match lines.peek()? {
@@ -198,19 +198,19 @@ pub(super) fn read_size(
         };
         let nrows = numbers[0];
         let ncols = if banner.is_vector { 1 } else { numbers[1] };
-        if banner.symmetry != Symmetry::General && nrows != ncols {
+        if banner.symmetry != MarketSymmetry::General && nrows != ncols {
             let expected = "as many rows as columns in a symmetric matrix".to_owned();
             return Err(lines.error(1, expected, format!("{nrows} and {ncols}")));
         }
         let (entries, fewest) = match (banner.layout, banner.symmetry) {
-            (Layout::Coordinate, _) => {
+            (MarketLayout::Coordinate, _) => {
                 let declared = numbers[names.len() - 1];
                 (declared, declared)
             }
-            (Layout::Array, Symmetry::General) => (nrows * ncols, nrows * ncols),
-            (Layout::Array, symmetry) => {
+            (MarketLayout::Array, MarketSymmetry::General) => (nrows * ncols, nrows * ncols),
+            (MarketLayout::Array, symmetry) => {
                 let triangle = nrows * (nrows + 1) / 2;
-                let is_skew = symmetry == Symmetry::SkewSymmetric;
+                let is_skew = symmetry == MarketSymmetry::SkewSymmetric;
                 (triangle, if is_skew { triangle - nrows } else { triangle })
             }
         };

@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::assemble::{NoBlock, Triplets};
 use super::detect::GZIP_MAGIC;
 use super::market_entries::{Cursor, Entries, Stop};
-use super::market_header::{Layout, Size, Symmetry, read_banner, read_size};
+use super::market_header::{MarketLayout, MarketSymmetry, Size, read_banner, read_size};
 use super::memory::MemoryLimit;
 use super::source::{Bounds, in_file, open};
 use super::text::{LINE_LIMIT, Lines};
@@ -132,9 +132,9 @@ pub(super) fn read_vector_from(
 
 /// What a file holds.
 struct Content {
-    layout: Layout,
+    layout: MarketLayout,
     size: Size,
-    symmetry: Symmetry,
+    symmetry: MarketSymmetry,
     triplets: Triplets,
 }
 
@@ -150,14 +150,14 @@ impl Content {
             let place = &mut values[col as usize * nrows + row as usize];
             // The values of an array are assigned, not added, so that -0 stays.
             *place = match layout {
-                Layout::Array => value,
-                Layout::Coordinate => *place + value,
+                MarketLayout::Array => value,
+                MarketLayout::Coordinate => *place + value,
             };
         };
         for (row, col, value) in triplets.iter() {
             add(row, col, value);
-            if symmetry != Symmetry::General && row != col {
-                let negated = symmetry == Symmetry::SkewSymmetric;
+            if symmetry != MarketSymmetry::General && row != col {
+                let negated = symmetry == MarketSymmetry::SkewSymmetric;
                 add(col, row, if negated { -value } else { value });
             }
         }
@@ -193,7 +193,7 @@ fn read_text(
     let size = read_size(&mut lines, banner)?;
     let Size { nrows, .. } = size;
     let expanded =
-        if banner.symmetry == Symmetry::General { size.entries } else { 2 * size.entries };
+        if banner.symmetry == MarketSymmetry::General { size.entries } else { 2 * size.entries };
     bounds.check_rows(path, nrows, expanded)?;
     // Checks the memory for the entries that the header declares and the length of the file allows,
     // before any is taken.

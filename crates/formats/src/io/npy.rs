@@ -32,7 +32,7 @@ fn wrong<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T, 
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum NpyKind {
     Bool,
     Signed,
     Unsigned,
@@ -44,7 +44,7 @@ enum Kind {
 /// The type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DType {
-    kind: Kind,
+    kind: NpyKind,
     big_endian: bool,
     /// Bytes of an element.
     size: usize,
@@ -159,17 +159,17 @@ impl<R: Read> Array<R> {
             };
         }
         decode! {
-            Kind::Float, 8 => f64, |x| x;
-            Kind::Float, 4 => f32, f64::from;
-            Kind::Signed, 8 => i64, |x| x as f64;
-            Kind::Signed, 4 => i32, f64::from;
-            Kind::Signed, 2 => i16, f64::from;
-            Kind::Signed, 1 => i8, f64::from;
-            Kind::Unsigned, 8 => u64, |x| x as f64;
-            Kind::Unsigned, 4 => u32, f64::from;
-            Kind::Unsigned, 2 => u16, f64::from;
-            Kind::Unsigned, 1 => u8, f64::from;
-            Kind::Bool, 1 => u8, |x| f64::from(u8::from(x != 0));
+            NpyKind::Float, 8 => f64, |x| x;
+            NpyKind::Float, 4 => f32, f64::from;
+            NpyKind::Signed, 8 => i64, |x| x as f64;
+            NpyKind::Signed, 4 => i32, f64::from;
+            NpyKind::Signed, 2 => i16, f64::from;
+            NpyKind::Signed, 1 => i8, f64::from;
+            NpyKind::Unsigned, 8 => u64, |x| x as f64;
+            NpyKind::Unsigned, 4 => u32, f64::from;
+            NpyKind::Unsigned, 2 => u16, f64::from;
+            NpyKind::Unsigned, 1 => u8, f64::from;
+            NpyKind::Bool, 1 => u8, |x| f64::from(u8::from(x != 0));
         }
     }
 
@@ -198,16 +198,16 @@ impl<R: Read> Array<R> {
     fn into_integers<T>(self, convert: impl Fn(i64) -> T) -> Result<Vec<T>, NpyError> {
         self.check_order()?;
         match (self.dtype.kind, self.dtype.size) {
-            (Kind::Signed, 8) => self.read(i64::from_le_bytes, convert),
-            (Kind::Signed, 4) => self.read(i32::from_le_bytes, |x| convert(x.into())),
-            (Kind::Signed, 2) => self.read(i16::from_le_bytes, |x| convert(x.into())),
-            (Kind::Signed, 1) => self.read(i8::from_le_bytes, |x| convert(x.into())),
-            (Kind::Unsigned, 8) => {
+            (NpyKind::Signed, 8) => self.read(i64::from_le_bytes, convert),
+            (NpyKind::Signed, 4) => self.read(i32::from_le_bytes, |x| convert(x.into())),
+            (NpyKind::Signed, 2) => self.read(i16::from_le_bytes, |x| convert(x.into())),
+            (NpyKind::Signed, 1) => self.read(i8::from_le_bytes, |x| convert(x.into())),
+            (NpyKind::Unsigned, 8) => {
                 self.read(u64::from_le_bytes, |x| convert(i64::try_from(x).unwrap_or(i64::MAX)))
             }
-            (Kind::Unsigned, 4) => self.read(u32::from_le_bytes, |x| convert(x.into())),
-            (Kind::Unsigned, 2) => self.read(u16::from_le_bytes, |x| convert(x.into())),
-            (Kind::Unsigned, 1) => self.read(u8::from_le_bytes, |x| convert(x.into())),
+            (NpyKind::Unsigned, 4) => self.read(u32::from_le_bytes, |x| convert(x.into())),
+            (NpyKind::Unsigned, 2) => self.read(u16::from_le_bytes, |x| convert(x.into())),
+            (NpyKind::Unsigned, 1) => self.read(u8::from_le_bytes, |x| convert(x.into())),
             _ => self.wrong_type("integers"),
         }
     }
@@ -218,13 +218,13 @@ impl<R: Read> Array<R> {
             return wrong("one string", format!("{} elements", self.count));
         }
         let size = self.dtype.size;
-        if !matches!(self.dtype.kind, Kind::Bytes | Kind::Unicode) {
+        if !matches!(self.dtype.kind, NpyKind::Bytes | NpyKind::Unicode) {
             return self.wrong_type("a string");
         }
         let mut bytes = vec![0; size];
         self.reader.read_exact(&mut bytes)?;
         self.finish()?;
-        let text: String = if self.dtype.kind == Kind::Bytes {
+        let text: String = if self.dtype.kind == NpyKind::Bytes {
             bytes.iter().map(|&byte| char::from(byte)).collect()
         } else {
             let (points, _) = bytes.as_chunks::<4>();
@@ -280,12 +280,12 @@ impl DType {
             let (kind, size) = rest.split_at_checked(1)?;
             let size: usize = size.parse().ok()?;
             let (kind, unit) = match kind {
-                "b" => (Kind::Bool, 1),
-                "i" => (Kind::Signed, 1),
-                "u" => (Kind::Unsigned, 1),
-                "f" => (Kind::Float, 1),
-                "S" => (Kind::Bytes, 1),
-                "U" => (Kind::Unicode, 4),
+                "b" => (NpyKind::Bool, 1),
+                "i" => (NpyKind::Signed, 1),
+                "u" => (NpyKind::Unsigned, 1),
+                "f" => (NpyKind::Float, 1),
+                "S" => (NpyKind::Bytes, 1),
+                "U" => (NpyKind::Unicode, 4),
                 _ => return None,
             };
             let big_endian = match order {

@@ -9,7 +9,7 @@ use zip::read::ZipFile;
 use zip::result::ZipError;
 
 use super::assemble::{Triplets, sort_and_sum};
-use super::market_header::Symmetry;
+use super::market_header::MarketSymmetry;
 use super::memory::MemoryLimit;
 use super::npy::{Array, Indices, NpyError};
 use super::npz_writer::{Packing, write_arrays};
@@ -55,9 +55,9 @@ pub(super) fn read_npz_within(
     let mut archive = Archive::new(reader, path)?;
     let format = archive.array("format", Array::into_string)?;
     let (kind, first, second) = match format.as_str() {
-        "csr" => (Kind::Csr, "indices", "indptr"),
-        "csc" => (Kind::Csc, "indices", "indptr"),
-        "coo" => (Kind::Coo, "row", "col"),
+        "csr" => (ScipyFormat::Csr, "indices", "indptr"),
+        "csc" => (ScipyFormat::Csc, "indices", "indptr"),
+        "coo" => (ScipyFormat::Coo, "row", "col"),
         _ => {
             return Err(FormatError::Unsupported {
                 path: path.to_owned(),
@@ -86,37 +86,37 @@ pub(super) fn read_npz_within(
     check_i32("nnz", count).map_err(in_file(path))?;
     let lengths =
         match kind {
-            Kind::Csr => check_len("data", firsts, count)
+            ScipyFormat::Csr => check_len("data", firsts, count)
                 .and_then(|()| check_len("indptr", nrows + 1, seconds)),
-            Kind::Csc => check_len("data", firsts, count)
+            ScipyFormat::Csc => check_len("data", firsts, count)
                 .and_then(|()| check_len("indptr", ncols + 1, seconds)),
-            Kind::Coo => {
+            ScipyFormat::Coo => {
                 check_len("row", count, firsts).and_then(|()| check_len("col", count, seconds))
             }
         };
     lengths.map_err(in_file(path))?;
     bounds.check_rows(path, nrows, count)?;
-    let triplets = Triplets::peak_bytes(count, nrows, Symmetry::General);
+    let triplets = Triplets::peak_bytes(count, nrows, MarketSymmetry::General);
     let peak = match kind {
-        Kind::Csr => 12 * count as u128 + 12 * (nrows as u128 + 1),
-        Kind::Csc => 12 * count as u128 + 12 * (ncols as u128 + 1) + triplets,
-        Kind::Coo => 16 * count as u128 + triplets,
+        ScipyFormat::Csr => 12 * count as u128 + 12 * (nrows as u128 + 1),
+        ScipyFormat::Csc => 12 * count as u128 + 12 * (ncols as u128 + 1) + triplets,
+        ScipyFormat::Coo => 16 * count as u128 + triplets,
     };
     bounds.check_memory(path, nrows, count, peak)?;
 
     let values = archive.array("data", Array::into_f64)?;
     let matrix = match kind {
-        Kind::Coo => {
+        ScipyFormat::Coo => {
             let rows = archive.array(first, |array| array.into_indices(nrows))?;
             let cols = archive.array(second, |array| array.into_indices(ncols))?;
             from_coordinates(nrows, ncols, rows, cols, &values)
         }
-        Kind::Csr => {
+        ScipyFormat::Csr => {
             let indices = archive.array(first, |array| array.into_indices(ncols))?;
             let pointers = archive.array(second, Array::into_i64)?;
             from_rows(nrows, ncols, &pointers, indices, values)
         }
-        Kind::Csc => {
+        ScipyFormat::Csc => {
             let indices = archive.array(first, |array| array.into_indices(nrows))?;
             let pointers = archive.array(second, Array::into_i64)?;
             from_columns(nrows, ncols, &pointers, indices, &values)
@@ -126,7 +126,7 @@ pub(super) fn read_npz_within(
 }
 
 /// The sparse formats of SciPy that are read.
-enum Kind {
+enum ScipyFormat {
     Csr,
     Csc,
     Coo,
@@ -313,7 +313,7 @@ fn from_columns(
             triplets.push(rows[k], col, values[k])?;
         }
     }
-    triplets.into_csr(nrows, ncols, Symmetry::General)
+    triplets.into_csr(nrows, ncols, MarketSymmetry::General)
 }
 
 fn from_coordinates(
@@ -329,5 +329,5 @@ fn from_coordinates(
     for ((row, col), &value) in rows.into_iter().zip(cols).zip(values) {
         triplets.push(row, col, value)?;
     }
-    triplets.into_csr(nrows, ncols, Symmetry::General)
+    triplets.into_csr(nrows, ncols, MarketSymmetry::General)
 }

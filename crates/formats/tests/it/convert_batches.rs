@@ -53,7 +53,7 @@ fn check_uniform<P: FromCsr + ToCsr>(
 }
 
 fn check_all(batch: &BatchCsr<f64>) -> Result<(), TestCaseError> {
-    let hyb = HybOptions { width: HybWidth::Fixed(1), ..HybOptions::default() };
+    let hyb = HybOptions::default().width(HybWidth::Fixed(1));
     check_uniform::<CsrPattern>(batch, &())?;
     check_uniform::<CooPattern>(batch, &())?;
     check_uniform::<EllPattern>(batch, &Default::default())?;

@@ -80,13 +80,16 @@ fn hyb_options() -> impl Strategy<Value = HybOptions> {
     let auto = (0usize..40, 0.0..=1.0)
         .prop_map(|(min_rows, fraction)| HybWidth::Auto { min_rows, fraction });
     let fixed = (0usize..6).prop_map(HybWidth::Fixed);
-    prop_oneof![auto, fixed].prop_map(|width| HybOptions { width, ..HybOptions::default() })
+    prop_oneof![auto, fixed].prop_map(|width| HybOptions::default().width(width))
 }
 
 fn sellp_options() -> impl Strategy<Value = SellPOptions> {
     let window = proptest::option::of(1usize..50);
     (1usize..10, 1usize..5, window).prop_map(|(slice_size, threads_per_row, sort_window)| {
-        SellPOptions { slice_size, threads_per_row, sort_window, ..SellPOptions::default() }
+        SellPOptions::default()
+            .slice_size(slice_size)
+            .threads_per_row(threads_per_row)
+            .sort_window(sort_window)
     })
 }
 

@@ -10,6 +10,7 @@ fn criteria() -> Criteria {
         max_restarts: 2,
         floor: None,
         history: false,
+        watch: None,
     }
 }
 

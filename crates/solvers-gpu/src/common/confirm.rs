@@ -9,7 +9,7 @@ use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
 
 use super::kernels::CONFIRM;
 use super::outcomes::{Limits, Outcomes};
-use super::task::{Layouts, Sizes, Steps, UniformPlaces, ragged_sizes};
+use super::task::{ArraySizes, Layouts, Strides, UniformPlaces, ragged_sizes};
 use crate::GpuSolveError;
 
 /// Threads of a block of the kernel.
@@ -44,13 +44,13 @@ const BLOCKS: u32 = 4;
 pub struct Confirmer<E: Executor, T: Value> {
     executor: E,
     key: KernelKey,
-    sizes: Sizes,
-    steps: Steps,
+    sizes: ArraySizes,
+    steps: Strides,
     /// Rows of the pattern if all items share it and are item-major; else 0.
     nrows: u32,
     /// `row_ptr` of all patterns, concatenated.
     row_ptr: E::Buffer<u32>,
-    col_idx: Columns<E>,
+    col_idx: ConfirmColumns<E>,
     /// Four words per item; `None` if all items have one pattern and are item-major.
     items: Option<E::Buffer<u64>>,
     limits: Limits<E>,
@@ -58,7 +58,7 @@ pub struct Confirmer<E: Executor, T: Value> {
 }
 
 /// Column indices, in 16 bits if all of them fit.
-enum Columns<E: Executor> {
+enum ConfirmColumns<E: Executor> {
     Narrow(E::Buffer<u16>),
     Wide(E::Buffer<u32>),
 }
@@ -103,7 +103,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     /// the tolerances and the floor of the options. Arrays are item-major.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
@@ -177,7 +177,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         for items in by_pattern(nitems, |item| batch.item(item).pattern()) {
             patterns.push_items(batch.item(items[0] as usize).pattern(), &items, place);
         }
-        let steps = Steps { item: 1, value: 1, row: 1 };
+        let steps = Strides { item: 1, value: 1, row: 1 };
         Self::build(executor, patterns, 0, (sizes, steps), options)
     }
 
@@ -185,7 +185,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         executor: &E,
         patterns: Patterns,
         nrows: u32,
-        (sizes, steps): (Sizes, Steps),
+        (sizes, steps): (ArraySizes, Strides),
         options: &SolveOptions,
     ) -> Result<Self, GpuSolveError> {
         let criteria = options.criteria::<T>(sizes.nitems * sizes.nrhs)?;
@@ -201,8 +201,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             nrows,
             row_ptr: executor.upload(&row_ptr)?,
             col_idx: match narrow {
-                Ok(narrow) => Columns::Narrow(executor.upload(&narrow)?),
-                Err(_) => Columns::Wide(executor.upload(&col_idx)?),
+                Ok(narrow) => ConfirmColumns::Narrow(executor.upload(&narrow)?),
+                Err(_) => ConfirmColumns::Wide(executor.upload(&col_idx)?),
             },
             items: if items.is_empty() { None } else { Some(executor.upload(&items)?) },
             limits: Limits::new(executor, criteria)?,
@@ -214,8 +214,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     /// Bytes that the confirmer holds on the device.
     pub fn bytes(&self) -> u64 {
         let columns = match &self.col_idx {
-            Columns::Narrow(columns) => 2 * columns.len(),
-            Columns::Wide(columns) => 4 * columns.len(),
+            ConfirmColumns::Narrow(columns) => 2 * columns.len(),
+            ConfirmColumns::Wide(columns) => 4 * columns.len(),
         };
         let items = self.items.as_ref().map_or(0, |items| 8 * items.len());
         let limits = self.limits.bytes_a_system() * self.sizes.nitems * self.sizes.nrhs;
@@ -245,8 +245,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             .scalar(self.nrows)
             .input(&self.row_ptr);
         match &self.col_idx {
-            Columns::Narrow(columns) => args.input(columns),
-            Columns::Wide(columns) => args.input(columns),
+            ConfirmColumns::Narrow(columns) => args.input(columns),
+            ConfirmColumns::Wide(columns) => args.input(columns),
         };
         args.raw(self.items.as_ref().map_or(0, KernelBuffer::raw))
             .input(values)

@@ -1,7 +1,7 @@
 //! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
-use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len};
+use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len, is_stopped};
 
 use crate::GpuSolveError;
 
@@ -28,7 +28,7 @@ impl<E: Executor> Limits<E> {
     /// before. Allocates nothing.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when a limit changes between common and per system, or has another
+    /// [`GpuSolveError::Argument`] when a limit changes between common and per system, or has another
     /// length; what the device reports.
     pub(crate) fn replace(
         &mut self,
@@ -42,18 +42,31 @@ impl<E: Executor> Limits<E> {
         Ok(())
     }
 
-    /// Appends
-    /// `rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each, max_restarts, floor`.
+    /// Appends the kernels' struct `SystemLimits` (solver.cuh).
     pub(crate) fn pass(&self, args: &mut Args<'_>) {
         let criteria = &self.criteria;
-        args.scalar(of_all(&criteria.rel_tol))
-            .raw(address(&self.rel_tols))
-            .scalar(of_all(&criteria.abs_tol))
-            .raw(address(&self.abs_tols))
-            .scalar(of_all(&criteria.max_iters))
-            .raw(address(&self.max_iters))
-            .scalar(criteria.max_restarts)
-            .scalar(criteria.floor.unwrap_or(-1.0));
+        let counts = [of_all(&criteria.max_iters), criteria.max_restarts];
+        args.structure([
+            of_all(&criteria.rel_tol).to_bits(),
+            address(&self.rel_tols),
+            of_all(&criteria.abs_tol).to_bits(),
+            address(&self.abs_tols),
+            address(&self.max_iters),
+            criteria.floor.unwrap_or(-1.0).to_bits(),
+            u64::from(counts[0]) | u64::from(counts[1]) << 32,
+        ]);
+    }
+
+    /// Counts systems that have ended.
+    pub(crate) fn count(&self, ended: u32) {
+        if let Some(watch) = self.criteria.watch.as_ref().filter(|_| ended > 0) {
+            watch.add(ended as usize);
+        }
+    }
+
+    /// Whether the solve was asked to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        is_stopped(&self.criteria.watch)
     }
 
     /// Whether the rounding floor may accept systems.
@@ -169,13 +182,15 @@ impl<E: Executor> Outcomes<E> {
         self.status.len()
     }
 
-    /// Appends `statuses, iterations, restarts, residual_norms, rhs_norms`.
-    pub fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
-        args.output(&mut self.status)
-            .output(&mut self.iterations)
-            .output(&mut self.restarts)
-            .output(&mut self.residual_norm)
-            .output(&mut self.rhs_norm);
+    /// Appends the kernels' struct `SystemOutcomes` (solver.cuh).
+    pub(crate) fn pass<'a>(&'a mut self, args: &mut Args<'a>) {
+        args.structure([
+            self.status.raw(),
+            self.iterations.raw(),
+            self.restarts.raw(),
+            self.residual_norm.raw(),
+            self.rhs_norm.raw(),
+        ]);
     }
 
     /// The norms of residuals, as far as they are written. Waits for the solve.

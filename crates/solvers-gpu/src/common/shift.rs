@@ -8,7 +8,7 @@ use sparsebatch_formats::batch::count_systems;
 
 use super::kernels::SHIFT;
 use crate::GpuSolveError;
-use sparsebatch_solve_core::check_len;
+use sparsebatch_solve_core::{ArgumentError, check_len};
 
 /// Items per block and threads per block, as in `shift.cu`.
 const ITEMS: u64 = 8;
@@ -41,7 +41,7 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
     /// Prepares for `nitems` items of a pattern that has every diagonal entry.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] when an entry on the diagonal is
+    /// [`GpuSolveError::Argument`] for a matrix that is not square, when an entry on the diagonal is
     /// missing; [`GpuSolveError::Gpu`] when memory or compiler fail.
     pub fn new(
         executor: &E,
@@ -50,17 +50,21 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
     ) -> Result<Self, GpuSolveError> {
         let (nrows, ncols, nnz) = (pattern.nrows(), pattern.ncols(), pattern.nnz());
         if nrows != ncols {
-            return Err(GpuSolveError::NotSquare { item: 0, nrows, ncols });
+            return Err(GpuSolveError::Argument(ArgumentError::NotSquare {
+                item: 0,
+                nrows,
+                ncols,
+            }));
         }
         count_systems(nitems, 1).map_err(GpuError::from)?;
         let mut is_diagonal = vec![0u8; nnz];
         for row in 0..nrows {
             let Some(position) = pattern.position(row, row) else {
-                return Err(GpuSolveError::Option {
+                return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                     name: "pattern",
                     expected: "an entry on the diagonal in every row",
                     found: format!("none in row {row}"),
-                });
+                }));
             };
             is_diagonal[position] = 1;
         }
@@ -92,7 +96,7 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
     /// shared by all. `dt` holds one time step per item.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when
+    /// [`GpuSolveError::Argument`] when an array does not fit, when
     /// `values` overlaps another one, [`GpuSolveError::Gpu`] when the launch is refused; `values`
     /// are untouched then.
     #[expect(unsafe_code, reason = "the one launch")]
@@ -109,11 +113,11 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
         check_len("dt", self.nitems, dt.len())?;
         check_len("values", self.nnz * self.nitems, values.len())?;
         if jacobian.shares_memory_with(values) || dt.shares_memory_with(values) {
-            return Err(GpuSolveError::Option {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "values",
                 expected: "memory apart from jacobian and dt",
                 found: "memory shared with them".to_owned(),
-            });
+            }));
         }
         if values.is_empty() {
             return Ok(());

@@ -16,7 +16,7 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// the layout that the solver was made for.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch
+    /// [`GpuSolveError::Argument`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch
     /// is refused. `x` is unchanged then.
     fn solve(
         &mut self,
@@ -43,7 +43,7 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// was before. Waits for the last solve.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when there is not one per system, [`GpuSolveError::Option`] for
+    /// [`GpuSolveError::Argument`] when there is not one per system, for
     /// negative ones.
     fn replace_limits(
         &mut self,

@@ -4,7 +4,9 @@ use sparsebatch_cuda::{KernelBuffer, Pod};
 use sparsebatch_formats::{
     Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, Scalar, UniformBatch,
 };
-use sparsebatch_solve_core::{Engine, Krylov, Method, Preconditioner, SolveOptions, check_len};
+use sparsebatch_solve_core::{
+    ArgumentError, Engine, Krylov, Method, Preconditioner, SolveOptions, check_len,
+};
 
 use crate::GpuSolveError;
 
@@ -43,7 +45,7 @@ impl Layouts {
 
 /// The lengths of the arrays of a solve.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct ArraySizes {
     pub(crate) nitems: usize,
     pub(crate) nrhs: usize,
     /// Number of values of all items.
@@ -57,7 +59,7 @@ pub(crate) struct Sizes {
 /// Strides in the arrays of a solve: from item to item (1 where a bin holds the offsets of its
 /// items), from value to value, from row to row.
 #[derive(Clone, Copy)]
-pub(crate) struct Steps {
+pub(crate) struct Strides {
     pub(crate) item: u64,
     pub(crate) value: u64,
     pub(crate) row: u64,
@@ -65,8 +67,8 @@ pub(crate) struct Steps {
 
 /// Offsets of the items of one pattern in their arrays.
 pub(crate) struct UniformPlaces {
-    pub(crate) sizes: Sizes,
-    pub(crate) steps: Steps,
+    pub(crate) sizes: ArraySizes,
+    pub(crate) steps: Strides,
     /// Strides from the first value, and from the first row, of an item to that of the next.
     values: u64,
     rows: u64,
@@ -85,14 +87,14 @@ impl UniformPlaces {
         count_systems(nitems, nrhs)?;
         let of_item = pattern.nrows() * nrhs;
         let (values, rows) = (nnz * nitems, of_item * nitems);
-        let sizes = Sizes { nitems, nrhs, values, shared: Some(nnz), rows };
+        let sizes = ArraySizes { nitems, nrhs, values, shared: Some(nnz), rows };
         let step = |layout| if layout == Layout::Interleaved { nitems as u64 } else { 1 };
         let (value, row) = (step(layouts.values), step(layouts.vectors));
         // An interleaved batch of one item is item-major.
         let item = if value == 1 && row == 1 { nnz as u64 } else { 1 };
         Ok(Self {
             sizes,
-            steps: Steps { item, value, row },
+            steps: Strides { item, value, row },
             values: if value == 1 { nnz as u64 } else { 1 },
             rows: if row == 1 { of_item as u64 } else { 1 },
         })
@@ -118,17 +120,17 @@ impl UniformPlaces {
 pub(crate) fn ragged_sizes<T: Scalar>(
     batch: &RaggedCsr<T>,
     nrhs: usize,
-) -> Result<Sizes, GpuSolveError> {
+) -> Result<ArraySizes, GpuSolveError> {
     let nitems = batch.nitems();
     for item in 0..nitems {
         check_square(item, batch.item(item).pattern())?;
     }
     count_systems(nitems, nrhs)?;
     let rows = batch.row_offsets().last().copied().unwrap_or(0) * nrhs;
-    Ok(Sizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
+    Ok(ArraySizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
 }
 
-impl Sizes {
+impl ArraySizes {
     /// Checks the lengths of the arrays of a solve; returns whether all items share their values.
     pub(crate) fn check<T: Pod>(
         &self,
@@ -178,7 +180,11 @@ pub(crate) fn shares_values(len: usize, nnz: usize, nitems: usize) -> Result<boo
 /// Refuses a pattern that is not square.
 pub(crate) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<(), GpuSolveError> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-    if nrows == ncols { Ok(()) } else { Err(GpuSolveError::NotSquare { item, nrows, ncols }) }
+    if nrows == ncols {
+        Ok(())
+    } else {
+        Err(GpuSolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }))
+    }
 }
 
 /// The number of systems of `nitems` items with `nrhs` right-hand sides each; refuses more than a
@@ -186,11 +192,11 @@ pub(crate) fn check_square(item: usize, pattern: CsrPatternRef<'_>) -> Result<()
 pub(crate) fn count_systems(nitems: usize, nrhs: usize) -> Result<usize, GpuSolveError> {
     let systems = nitems.saturating_mul(nrhs);
     if nrhs == 0 || systems > MAX_SYSTEMS {
-        return Err(GpuSolveError::Option {
+        return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "nrhs",
             expected: "at least 1, and at most 4000000000 systems in all",
             found: nrhs.to_string(),
-        });
+        }));
     }
     Ok(systems)
 }
@@ -243,11 +249,11 @@ pub(crate) fn check_apart<T: Pod>(
     x: &impl KernelBuffer<T>,
 ) -> Result<(), GpuSolveError> {
     if input.shares_memory_with(x) {
-        return Err(GpuSolveError::Option {
+        return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "x",
             expected: "memory apart from values and b",
             found: "memory shared with them".to_owned(),
-        });
+        }));
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use sparsebatch_spmv_gpu::FlexibleKernel;
 use super::diagonal::Diagonal;
 use super::explain::{Amortisation, ComposedExplain};
 use super::history::Histories;
-use super::product::{Product, ProductKernel};
-use super::sizes::Sizes;
+use super::product::{PlannedProduct, ProductKernel};
+use super::sizes::SystemSizes;
 use super::{ComposedSolver, MOST_SUMS, STATE_WORDS, Vectors};
 use crate::GpuSolveError;
 use crate::common::outcomes::Outcomes;
@@ -36,7 +36,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             product_bytes: self.product.bytes(),
             workspace_bytes: own as u64
                 + self.work.bytes()
-                + self.sizes.as_ref().map_or(0, Sizes::bytes)
+                + self.sizes.as_ref().map_or(0, SystemSizes::bytes)
                 + self.diagonal.as_ref().map_or(0, Diagonal::bytes)
                 + self.histories.as_ref().map_or(0, Histories::bytes),
         }
@@ -74,7 +74,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [`OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory) where there is no room for both.
     pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, GpuSolveError> {
         let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
-        let baseline = Product::new(&self.executor, batch, &scalar, self.nrhs)?;
+        let baseline = PlannedProduct::new(&self.executor, batch, &scalar, self.nrhs)?;
         let product = self.time_product()?;
         let Vectors { p, w, .. } = &mut self.vectors;
         Ok(Amortisation {
@@ -91,7 +91,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
 /// The mean time of `TIMED_PRODUCTS` products, after one warm-up product.
 fn time<E: Executor + Clone, T: Value>(
     executor: &E,
-    product: &Product<E, T>,
+    product: &PlannedProduct<E, T>,
     x: &E::Buffer<T>,
     y: &mut E::Buffer<T>,
 ) -> Result<Duration, GpuSolveError> {

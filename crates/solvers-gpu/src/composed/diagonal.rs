@@ -4,7 +4,7 @@ use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, Launch
 use sparsebatch_formats::{Batch, Pattern};
 
 use super::kernels;
-use super::work::Work;
+use super::work::SystemBlocks;
 
 /// Threads of a block, and the most blocks, as `diagonal.cu` expects.
 const THREADS: u32 = 256;
@@ -54,7 +54,7 @@ impl<E: Executor> Diagonal<E> {
     pub(super) fn invert<T: Value>(
         &self,
         executor: &E,
-        (work, nrhs): (&Work<E>, usize),
+        (work, nrhs): (&SystemBlocks<E>, usize),
         values: &E::Buffer<T>,
         inverse: &mut E::Buffer<T>,
         flawed: &mut E::Buffer<u8>,

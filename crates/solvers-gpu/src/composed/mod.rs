@@ -41,11 +41,11 @@ use diagonal::Diagonal;
 pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
 use jacobi::Jacobi;
-use phases::Steps;
-use product::Product;
+use phases::SolveSteps;
+use product::PlannedProduct;
 pub use product::ProductKernel;
-use sizes::Sizes;
-use work::Work;
+use sizes::SystemSizes;
+use work::SystemBlocks;
 
 /// Words of a system's state, and sums of a part, as in `krylov.cuh`.
 const STATE_WORDS: usize = 16;
@@ -71,7 +71,7 @@ const MOST_SUMS: usize = 4;
 /// (doi 10.1145/3148226.3148230).
 pub struct ComposedSolver<E: Executor, T: Value> {
     executor: E,
-    product: Product<E, T>,
+    product: PlannedProduct<E, T>,
     /// Hashes of the patterns, where the product does not compare patterns itself.
     patterns: Option<PatternFingerprint>,
     method: Krylov,
@@ -81,13 +81,13 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     systems: usize,
     /// The largest iteration limit of any system.
     most_iterations: u32,
-    steps: Steps,
-    work: Work<E>,
+    steps: SolveSteps,
+    work: SystemBlocks<E>,
     limits: Limits<E>,
     outcomes: Outcomes<E>,
     histories: Option<Histories<E>>,
     /// `Some` with a rounding floor.
-    sizes: Option<Sizes<E, T>>,
+    sizes: Option<SystemSizes<E, T>>,
     /// `Some` with Jacobi, where values may come from the device.
     diagonal: Option<Diagonal<E>>,
     remaining: E::Buffer<u32>,
@@ -122,7 +122,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Unsupported`] for the ladder and for preconditioners
     /// other than none and Jacobi; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
@@ -143,14 +143,14 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             PerSystem::All(all) => *all,
             PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
         };
-        let product = Product::new(executor, batch, kernel, nrhs)?;
-        let work = Work::new(executor, batch, nrhs)?;
+        let product = PlannedProduct::new(executor, batch, kernel, nrhs)?;
+        let work = SystemBlocks::new(executor, batch, nrhs)?;
         let blocks = (!work.whole.is_empty(), !work.parts.is_empty());
         let rows = batch.row_offset(batch.nitems()) * nrhs;
         let is_cg = method == Krylov::Cg;
         let vector = |there: bool| executor.alloc_zeroed(if there { rows } else { 0 });
         let mut solver = Self {
-            steps: Steps::new::<E, T>(executor, method, jacobi, blocks)?,
+            steps: SolveSteps::new::<E, T>(executor, method, jacobi, blocks)?,
             limits: Limits::new(executor, criteria)?,
             outcomes: Outcomes::new(executor, systems)?,
             histories: match options.history {
@@ -158,7 +158,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
                 false => None,
             },
             sizes: match options.floor {
-                Some(_) => Some(Sizes::new(executor, batch, nrhs)?),
+                Some(_) => Some(SystemSizes::new(executor, batch, nrhs)?),
                 None => None,
             },
             diagonal: match jacobi && product.takes_values_there() {
@@ -182,8 +182,8 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             executor: executor.clone(),
             lenient: options.preconditioner == Preconditioner::Auto,
             patterns: match &product {
-                Product::Packed(_) => None,
-                Product::Flexible(_) => Some(PatternFingerprint::of(batch)),
+                PlannedProduct::Packed(_) => None,
+                PlannedProduct::Flexible(_) => Some(PatternFingerprint::of(batch)),
             },
             product,
             method,
@@ -204,7 +204,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [hashes](PatternFingerprint) are compared.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] and [`GpuSolveError::Gpu`] when the batch has other sizes or other
+    /// [`GpuSolveError::Argument`] and [`GpuSolveError::Gpu`] when the batch has other sizes or other
     /// patterns, or differs in whether items share values.
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuSolveError> {
         let rows = batch.row_offset(batch.nitems()).saturating_mul(self.nrhs);
@@ -229,7 +229,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [`GpuSolveError::Unsupported`] over a flexible kernel; [`GpuSolveError::Gpu`] for a wrong
     /// number of values, and with the device's error.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
-        let Product::Packed(plan) = &mut self.product else {
+        let PlannedProduct::Packed(plan) = &mut self.product else {
             return Err(GpuSolveError::Unsupported {
                 what: "values on the device for the products of a flexible kernel",
                 instead: "take the packed product, or values on the host",
@@ -262,7 +262,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,

@@ -1,4 +1,4 @@
-//! The kernels of a method, by step of the solve: [`Steps`].
+//! The kernels of a method, by step of the solve: [`SolveSteps`].
 
 use super::kernels;
 use sparsebatch_cuda::{Executor, GpuError, KernelKey, Value};
@@ -12,7 +12,7 @@ pub(super) struct Phases {
 }
 
 /// The launches between the products of a solve.
-pub(super) struct Steps {
+pub(super) struct SolveSteps {
     /// Before the first product.
     pub(super) enter: Phases,
     /// Before a product `A x`: undoes the scaling of `x`.
@@ -23,7 +23,7 @@ pub(super) struct Steps {
     pub(super) iterate: Vec<Phases>,
 }
 
-impl Steps {
+impl SolveSteps {
     /// Names the kernels, and compiles those for whole systems, for parts, or both.
     pub(super) fn new<E: Executor, T: Value>(
         executor: &E,

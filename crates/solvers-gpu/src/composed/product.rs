@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, BatchValues, Layout};
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
+use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_spmv_gpu::{
     FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedOptions, PackedPlan,
 };
@@ -38,15 +38,15 @@ impl ProductKernel {
     ///
     /// # Errors
     /// [`GpuSolveError::Unsupported`] for formats and kernels that no plan for batches has;
-    /// [`GpuSolveError::Option`] for interleaved vectors.
+    /// [`GpuSolveError::Argument`] for interleaved vectors.
     pub fn of(spmv: &SpmvOptions) -> Result<Self, GpuSolveError> {
         use FormatChoice::{Auto, Coo, Csr, Ell, SellP};
         if spmv.layout != Layout::ItemMajor {
-            return Err(GpuSolveError::Option {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "layout",
                 expected: "item-major vectors",
                 found: "interleaved".to_owned(),
-            });
+            }));
         }
         let kernel = match (spmv.format, spmv.kernel) {
             (Auto, KernelChoice::Auto) => return Ok(Self::default()),
@@ -68,12 +68,12 @@ impl ProductKernel {
 }
 
 /// A plan of either kind.
-pub(super) enum Product<E: Executor, T: Value> {
+pub(super) enum PlannedProduct<E: Executor, T: Value> {
     Packed(Box<PackedPlan<E, T>>),
     Flexible(Box<FlexiblePlan<E, T>>),
 }
 
-impl<E: Executor + Clone, T: Value> Product<E, T> {
+impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     pub(super) fn new(
         executor: &E,
         batch: &Batch<T>,
@@ -82,11 +82,11 @@ impl<E: Executor + Clone, T: Value> Product<E, T> {
     ) -> Result<Self, GpuError> {
         Ok(match kernel {
             ProductKernel::Packed(options) => {
-                let options = PackedOptions { nrhs, ..*options };
+                let options = options.clone().nrhs(nrhs);
                 Self::Packed(Box::new(PackedPlan::new(executor.clone(), batch, options)?))
             }
             ProductKernel::Flexible(options) => {
-                let options = FlexibleOptions { nrhs, ..options.clone() };
+                let options = options.clone().nrhs(nrhs);
                 Self::Flexible(Box::new(FlexiblePlan::new(executor, batch, options)?))
             }
         })

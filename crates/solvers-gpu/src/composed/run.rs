@@ -19,7 +19,7 @@ pub(super) const MOST_ITERATIONS: u32 = 32;
 
 /// A group of launches between products.
 #[derive(Clone, Copy)]
-enum Step {
+enum SolveStep {
     Enter,
     Lift,
     Judge,
@@ -34,7 +34,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// that does not converge is no error: see [`ComposedSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when a vector does not fit, [`GpuSolveError::Option`] when they
+    /// [`GpuSolveError::Argument`] when a vector does not fit, when they
     /// overlap, [`GpuSolveError::Gpu`] with the device's error; `x` is untouched in the first two
     /// cases.
     pub fn solve(
@@ -55,19 +55,29 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         if guess == Guess::Zero {
             self.executor.fill_zero(x)?;
         }
-        self.launch(Step::Enter, b, x, 0)?;
+        self.launch(SolveStep::Enter, b, x, 0)?;
         self.verdict(b, x)?;
         if let Some(histories) = &mut self.histories {
             histories.begin(self.outcomes.residual_norms(&self.executor)?);
         }
         let (mut done, mut iterations) = (0u32, FIRST_ITERATIONS);
-        while self.remaining()? > 0 {
+        let mut running = self.systems as u32;
+        loop {
+            let remaining = self.remaining()?;
+            self.limits.count(running.saturating_sub(remaining));
+            running = remaining;
+            if remaining == 0 {
+                break;
+            }
+            if self.limits.is_stopped() {
+                return Err(GpuSolveError::Stopped);
+            }
             // Restarted systems lag behind the others: at least one more iteration.
             let left = self.most_iterations.saturating_sub(done).max(1);
             let most = self.histories.as_ref().map_or(MOST_ITERATIONS, Histories::most_iterations);
             let count = iterations.min(left).min(most);
             self.iterate(count, b, x)?;
-            self.launch(Step::Lift, b, x, 0)?;
+            self.launch(SolveStep::Lift, b, x, 0)?;
             self.verdict(b, x)?;
             if let Some(histories) = &mut self.histories {
                 histories.take(&self.executor, count)?;
@@ -92,7 +102,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         self.product.apply(x, &mut self.vectors.w)?;
         self.products += 1;
         self.launch_sizes(b, x)?;
-        self.launch(Step::Judge, b, x, 0)
+        self.launch(SolveStep::Judge, b, x, 0)
     }
 
     /// Runs `count` iterations of all systems that have not stopped.
@@ -110,13 +120,13 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             let Vectors { p, w, v, hat, .. } = &mut self.vectors;
             if self.method == Krylov::Cg {
                 self.product.apply(p, w)?;
-                self.launch(Step::Iterate(0), b, x, history)?;
+                self.launch(SolveStep::Iterate(0), b, x, history)?;
             } else {
                 self.product.apply(if self.jacobi { hat } else { p }, v)?;
-                self.launch(Step::Iterate(0), b, x, history)?;
+                self.launch(SolveStep::Iterate(0), b, x, history)?;
                 let Vectors { r, w, hat, .. } = &mut self.vectors;
                 self.product.apply(if self.jacobi { hat } else { r }, w)?;
-                self.launch(Step::Iterate(1), b, x, history)?;
+                self.launch(SolveStep::Iterate(1), b, x, history)?;
             }
             self.products += self.steps.iterate.len() as u64;
         }
@@ -127,17 +137,17 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     #[expect(unsafe_code, reason = "the launches")]
     fn launch(
         &mut self,
-        step: Step,
+        step: SolveStep,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
         history: u64,
     ) -> Result<(), GpuError> {
         let Self { executor, steps, work, limits, outcomes, vectors, .. } = self;
         let phases: &Phases = match step {
-            Step::Enter => &steps.enter,
-            Step::Lift => &steps.lift,
-            Step::Judge => &steps.judge,
-            Step::Iterate(number) => &steps.iterate[number],
+            SolveStep::Enter => &steps.enter,
+            SolveStep::Lift => &steps.lift,
+            SolveStep::Judge => &steps.judge,
+            SolveStep::Iterate(number) => &steps.iterate[number],
         };
         let whole = std::iter::once((&phases.whole, &work.whole, 1));
         let parts = phases.parts.iter().map(|key| (key, &work.parts, 2));
@@ -186,7 +196,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Ok(())
     }
 
-    /// Launches the kernels that compute `Sizes` before a judgement with a floor.
+    /// Launches the kernels that compute `SystemSizes` before a judgement with a floor.
     #[expect(unsafe_code, reason = "the launches")]
     fn launch_sizes(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuError> {
         let Self { executor, work, .. } = self;

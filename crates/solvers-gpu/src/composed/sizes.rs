@@ -1,4 +1,4 @@
-//! The norms that rounding floors compare residuals with: [`Sizes`].
+//! The norms that rounding floors compare residuals with: [`SystemSizes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, Pattern};
@@ -12,7 +12,7 @@ const COPY_BLOCKS: u32 = 1024;
 const COPY_THREADS: u32 = 256;
 
 /// Computes `|| |A||x| + |b| ||` of the systems that are judged, from the matrices in CSR.
-pub(super) struct Sizes<E: Executor, T: Value> {
+pub(super) struct SystemSizes<E: Executor, T: Value> {
     pub(super) whole: KernelKey,
     pub(super) part: KernelKey,
     copy: KernelKey,
@@ -25,7 +25,7 @@ pub(super) struct Sizes<E: Executor, T: Value> {
     nrhs: usize,
 }
 
-impl<E: Executor, T: Value> Sizes<E, T> {
+impl<E: Executor, T: Value> SystemSizes<E, T> {
     pub(super) fn new(executor: &E, batch: &Batch<T>, nrhs: usize) -> Result<Self, GpuError> {
         let name = |kernel| KernelKey::new(&kernels::KRYLOV, format!("{kernel}<{}>", T::CPP));
         let (whole, part) = (name("krylov_sizes"), name("krylov_sizes_part"));

@@ -1,4 +1,4 @@
-//! Assigns rows to threads: [`Work`].
+//! Assigns rows to threads: [`SystemBlocks`].
 
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer};
 use sparsebatch_formats::{Batch, Scalar};
@@ -14,7 +14,7 @@ const OF_LANES: [(u32, u64); 3] = [(8, 32), (32, 512), (THREADS, 8192)];
 pub(super) const PART_ROWS: u32 = 4096;
 
 /// Systems by size, and the blocks that handle them.
-pub(super) struct Work<E: Executor> {
+pub(super) struct SystemBlocks<E: Executor> {
     /// Systems that are handled whole, in the order of the blocks.
     pub(super) order: E::Buffer<u32>,
     /// The first row of each system, then the total number of rows.
@@ -27,7 +27,7 @@ pub(super) struct Work<E: Executor> {
     pub(super) systems: [usize; 4],
 }
 
-impl<E: Executor> Work<E> {
+impl<E: Executor> SystemBlocks<E> {
     /// Assigns `nrhs` systems per item.
     pub(super) fn new<T: Scalar>(
         executor: &E,

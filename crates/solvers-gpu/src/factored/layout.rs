@@ -5,7 +5,7 @@ use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::symbolic::DiagonalBlocks;
 
 use super::lists::{Segment, segments};
-use super::programs::{Factors, Program};
+use super::programs::{FactoredProgram, Factors};
 use super::streams::Streams;
 use crate::GpuSolveError;
 
@@ -79,7 +79,7 @@ impl Words {
         self.words.extend((0..blocks.nblocks()).map(|block| blocks.rows(block).start as u32));
     }
 
-    fn push_list(&mut self, program: &Program, threads: u32) {
+    fn push_list(&mut self, program: &FactoredProgram, threads: u32) {
         let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); program.nlevels()];
         for (number, task) in program.tasks.iter().enumerate() {
             by_level[task.level as usize].push(number);
@@ -117,14 +117,14 @@ impl Words {
 
 /// The pattern of A for products by rows.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
+pub(super) struct RowLists {
     /// Row pointers, then the offset of each chunk's columns, then the length of `columns`.
     pub(super) index: Vec<u32>,
     /// Columns of a chunk's rows, interleaved; `NO_COLUMN` where a row is shorter than others.
     pub(super) columns: Vec<u32>,
 }
 
-impl Rows {
+impl RowLists {
     pub(super) fn new(a: CsrPatternRef<'_>) -> Result<Self, GpuSolveError> {
         let nrows = a.nrows();
         let mut index: Vec<u32> = a.row_ptr().iter().map(|&first| first as u32).collect();
@@ -170,7 +170,7 @@ mod tests {
         let col_idx = [0, 33].into_iter().chain(1..34).collect();
         let a = CsrPattern::try_new(34, 34, row_ptr, col_idx).unwrap();
 
-        let rows = Rows::new(a.view()).unwrap();
+        let rows = RowLists::new(a.view()).unwrap();
 
         assert_eq!(rows.index[..3], [0, 2, 3]);
         assert_eq!(rows.index[35..], [0, 64, 96]);

@@ -1,6 +1,6 @@
 //! Assigns the sums of a level to the lanes of a group, for programs that are read as lists.
 
-use super::programs::Task;
+use super::programs::WideTask;
 
 /// Rough cycle costs of a group's turns, by which assignments are compared; positions and values
 /// are read through the caches.
@@ -28,7 +28,7 @@ pub(super) struct Segment {
 
 /// Assigns the tasks of a non-empty level to the lanes of a group of `threads`: the segments of
 /// least estimated time. A function of its arguments alone.
-pub(super) fn segments(tasks: &[Task], mut level: Vec<usize>, threads: u32) -> Vec<Segment> {
+pub(super) fn segments(tasks: &[WideTask], mut level: Vec<usize>, threads: u32) -> Vec<Segment> {
     let products = |task: &usize| tasks[*task].pairs.len();
     level.sort_by_key(|task| std::cmp::Reverse(products(task)));
     let longest = level.first().map_or(0, products);
@@ -63,8 +63,9 @@ mod tests {
     use super::super::programs::NONE;
     use super::*;
 
-    fn tasks(lengths: &[usize]) -> Vec<Task> {
-        let task = |&length: &usize| Task { place: 0, factor: NONE, pairs: 0..length, level: 0 };
+    fn tasks(lengths: &[usize]) -> Vec<WideTask> {
+        let task =
+            |&length: &usize| WideTask { place: 0, factor: NONE, pairs: 0..length, level: 0 };
         lengths.iter().map(task).collect()
     }
 

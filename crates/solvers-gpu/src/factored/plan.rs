@@ -2,13 +2,13 @@
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
-use sparsebatch_solve_core::{Order, Outcome, Scheme, SolveOptions, check_len};
+use sparsebatch_solve_core::{ArgumentError, Order, Outcome, Scheme, SolveOptions, check_len};
 
 use super::explain::FactoredShape;
 use super::kernels::FACTORED;
-use super::layout::{Rows, Words};
+use super::layout::{RowLists, Words};
 use super::programs::Factors;
-use super::shape::{FactoredTuning, Precision, Shape, code};
+use super::shape::{FactoredPlacement, FactoredTuning, Precision, code};
 use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::GpuSolver;
@@ -82,27 +82,27 @@ pub struct FactoredSolver<E: Executor, T: Value> {
     nrhs: usize,
     root: bool,
     key: KernelKey,
-    shape: Shape,
+    shape: FactoredPlacement,
     words: E::Buffer<u32>,
     starts: E::Buffer<u32>,
     index: E::Buffer<u32>,
-    columns: Columns<E>,
+    columns: FactoredColumns<E>,
     sources: E::Buffer<u32>,
     workspace: E::Buffer<T>,
-    kept: Option<Kept<E, T>>,
+    kept: Option<FactoredKept<E, T>>,
     limits: Limits<E>,
     queue: E::Buffer<u32>,
     outcomes: Outcomes<E>,
 }
 
 /// Column indices in 16 or 32 bits.
-enum Columns<E: Executor> {
+enum FactoredColumns<E: Executor> {
     Narrow(E::Buffer<u16>),
     Wide(E::Buffer<u32>),
 }
 
 /// Factors that are kept between solves.
-struct Kept<E: Executor, T: Value> {
+struct FactoredKept<E: Executor, T: Value> {
     /// The factors of each item, or of one item for all.
     factors: KeptFactors<E, T>,
     /// 1 for items that could not be factorised.
@@ -132,7 +132,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Symbolic`] for a block size out of range;
     /// [`GpuSolveError::Unsupported`] for options that the GPU does not support, for too many
     /// products, and for preconditioners without factors; [`GpuSolveError::Gpu`] when an allocation
@@ -163,7 +163,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// As [`FactoredSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the
+    /// Those of [`FactoredSolver::new`]; [`GpuSolveError::Argument`] for choices that do not fit the
     /// pattern.
     pub fn with_tuning(
         executor: &E,
@@ -182,7 +182,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let info = executor.info();
         let is_mixed = scheme.preconditioner().precision().is_mixed::<T>();
         let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
-        let mut shape = Shape::choose(pattern, &factors, scheme, precision, systems, info, tuning)?;
+        let mut shape =
+            FactoredPlacement::choose(pattern, &factors, scheme, precision, systems, info, tuning)?;
         let expression = format!(
             "factored<{}, {}, {}, {}, {}{}>",
             T::CPP,
@@ -196,7 +197,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         executor.prepare(std::slice::from_ref(&key))?;
         let wide = shape.place.is_wide();
         let words = Words::new(&factors, nrows, shape.threads, wide)?;
-        let rows = Rows::new(pattern)?;
+        let rows = RowLists::new(pattern)?;
         let mut sources = factors.sources();
         if is_mixed {
             for numbers in factors.positions() {
@@ -225,9 +226,9 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             starts: executor.upload(&words.starts)?,
             index: executor.upload(&rows.index)?,
             columns: if wide {
-                Columns::Wide(executor.upload(&rows.columns)?)
+                FactoredColumns::Wide(executor.upload(&rows.columns)?)
             } else {
-                Columns::Narrow(executor.upload(&rows.narrow_columns())?)
+                FactoredColumns::Narrow(executor.upload(&rows.narrow_columns())?)
             },
             sources: executor.upload(&sources)?,
             workspace: executor.alloc((groups * shape.workspace) as usize)?,
@@ -248,14 +249,14 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// `SingularPreconditioner`, by LU with `Singular`.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is
+    /// [`GpuSolveError::Argument`] when the array does not fit, [`GpuSolveError::Gpu`] when memory is
     /// short or the launch is refused; the factors kept before are lost then.
     pub fn factorise(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
         let shared = shares_values(values.len(), self.nnz, self.nitems)?;
         let items = if shared { self.nitems.min(1) } else { self.nitems };
         let mut kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
             Some(kept) => kept,
-            None => Kept {
+            None => FactoredKept {
                 factors: if self.shape.is_mixed {
                     let each = self.nfactors + 1 + self.nrows;
                     KeptFactors::Single(self.executor.alloc(items * each)?)
@@ -269,7 +270,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         kept.made = if shared { self.nitems } else { self.active };
         // The factors of one item shared by all are computed whatever `active` is.
         if kept.made > 0 {
-            self.launch(Task { values, shared, keep: Some(&kept), vectors: None })?;
+            self.launch(LaunchTask { values, shared, keep: Some(&kept), vectors: None })?;
         }
         self.kept = Some(kept);
         Ok(())
@@ -287,7 +288,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// item. A system that does not converge is no error: see [`FactoredSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// [`GpuSolveError::Argument`] when an array does not fit, when `x`
     /// overlaps another array or factors are kept for too few items, [`GpuSolveError::Gpu`] when
     /// the launch is refused; `x` is untouched then.
     pub fn solve(
@@ -304,21 +305,21 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         check_apart(values, x)?;
         check_apart(b, x)?;
         if let Some(kept) = self.kept.as_ref().filter(|kept| kept.made < self.active) {
-            return Err(GpuSolveError::Option {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "factors",
                 expected: "a call of factorise before, for all items that take part",
                 found: format!("factors of {} items, where {} take part", kept.made, self.active),
-            });
+            }));
         }
         if self.active == 0 {
             return Ok(());
         }
-        self.launch(Task { values, shared, keep: None, vectors: Some((b, guess, x)) })
+        self.launch(LaunchTask { values, shared, keep: None, vectors: Some((b, guess, x)) })
     }
 
     #[expect(unsafe_code, reason = "the one launch")]
-    fn launch(&mut self, task: Task<'_, E, T>) -> Result<(), GpuSolveError> {
-        let Task { values, shared, keep, vectors } = task;
+    fn launch(&mut self, task: LaunchTask<'_, E, T>) -> Result<(), GpuSolveError> {
+        let LaunchTask { values, shared, keep, vectors } = task;
         let mut flags = if self.root { ROOT } else { 0 };
         let (systems, nrhs) = match keep {
             Some(kept) => (kept.refused.len().min(kept.made), 1),
@@ -348,8 +349,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             .input(&self.starts)
             .input(&self.index);
         match &self.columns {
-            Columns::Narrow(columns) => args.input(columns),
-            Columns::Wide(columns) => args.input(columns),
+            FactoredColumns::Narrow(columns) => args.input(columns),
+            FactoredColumns::Wide(columns) => args.input(columns),
         };
         args.input(&self.sources)
             .output(&mut self.workspace)
@@ -383,7 +384,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// keep their lengths; their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `items` exceeds the plan's.
+    /// [`GpuSolveError::Argument`] when `items` exceeds the plan's.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         check_active(items, self.nitems)?;
         self.active = items;
@@ -400,7 +401,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,
@@ -426,8 +427,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let bytes = |len: usize, each: usize| (len * each) as u64;
         let (shape, value) = (&self.shape, size_of::<T>());
         let columns = match &self.columns {
-            Columns::Narrow(columns) => bytes(columns.len(), 2),
-            Columns::Wide(columns) => bytes(columns.len(), 4),
+            FactoredColumns::Narrow(columns) => bytes(columns.len(), 2),
+            FactoredColumns::Wide(columns) => bytes(columns.len(), 4),
         };
         let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
         let (factors, order) = match (self.scheme, self.scheme.preconditioner()) {
@@ -481,12 +482,12 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
 }
 
 /// The input and output of one launch.
-struct Task<'a, E: Executor, T: Value> {
+struct LaunchTask<'a, E: Executor, T: Value> {
     values: &'a E::Buffer<T>,
     /// Whether all items share the values of one item.
     shared: bool,
     /// Factors to compute and keep; if `Some`, nothing is solved.
-    keep: Option<&'a Kept<E, T>>,
+    keep: Option<&'a FactoredKept<E, T>>,
     vectors: Option<Vectors<'a, E, T>>,
 }
 

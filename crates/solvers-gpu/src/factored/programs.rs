@@ -21,10 +21,10 @@ const MOST_PRODUCTS: u64 = 1 << 25;
 /// `value[place] -= sum of left * right`, then multiplied by `value[factor]`. In a factorisation,
 /// `factor == place` marks a pivot, which is inverted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Task {
+pub(super) struct WideTask {
     pub(super) place: u32,
     pub(super) factor: u32,
-    /// Range of its pairs in [`Program::pairs`].
+    /// Range of its pairs in [`FactoredProgram::pairs`].
     pub(super) pairs: Range<usize>,
     /// Level, from 0; a task needs results of lower levels only.
     pub(super) level: u32,
@@ -32,20 +32,20 @@ pub(super) struct Task {
 
 /// Tasks, each after those whose results it reads, and the operands of their products.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Program {
-    pub(super) tasks: Vec<Task>,
+pub(super) struct FactoredProgram {
+    pub(super) tasks: Vec<WideTask>,
     /// Positions of left and right operands.
     pub(super) pairs: Vec<(u32, u32)>,
 }
 
-impl Program {
+impl FactoredProgram {
     pub(super) fn nlevels(&self) -> usize {
         self.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0)
     }
 
     /// The same tasks with 16-bit positions; the caller ensures that all fit.
     pub(super) fn to_narrow(&self) -> narrow::Tasks {
-        let task = |task: &Task| narrow::Task {
+        let task = |task: &WideTask| narrow::Task {
             place: task.place,
             factor: if task.factor == NONE { narrow::NONE } else { task.factor },
             pairs: task.pairs.clone(),
@@ -60,8 +60,8 @@ impl Program {
 
 /// Builds a program and computes the levels. Tasks write the values of one array; the operands
 /// outside it (in an application, the factors) are known before.
-struct Builder {
-    program: Program,
+struct ProgramBuilder {
+    program: FactoredProgram,
     /// One more than the level of the task that last wrote a value; 0 where none did.
     ready: Vec<u32>,
     /// One more than the highest level of the tasks that read a value as right operand.
@@ -70,10 +70,10 @@ struct Builder {
     is_factorisation: bool,
 }
 
-impl Builder {
+impl ProgramBuilder {
     fn new(places: usize, is_factorisation: bool) -> Self {
         let (ready, read) = (vec![0; places], vec![0; places]);
-        Self { program: Program::default(), ready, read, is_factorisation }
+        Self { program: FactoredProgram::default(), ready, read, is_factorisation }
     }
 
     fn push(&mut self, place: u32, factor: u32, pairs: impl Iterator<Item = (u32, u32)>) {
@@ -100,7 +100,7 @@ impl Builder {
             *read = (*read).max(level + 1);
         }
         self.ready[place as usize] = level + 1;
-        self.program.tasks.push(Task { place, factor, pairs, level });
+        self.program.tasks.push(WideTask { place, factor, pairs, level });
     }
 }
 
@@ -110,20 +110,20 @@ pub(super) enum Factors {
     /// Inverses of diagonal blocks.
     Blocks(DiagonalBlocks),
     /// Incomplete factors, or complete ones.
-    Sums(Box<Sums>),
+    Sums(Box<FactoredSums>),
 }
 
 /// Factorisation and application of factors; positions are those of entries in the factors'
 /// pattern.
 #[derive(Clone, Debug)]
-pub(super) struct Sums {
+pub(super) struct FactoredSums {
     /// Index in A's values of each entry, or `NO_SOURCE`.
     pub(super) sources: Vec<u32>,
     /// Row and column of A of each entry.
     pub(super) positions: Vec<(u32, u32)>,
-    pub(super) factorisation: Program,
+    pub(super) factorisation: FactoredProgram,
     /// Values are rows of A; left operands and factors are entries of the factors.
-    pub(super) application: Program,
+    pub(super) application: FactoredProgram,
     /// Whether pivots must be positive and the inverse of their square root is kept: Cholesky.
     pub(super) root: bool,
 }
@@ -249,9 +249,9 @@ fn check_products(products: u64) -> Result<(), GpuSolveError> {
 /// ILU on a pattern, by inner products (Crout): `a_ij - sum of l_ik u_kj over k < min(i, j)`, for L
 /// times the inverse of the pivot, which is stored in place of the pivot. Products with an operand
 /// outside the pattern are left out.
-fn lu(pattern: &FactorPattern) -> Sums {
+fn lu(pattern: &FactorPattern) -> FactoredSums {
     let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
-    let mut factorisation = Builder::new(pattern.nnz(), true);
+    let mut factorisation = ProgramBuilder::new(pattern.nnz(), true);
     let mut in_row = vec![usize::MAX; nrows];
     let mut products: Vec<Vec<(u32, u32)>> = Vec::new();
     for row in 0..nrows {
@@ -277,7 +277,7 @@ fn lu(pattern: &FactorPattern) -> Sums {
             in_row[cols[k] as usize] = usize::MAX;
         }
     }
-    let mut application = Builder::new(nrows, false);
+    let mut application = ProgramBuilder::new(nrows, false);
     let known = |k: usize| (k as u32, perm[cols[k] as usize]);
     for (row, &place) in perm.iter().enumerate() {
         application.push(place, NONE, pattern.lower(row).map(known));
@@ -287,7 +287,7 @@ fn lu(pattern: &FactorPattern) -> Sums {
     }
     let entries =
         |row: usize| (pattern.lower(row).start..pattern.upper(row).end).map(move |k| (row, k));
-    Sums {
+    FactoredSums {
         sources: pattern.source().to_vec(),
         positions: positions(perm, cols, (0..nrows).flat_map(entries)),
         factorisation: factorisation.program,
@@ -298,9 +298,9 @@ fn lu(pattern: &FactorPattern) -> Sums {
 
 /// IC(0): `l_ij = (a_ij - sum of l_ik l_jk over k < j) / l_jj`; the inverse of the square root of a
 /// pivot is stored in place of the pivot.
-fn cholesky(pattern: &LowerPattern) -> Sums {
+fn cholesky(pattern: &LowerPattern) -> FactoredSums {
     let (nrows, perm, cols) = (pattern.nrows(), pattern.perm(), pattern.cols());
-    let mut factorisation = Builder::new(pattern.nnz(), true);
+    let mut factorisation = ProgramBuilder::new(pattern.nnz(), true);
     let mut in_row = vec![NONE; nrows];
     for row in 0..nrows {
         for k in pattern.strict(row) {
@@ -321,7 +321,7 @@ fn cholesky(pattern: &LowerPattern) -> Sums {
             in_row[cols[k] as usize] = NONE;
         }
     }
-    let mut application = Builder::new(nrows, false);
+    let mut application = ProgramBuilder::new(nrows, false);
     for row in 0..nrows {
         let known = pattern.strict(row).map(|k| (k as u32, perm[cols[k] as usize]));
         application.push(perm[row], pattern.diagonal(row) as u32, known);
@@ -333,7 +333,7 @@ fn cholesky(pattern: &LowerPattern) -> Sums {
     }
     let entries =
         |row: usize| (pattern.strict(row).start..=pattern.diagonal(row)).map(move |k| (row, k));
-    Sums {
+    FactoredSums {
         sources: pattern.source().to_vec(),
         positions: positions(perm, cols, (0..nrows).flat_map(entries)),
         factorisation: factorisation.program,
@@ -364,7 +364,7 @@ mod tests {
         CsrPattern::try_new(3, 3, vec![0, 2, 5, 7], vec![0, 1, 0, 1, 2, 1, 2]).unwrap()
     }
 
-    fn sums(preconditioner: Preconditioner, order: Order) -> Sums {
+    fn sums(preconditioner: Preconditioner, order: Order) -> FactoredSums {
         let scheme = Scheme::Cg(preconditioner.with_order(order));
         match Factors::new(chain().view(), scheme).unwrap() {
             Factors::Sums(sums) => *sums,
@@ -374,7 +374,7 @@ mod tests {
 
     /// Executes a program level by level, each level from its last task to its first: tasks of one
     /// level are independent. `left` holds the factors where tasks do not write them.
-    fn work(program: &Program, root: bool, values: &mut [f64], left: Option<&[f64]>) {
+    fn work(program: &FactoredProgram, root: bool, values: &mut [f64], left: Option<&[f64]>) {
         for level in 0..program.nlevels() as u32 {
             for task in program.tasks.iter().rev().filter(|task| task.level == level) {
                 let factor = |place: u32, values: &[f64]| match left {

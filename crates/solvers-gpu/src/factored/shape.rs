@@ -7,6 +7,7 @@ use sparsebatch_solve_core::Scheme;
 use super::programs::Factors;
 use super::streams::Streams;
 use crate::GpuSolveError;
+use sparsebatch_solve_core::ArgumentError;
 
 /// What is in shared memory during a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,6 +80,7 @@ fn vectors(scheme: Scheme) -> usize {
 
 /// Overrides of a plan's own choices, for experiments. `None` leaves a choice to the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FactoredTuning {
     /// Threads per system: 32, 128 or 512 with everything in shared memory, 128 or 512 with values
     /// in device memory, else 512. LU: 512.
@@ -91,6 +93,15 @@ pub struct FactoredTuning {
     /// The most bytes of device memory that the plan takes; a smaller limit means fewer blocks
     /// where each block has factors there. Default: the free memory.
     pub max_bytes: Option<u64>,
+}
+
+sparsebatch_formats::option_setters! {
+    FactoredTuning {
+        threads: Option<u32>,
+        place: Option<FactoredPlace>,
+        max_blocks: Option<u32>,
+        max_bytes: Option<u64>,
+    }
 }
 
 /// Shared memory beside that of systems: sums of warps, and what the device reserves.
@@ -128,7 +139,7 @@ pub(super) struct Precision {
 
 /// The memory of a system, and its threads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct FactoredPlacement {
     pub(super) place: FactoredPlace,
     /// Threads of a group, which solves one system at a time.
     pub(super) threads: u32,
@@ -149,7 +160,7 @@ pub(super) struct Shape {
     pub(super) levels: [usize; 2],
 }
 
-impl Shape {
+impl FactoredPlacement {
     /// Chooses, among what the tuning allows, the first place that the device has room for, and
     /// there the threads with the least estimated time. The number of systems affects only the
     /// blocks.
@@ -193,11 +204,11 @@ impl Shape {
                 return Ok(best);
             }
         }
-        Err(GpuSolveError::Option {
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "tuning",
             expected: "threads and a place that there is room and a kernel for",
             found: format!("{tuning:?}"),
-        })
+        }))
     }
 }
 
@@ -264,7 +275,7 @@ impl Size {
         nsystems: usize,
         info: &DeviceInfo,
         tuning: &FactoredTuning,
-    ) -> Option<Shape> {
+    ) -> Option<FactoredPlacement> {
         let (shared, workspace) = self.memory(place);
         let value_bytes = self.precision.value_bytes as u64;
         let bytes = shared * value_bytes;
@@ -286,7 +297,7 @@ impl Size {
         let most = resident * u64::from(info.multiprocessors.max(1));
         let work = (nsystems as u64).div_ceil(u64::from(groups));
         let blocks = most.min(work).min(u64::from(tuning.max_blocks.unwrap_or(u32::MAX))).max(1);
-        Some(Shape {
+        Some(FactoredPlacement {
             place,
             threads,
             groups,
@@ -302,7 +313,7 @@ impl Size {
     }
 }
 
-impl Shape {
+impl FactoredPlacement {
     /// Reduces the blocks to those that fit in `free` bytes, of which the rest of the plan takes
     /// `rest`.
     ///
@@ -321,7 +332,7 @@ impl Shape {
 }
 
 /// Estimated cycles of an iteration.
-fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
+fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &FactoredPlacement) -> u64 {
     let nrows = a.nrows() as u64;
     let turns = nrows.div_ceil(u64::from(shape.threads)).max(1);
     let width = (a.nnz() as u64).div_ceil(nrows.max(1));
@@ -346,7 +357,11 @@ fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &Shape) -> u64 {
 
 fn check_tuning(tuning: &FactoredTuning) -> Result<(), GpuSolveError> {
     let refuse = |name, expected, found: u32| {
-        Err(GpuSolveError::Option { name, expected, found: found.to_string() })
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+            name,
+            expected,
+            found: found.to_string(),
+        }))
     };
     match (tuning.threads, tuning.max_blocks) {
         (Some(threads), _) if ![32, 128, 512].contains(&threads) => {

@@ -46,7 +46,7 @@ const LENGTHS: [usize; 18] =
 /// Tasks of one level that the lanes of a warp execute side by side. A sum may be split into parts,
 /// a power of two, on as many adjacent lanes.
 #[derive(Clone, Debug, Default)]
-struct Slice {
+struct LevelSlice {
     /// Tasks with the binary logarithm of their number of parts, in descending order of it.
     tasks: Vec<(usize, u32)>,
     width: usize,
@@ -69,7 +69,7 @@ pub(super) struct Cost {
 #[derive(Clone, Debug)]
 pub(super) struct Streams<'a> {
     tasks: &'a Tasks,
-    levels: Vec<Vec<Vec<Slice>>>,
+    levels: Vec<Vec<Vec<LevelSlice>>>,
     pub(super) cost: Cost,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Streams<'a> {
             let lengths = &LENGTHS[..enough.min(LENGTHS.len())];
             let plans = lengths.iter().map(|&length| {
                 let slices = slices(tasks, &level, length);
-                let words = |slice: &Slice| (slice.width as u64 + 2) * cycles::BUSY_WORDS;
+                let words = |slice: &LevelSlice| (slice.width as u64 + 2) * cycles::BUSY_WORDS;
                 let words = slices.iter().map(words).sum::<u64>();
                 let values = slices.iter().map(|slice| slice.busy).sum::<u64>();
                 let (assigned, latency) = assign(slices, warps);
@@ -124,14 +124,14 @@ impl<'a> Streams<'a> {
                 }
                 let has_room = |&head: &usize| barriers(words[head + 1]) < MOST_BARRIERS;
                 if heads.last().is_none_or(|head| !has_room(head)) {
-                    heads.push(self.push(&Slice::default(), padding, words));
+                    heads.push(self.push(&LevelSlice::default(), padding, words));
                 }
                 if let Some(&last) = heads.last() {
                     each_lane(words, last, |word| word + (1 << BARRIERS_SHIFT));
                 }
             }
             if heads.is_empty() {
-                heads.push(self.push(&Slice::default(), padding, words));
+                heads.push(self.push(&LevelSlice::default(), padding, words));
             }
             for pair in heads.windows(2) {
                 let width = (words[pair[1] + 1] as usize & MOST_WIDTH).min(MOST_NEXT_WIDTH);
@@ -143,7 +143,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    fn push(&self, slice: &Slice, padding: u32, words: &mut Vec<u32>) -> usize {
+    fn push(&self, slice: &LevelSlice, padding: u32, words: &mut Vec<u32>) -> usize {
         let head = words.len();
         let most = slice.tasks.first().map_or(0, |&(_, parts)| parts);
         let mut lanes = Vec::with_capacity(LANES);
@@ -188,7 +188,7 @@ fn each_lane(words: &mut [u32], head: usize, change: impl Fn(u32) -> u32) {
 
 /// Cuts the tasks of a level into slices of at most `length` pairs per lane, or of more where a
 /// whole warp shares one sum.
-fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
+fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<LevelSlice> {
     let parts = |task: usize| {
         let parts = tasks.tasks[task].pairs.len().div_ceil(length).next_power_of_two();
         parts.min(LANES).trailing_zeros()
@@ -199,12 +199,12 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
         let place = tasks.tasks[task].place;
         (std::cmp::Reverse((parts, width(task, parts))), place)
     });
-    let mut slices: Vec<Slice> = Vec::new();
+    let mut slices: Vec<LevelSlice> = Vec::new();
     let mut free = 0;
     for (task, parts) in sorted {
         // Powers of two in descending order fill a warp without gaps.
         if free == 0 {
-            slices.push(Slice::default());
+            slices.push(LevelSlice::default());
             free = LANES;
         }
         free -= 1 << parts;
@@ -233,7 +233,7 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<Slice> {
 
 /// Gives each slice, the longest first, to the warp with the least load; also returns the largest
 /// load.
-fn assign(mut slices: Vec<Slice>, warps: usize) -> (Vec<Vec<Slice>>, u64) {
+fn assign(mut slices: Vec<LevelSlice>, warps: usize) -> (Vec<Vec<LevelSlice>>, u64) {
     slices.sort_by_key(|slice| std::cmp::Reverse(slice.latency));
     let mut assigned = vec![Vec::new(); warps];
     let mut loads = vec![0; warps];

@@ -8,7 +8,7 @@ use sparsebatch_formats::CsrPatternRef;
 use super::explain::FusedShape;
 use super::kernels;
 use super::pattern::Slices;
-use super::shape::{GpuTuning, Grid, Load, Shape, choose, grid, group_bytes, stored};
+use super::shape::{FusedGrid, GpuTuning, GroupShape, Load, choose, grid, group_bytes, stored};
 use crate::GpuSolveError;
 use crate::common::{LaunchReport, LaunchShape};
 use sparsebatch_solve_core::Krylov;
@@ -77,7 +77,7 @@ impl Keys {
 /// The systems that one launch solves.
 pub(super) struct Bin<E: Executor> {
     pub(super) keys: Keys,
-    pub(super) grid: Grid,
+    pub(super) grid: FusedGrid,
     pub(super) systems: u32,
     /// Rows of each system, if all have one pattern.
     pub(super) nrows: u32,
@@ -103,7 +103,7 @@ pub(super) struct Bin<E: Executor> {
 /// The launch for the systems that iterations in f32 left unsolved.
 pub(super) struct Rest<E: Executor> {
     pub(super) keys: Keys,
-    pub(super) grid: Grid,
+    pub(super) grid: FusedGrid,
     /// The number of these systems, 0 between solves, then their numbers in the queue.
     pub(super) left: E::Buffer<u32>,
 }
@@ -140,7 +140,7 @@ pub(super) fn bins<E: Executor, T: Value>(
     classes: Vec<Class<'_>>,
     common: &Common<'_>,
 ) -> Result<Vec<Bin<E>>, GpuSolveError> {
-    let mut by_shape: BTreeMap<(Shape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
+    let mut by_shape: BTreeMap<(GroupShape, u32), Vec<(Class<'_>, Slices)>> = BTreeMap::new();
     for class in classes {
         let info = executor.info();
         let Common { method, jacobi, mixed, load, tuning, .. } = *common;
@@ -156,7 +156,7 @@ pub(super) fn bins<E: Executor, T: Value>(
     if let Some(most) = together.pop() {
         together.insert(0, most);
     }
-    let kernels = |(shape, _): &(Shape, Vec<_>)| {
+    let kernels = |(shape, _): &(GroupShape, Vec<_>)| {
         let rest = shape.mixed.then(|| keys::<T>(&shape.unmixed(), true, common));
         (keys::<T>(shape, false, common), rest)
     };
@@ -188,7 +188,7 @@ pub(super) fn prepare<'a, E: Executor>(
 /// Uploads a bin, with its kernels and those for the systems that iterations in f32 leave.
 fn upload<E: Executor, T: Value>(
     executor: &E,
-    shape: Shape,
+    shape: GroupShape,
     (keys, rest_keys): (Keys, Option<Keys>),
     mut classes: Vec<(Class<'_>, Slices)>,
     common: &Common<'_>,
@@ -219,7 +219,7 @@ fn upload<E: Executor, T: Value>(
     let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
     let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
     let systems = nitems * common.nrhs;
-    let grid = |keys: &Keys, shape: &Shape| {
+    let grid = |keys: &Keys, shape: &GroupShape| {
         let bytes = group_bytes(shape, stored, bytes);
         grid(executor, keys.of(common.asked), shape, bytes, systems as u64, common.tuning)
     };
@@ -272,8 +272,8 @@ fn upload<E: Executor, T: Value>(
 }
 
 /// The kernels of a shape, for all systems or (`of_rest`) for those that iterations in f32 left.
-fn keys<T: Value>(shape: &Shape, of_rest: bool, common: &Common<'_>) -> Keys {
-    let &Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster } = shape;
+fn keys<T: Value>(shape: &GroupShape, of_rest: bool, common: &Common<'_>) -> Keys {
+    let &GroupShape { threads, parts, rows, width, place, near, vectors, mixed, cluster } = shape;
     let (place, jacobi, near) = (place.code(), u32::from(common.jacobi), u32::from(near));
     let mut parameters =
         format!("{}, {threads}, {rows}, {width}, {place}, {jacobi}, {near}", T::CPP);

@@ -18,7 +18,7 @@ use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
-    Guess, Layouts, Sizes, Steps, UniformPlaces, check_active, check_apart, check_supported,
+    ArraySizes, Guess, Layouts, Strides, UniformPlaces, check_active, check_apart, check_supported,
     count_systems, ragged_sizes,
 };
 use crate::common::{GpuSolver, PlanReport};
@@ -56,10 +56,10 @@ pub struct FusedSolver<E: Executor, T: Value> {
     bins: Vec<Bin<E>>,
     /// Executors of all launches but the first.
     branches: Vec<E>,
-    sizes: Sizes,
+    sizes: ArraySizes,
     /// Number of participating items (`active <= nitems`).
     active: usize,
-    steps: Steps,
+    steps: Strides,
     lenient: bool,
     limits: Limits<E>,
     outcomes: Outcomes<E>,
@@ -72,7 +72,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// [`Method::Auto`](sparsebatch_solve_core::Method::Auto) is CG.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Unsupported`] for systems or options that the GPU
     /// does not support; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
@@ -108,7 +108,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// As [`FusedSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Option`] for choices that do not fit the
+    /// Those of [`FusedSolver::new`]; [`GpuSolveError::Argument`] for choices that do not fit the
     /// pattern.
     pub fn with_tuning(
         executor: &E,
@@ -159,7 +159,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let value_of = |item: u32| batch.nnz_offsets()[item as usize] as u64;
         let row_of = |item: u32| (batch.row_offsets()[item as usize] * options.nrhs) as u64;
         let addresses = Addresses::Scattered { value: &value_of, row: &row_of };
-        let steps = Steps { item: 1, value: 1, row: 1 };
+        let steps = Strides { item: 1, value: 1, row: 1 };
         let make_classes = || {
             let class =
                 |items: Vec<u32>| Class { pattern: batch.item(items[0] as usize).pattern(), items };
@@ -170,8 +170,8 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
 
     fn plan<'a>(
         executor: &E,
-        sizes: Sizes,
-        steps: Steps,
+        sizes: ArraySizes,
+        steps: Strides,
         make_classes: impl FnOnce() -> Vec<Class<'a>>,
         addresses: Addresses<'_>,
         options: &SolveOptions,
@@ -226,7 +226,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// error: see [`FusedSolver::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// [`GpuSolveError::Argument`] when an array does not fit, when `x`
     /// overlaps another array, [`GpuSolveError::Gpu`] when a launch is refused; `x` is untouched in
     /// the first two cases.
     pub fn solve(
@@ -244,7 +244,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         }
         // `values` may be those of one item, shared by all.
         let steps = match shared {
-            true => Steps { item: 0, value: 1, ..self.steps },
+            true => Strides { item: 0, value: 1, ..self.steps },
             false => self.steps,
         };
         self.executor.fork(&self.branches)?;
@@ -281,7 +281,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         &mut self,
         number: usize,
         of_rest: bool,
-        steps: Steps,
+        steps: Strides,
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         guess: Guess,
@@ -347,7 +347,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `items` exceeds the plan's; [`GpuSolveError::Unsupported`]
+    /// [`GpuSolveError::Argument`] when `items` exceeds the plan's; [`GpuSolveError::Unsupported`]
     /// for ragged batches.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         if self.sizes.shared.is_none() {
@@ -371,7 +371,7 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,

@@ -3,11 +3,11 @@
 use sparsebatch_formats::CsrPatternRef;
 
 use super::banks::{self, Entry};
-use super::shape::{Shape, ValuePlace};
+use super::shape::{GroupShape, ValuePlace};
 
 /// The pattern in slices. A slice has one slot per thread of the group and is as wide as its
 /// longest row (or as the kernel's registers). Place `k` of slot `j * threads + lane` is at
-/// `starts[j] + k * threads + lane`. Each slot holds one row; see [`Shape::row_in`].
+/// `starts[j] + k * threads + lane`. Each slot holds one row; see [`GroupShape::row_in`].
 #[derive(Default)]
 pub(super) struct Slices {
     /// Offset of each slice; the last element is the total length.
@@ -29,7 +29,7 @@ impl Slices {
     /// (padding if it is absent), and with `near` the next two for the columns before and behind
     /// it. The other entries are ordered so that lanes read the vector from different banks of
     /// shared memory.
-    pub(super) fn new(pattern: CsrPatternRef<'_>, shape: &Shape, value_bytes: usize) -> Self {
+    pub(super) fn new(pattern: CsrPatternRef<'_>, shape: &GroupShape, value_bytes: usize) -> Self {
         let threads = shape.threads as usize;
         let nslots = threads * shape.rows as usize;
         if shape.parts > 1 {
@@ -75,7 +75,7 @@ impl Slices {
     }
 
     /// The pattern in CSR order, for threads that share rows.
-    fn shared(pattern: CsrPatternRef<'_>, shape: &Shape, nslots: usize) -> Self {
+    fn shared(pattern: CsrPatternRef<'_>, shape: &GroupShape, nslots: usize) -> Self {
         let nrows = pattern.nrows();
         let slot_of = |&column: &i32| shape.slot_of(column as usize, nrows) as u16;
         let first = |slot: usize| {
@@ -107,7 +107,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(pattern: CsrPatternRef<'_>, shape: &Shape, slot: usize) -> Self {
+    fn new(pattern: CsrPatternRef<'_>, shape: &GroupShape, slot: usize) -> Self {
         let nrows = pattern.nrows();
         let row = shape.row_in(slot, nrows);
         let entries = if row < nrows { pattern.row(row) } else { 0..0 };
@@ -197,9 +197,19 @@ mod tests {
     use super::*;
     use sparsebatch_formats::{CsrPattern, Pattern};
 
-    fn shape(width: u32, place: ValuePlace) -> Shape {
+    fn shape(width: u32, place: ValuePlace) -> GroupShape {
         let (near, mixed) = (false, false);
-        Shape { threads: 2, parts: 1, rows: 2, width, place, near, vectors: 1, mixed, cluster: 1 }
+        GroupShape {
+            threads: 2,
+            parts: 1,
+            rows: 2,
+            width,
+            place,
+            near,
+            vectors: 1,
+            mixed,
+            cluster: 1,
+        }
     }
 
     #[test]
@@ -233,7 +243,7 @@ mod tests {
         // A tridiagonal matrix of four rows.
         let columns = vec![0, 1, 0, 1, 2, 1, 2, 3, 2, 3];
         let pattern = CsrPattern::try_new(4, 4, vec![0, 2, 5, 8, 10], columns).unwrap();
-        let near = Shape { near: true, ..shape(3, ValuePlace::Registers) };
+        let near = GroupShape { near: true, ..shape(3, ValuePlace::Registers) };
 
         let slices = Slices::new(pattern.view(), &near, 8);
 
@@ -248,7 +258,8 @@ mod tests {
     fn blocks_of_a_cluster_have_rows_side_by_side() {
         // Two blocks of two threads, three rows per thread; seven rows need only two of the three
         // slices.
-        let cluster = Shape { threads: 4, rows: 3, cluster: 2, ..shape(0, ValuePlace::Shared) };
+        let cluster =
+            GroupShape { threads: 4, rows: 3, cluster: 2, ..shape(0, ValuePlace::Shared) };
 
         let rows: Vec<usize> = (0..12).map(|slot| cluster.row_in(slot, 7)).collect();
 

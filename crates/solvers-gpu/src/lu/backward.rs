@@ -3,7 +3,7 @@
 use sparsebatch_solve_core::symbolic::FactorPattern;
 
 use super::banks::{Names, classes};
-use super::chunks::{BANKS, MINUS_ONE, Product, Step, in_chunks};
+use super::chunks::{BANKS, ChunkStep, MINUS_ONE, PlacedProduct, in_chunks};
 use super::graph::Places;
 use super::grid::LANES;
 
@@ -22,7 +22,7 @@ const LEAST_TURNS: u64 = 2;
 /// Products of rows of U with the solution, in the order in which they are subtracted. The order
 /// depends on the pattern only, not on the number of lanes.
 pub(super) struct Backward {
-    steps: Vec<Step>,
+    steps: Vec<ChunkStep>,
     nrows: usize,
     /// Pairs: a number of lanes, and the number of chunks of so many lanes.
     chunks: Vec<(usize, u64)>,
@@ -52,23 +52,23 @@ impl Backward {
         let n = pattern.nrows() as u32;
         let upper = |row: u32| {
             let entries = pattern.upper(row as usize).rev();
-            entries.map(move |k| Product {
+            entries.map(move |k| PlacedProduct {
                 target: row,
                 source: pattern.cols()[k],
                 place: k as u16,
             })
         };
-        let nothing = |row: u32| Product { target: row, source: n, place: MINUS_ONE };
+        let nothing = |row: u32| PlacedProduct { target: row, source: n, place: MINUS_ONE };
         let of_row = |row: u32| {
             let first = Some(nothing(row)).filter(|_| upper(row).len() == 0);
             first.into_iter().chain(upper(row))
         };
-        let products: Vec<Product> = (0..n).rev().flat_map(of_row).collect();
+        let products: Vec<PlacedProduct> = (0..n).rev().flat_map(of_row).collect();
         let steps = in_chunks(&products, LANES as usize).into_iter().flatten().flatten().collect();
         Self::packing(steps, n as usize)
     }
 
-    fn packing(steps: Vec<Step>, nrows: usize) -> Self {
+    fn packing(steps: Vec<ChunkStep>, nrows: usize) -> Self {
         let mut backward = Self { steps, nrows, chunks: Vec::new() };
         let mut all: Vec<usize> = (1..=LANES).map(|systems| Sharing { systems }.lanes()).collect();
         all.dedup();
@@ -88,14 +88,14 @@ impl Backward {
 
     /// Packs the products into chunks of `lanes` lanes. Each product goes to the first chunk with
     /// room after its source is complete and the earlier products of its target are subtracted.
-    fn packed(&self, lanes: usize) -> Vec<Vec<Step>> {
-        let mut chunks: Vec<Vec<Step>> = Vec::new();
+    fn packed(&self, lanes: usize) -> Vec<Vec<ChunkStep>> {
+        let mut chunks: Vec<Vec<ChunkStep>> = Vec::new();
         // The first chunk after the last product so far of each row.
         let mut free = vec![0; self.nrows + 1];
         // All chunks before this one are full.
         let mut first = 0;
         for step in &self.steps {
-            let Product { target, source, .. } = step.product;
+            let PlacedProduct { target, source, .. } = step.product;
             let mut at = first.max(free[target as usize]).max(free[source as usize]);
             while chunks.get(at).is_some_and(|chunk| chunk.len() >= lanes) {
                 at += 1;
@@ -144,8 +144,8 @@ impl Backward {
         let at = |place: u32| names.of(place) * count;
         let zero = names.zero() * count;
         let nothing = [zero | zero << 16, zero | zero << 16];
-        let word = |Step { product, is_last }: &Step| {
-            let Product { target, source, place } = *product;
+        let word = |ChunkStep { product, is_last }: &ChunkStep| {
+            let PlacedProduct { target, source, place } = *product;
             let (factor, x) = match place {
                 MINUS_ONE => (zero, zero),
                 place => (at(place.into()), at(places.y + source)),
@@ -181,12 +181,12 @@ mod tests {
 
     /// Products in order, of a chain and of rows that wait for nothing.
     fn backward() -> Backward {
-        let product = |target: u32, source: u32| Product { target, source, place: 0 };
+        let product = |target: u32, source: u32| PlacedProduct { target, source, place: 0 };
         let chain = (0..9u32).rev().map(|row| product(row, row + 1));
         let others = (10..50u32).map(|row| product(row, 50));
         let last = [product(9, 50)];
         let steps = last.into_iter().chain(chain).chain(others);
-        let steps = steps.map(|product| Step { product, is_last: true }).collect();
+        let steps = steps.map(|product| ChunkStep { product, is_last: true }).collect();
         Backward::packing(steps, 50)
     }
 

@@ -18,7 +18,7 @@ pub(super) const BANKS: usize = 16;
 /// Subtracts from the vector element `target`: the value at `place` times the vector element
 /// `source`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Product {
+pub(super) struct PlacedProduct {
     pub(super) target: u32,
     pub(super) source: u32,
     pub(super) place: u16,
@@ -28,17 +28,17 @@ pub(super) struct Product {
 /// sums of [`PRODUCTS`]. All sums but the last get vector elements of their own, with indices from
 /// `free` on, and are added to the target. Returns the products and the next free index.
 pub(super) fn split(
-    rows: impl IntoIterator<Item = Vec<Product>>,
+    rows: impl IntoIterator<Item = Vec<PlacedProduct>>,
     free: u32,
-) -> (Vec<Product>, u32) {
+) -> (Vec<PlacedProduct>, u32) {
     let (mut all, mut next) = (Vec::new(), free);
     for row in rows {
         let mut rest = row.as_slice();
         while let Some((part, others)) = rest.split_at_checked(PRODUCTS)
-            && let Some(Product { target, .. }) = others.first()
+            && let Some(PlacedProduct { target, .. }) = others.first()
         {
-            all.extend(part.iter().map(|&product| Product { target: next, ..product }));
-            all.push(Product { target: *target, source: next, place: MINUS_ONE });
+            all.extend(part.iter().map(|&product| PlacedProduct { target: next, ..product }));
+            all.push(PlacedProduct { target: *target, source: next, place: MINUS_ONE });
             next += 1;
             rest = others;
         }
@@ -49,22 +49,22 @@ pub(super) fn split(
 
 /// The product that a lane subtracts in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) product: Product,
+pub(super) struct ChunkStep {
+    pub(super) product: PlacedProduct,
     /// Whether this is the last product of its target.
     pub(super) is_last: bool,
 }
 
 /// Packs products into chunks of `lanes` lanes. The targets of a chunk are distinct and its sources
 /// are complete. `None` stands for lanes without a product.
-pub(super) fn in_chunks(products: &[Product], lanes: usize) -> Vec<Vec<Option<Step>>> {
-    let mut work = Work::new(products);
+pub(super) fn in_chunks(products: &[PlacedProduct], lanes: usize) -> Vec<Vec<Option<ChunkStep>>> {
+    let mut work = RemainingProducts::new(products);
     let mut chunks = Vec::new();
     while !work.ready.is_empty() {
         let numbers = work.next_chunk(products, lanes);
         let step = |number: usize| {
             let product = products[number];
-            Step { product, is_last: work.complete(product.target) }
+            ChunkStep { product, is_last: work.complete(product.target) }
         };
         chunks.push(numbers.iter().map(|number| number.map(step)).collect());
         work.retire(products, &numbers);
@@ -73,7 +73,7 @@ pub(super) fn in_chunks(products: &[Product], lanes: usize) -> Vec<Vec<Option<St
 }
 
 /// The products that are not packed yet, and those that may be next.
-struct Work {
+struct RemainingProducts {
     /// For each vector index: the number of products left to subtract from it; `uses`: the products
     /// whose source it is; `tail`: the least number of steps that follow once it is complete.
     left: Vec<usize>,
@@ -99,7 +99,7 @@ impl Half {
         self.lanes.len() < self.size
     }
 
-    fn suits(&self, product: &Product) -> bool {
+    fn suits(&self, product: &PlacedProduct) -> bool {
         let same = |banks: &[Option<u32>; BANKS], number| {
             banks[number as usize % BANKS].is_none_or(|other| other == number)
         };
@@ -108,15 +108,15 @@ impl Half {
             && same(&self.sources, product.source)
     }
 
-    fn take(&mut self, number: usize, product: &Product) {
+    fn take(&mut self, number: usize, product: &PlacedProduct) {
         self.lanes.push(number);
         self.targets[product.target as usize % BANKS].get_or_insert(product.target);
         self.sources[product.source as usize % BANKS].get_or_insert(product.source);
     }
 }
 
-impl Work {
-    fn new(products: &[Product]) -> Self {
+impl RemainingProducts {
+    fn new(products: &[PlacedProduct]) -> Self {
         let numbers = products.iter().map(|product| product.target.max(product.source) + 1).max();
         let count = numbers.unwrap_or(0) as usize;
         let (mut left, mut uses) = (vec![0; count], vec![Vec::new(); count]);
@@ -144,7 +144,7 @@ impl Work {
     }
 
     /// Marks `number` as complete: the products whose source it is may be next.
-    fn release(&mut self, products: &[Product], number: usize) {
+    fn release(&mut self, products: &[PlacedProduct], number: usize) {
         for user in std::mem::take(&mut self.uses[number]) {
             let target = products[user].target;
             self.open[target as usize].push(user);
@@ -154,7 +154,7 @@ impl Work {
 
     /// The products of the lanes of the next chunk. Targets with the longest remaining path are
     /// always taken, the others only where they cause no bank conflict.
-    fn next_chunk(&mut self, products: &[Product], lanes: usize) -> Vec<Option<usize>> {
+    fn next_chunk(&mut self, products: &[PlacedProduct], lanes: usize) -> Vec<Option<usize>> {
         let longest = self.ready.first().map_or(0, |(way, _)| way.0);
         let size = lanes.min(BANKS);
         let mut halves = vec![Half { size, ..Half::default() }; lanes / size];
@@ -177,7 +177,7 @@ impl Work {
     }
 
     /// Marks the products of a chunk as done.
-    fn retire(&mut self, products: &[Product], lanes: &[Option<usize>]) {
+    fn retire(&mut self, products: &[PlacedProduct], lanes: &[Option<usize>]) {
         let targets = || lanes.iter().flatten().map(|&number| products[number].target);
         for target in targets() {
             self.ready.remove(&(Reverse(self.way(target)), target));
@@ -195,7 +195,7 @@ impl Work {
 }
 
 /// The least number of steps that follow once each vector index is complete.
-fn tails(products: &[Product], left: &[usize], uses: &[Vec<usize>]) -> Vec<usize> {
+fn tails(products: &[PlacedProduct], left: &[usize], uses: &[Vec<usize>]) -> Vec<usize> {
     let mut left = left.to_vec();
     let mut complete: Vec<usize> = (0..left.len()).filter(|&number| left[number] == 0).collect();
     let mut at = 0;
@@ -223,14 +223,18 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// Products that subtract from later numbers only.
-    pub(crate) fn products() -> impl Strategy<Value = Vec<Vec<Product>>> {
+    pub(crate) fn products() -> impl Strategy<Value = Vec<Vec<PlacedProduct>>> {
         let pairs = prop::collection::btree_set((0..60u32, 0..60u32), 0..700);
         pairs.prop_map(|pairs| {
             let mut rows = vec![Vec::new(); 60];
             for (place, (one, other)) in pairs.into_iter().enumerate() {
                 if one != other {
                     let (source, target) = (one.min(other), one.max(other));
-                    rows[target as usize].push(Product { target, source, place: place as u16 });
+                    rows[target as usize].push(PlacedProduct {
+                        target,
+                        source,
+                        place: place as u16,
+                    });
                 }
             }
             rows
@@ -254,7 +258,7 @@ pub(super) mod tests {
             for chunk in chunks {
                 prop_assert_eq!(chunk.len(), lanes);
                 let mut targets = BTreeSet::new();
-                for Step { product, is_last } in chunk.into_iter().flatten() {
+                for ChunkStep { product, is_last } in chunk.into_iter().flatten() {
                     let found = waiting.iter().position(|other| *other == product);
                     prop_assert!(found.is_some(), "{:?}", product);
                     waiting.swap_remove(found.unwrap());
@@ -270,25 +274,31 @@ pub(super) mod tests {
 
     #[test]
     fn long_sums_are_made_of_several() {
-        let row = |target: u32, count: u32| -> Vec<Product> {
-            (0..count).map(|source| Product { target, source, place: source as u16 }).collect()
+        let row = |target: u32, count: u32| -> Vec<PlacedProduct> {
+            (0..count)
+                .map(|source| PlacedProduct { target, source, place: source as u16 })
+                .collect()
         };
 
         let (all, end) = split([row(100, 24), row(101, 49)], 200);
 
         assert_eq!(end, 202);
         assert_eq!(all.iter().filter(|product| product.target == 100).count(), 24);
-        let of_101: Vec<&Product> = all.iter().filter(|product| product.target == 101).collect();
+        let of_101: Vec<&PlacedProduct> =
+            all.iter().filter(|product| product.target == 101).collect();
         assert_eq!(of_101.len(), 3);
-        assert_eq!(*of_101[1], Product { target: 101, source: 201, place: MINUS_ONE });
-        assert_eq!(*of_101[2], Product { target: 101, source: 48, place: 48 });
+        assert_eq!(*of_101[1], PlacedProduct { target: 101, source: 201, place: MINUS_ONE });
+        assert_eq!(*of_101[2], PlacedProduct { target: 101, source: 48, place: 48 });
     }
 
     #[test]
     fn lanes_of_independent_sums_go_to_different_banks() {
         let rows = (0..64).map(|row| {
-            let product =
-                |k: u32| Product { target: 64 + row, source: (row * 7 + k * 5) % 64, place: 0 };
+            let product = |k: u32| PlacedProduct {
+                target: 64 + row,
+                source: (row * 7 + k * 5) % 64,
+                place: 0,
+            };
             (0..8).map(product).collect()
         });
         let (all, _) = split(rows, 128);
@@ -298,7 +308,7 @@ pub(super) mod tests {
         // 512 products: 16 chunks if every lane has one.
         assert!(chunks.len() <= 24, "{}", chunks.len());
         for half in chunks.iter().flat_map(|chunk| chunk.chunks(16)).take(16) {
-            let banks = |number: fn(&Product) -> u32| {
+            let banks = |number: fn(&PlacedProduct) -> u32| {
                 let all: BTreeSet<u32> =
                     half.iter().flatten().map(|step| number(&step.product)).collect();
                 let distinct: BTreeSet<u32> =

@@ -10,6 +10,7 @@ use super::plan::{GpuLu, factors};
 use super::tables::{HALVES, KeptSizes};
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Outcomes};
+use sparsebatch_solve_core::ArgumentError;
 
 /// Largest number of solves that are verified together.
 const MOST_SOLVES: usize = 8;
@@ -107,7 +108,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// whose norm is beyond 2^200 or below 2^-200 (in f32 2^20 and 2^-20) are not scaled here.
     ///
     /// # Errors
-    /// [`GpuSolveError::Option`] when there are no factors; [`GpuSolveError::Unsupported`] when
+    /// [`GpuSolveError::Argument`] when there are no factors; [`GpuSolveError::Unsupported`] when
     /// eight vectors of a system exceed the shared memory of a block; else those of
     /// [`GpuLu::solve`].
     #[expect(unsafe_code, reason = "a launch")]
@@ -152,12 +153,16 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// is done; allocates nothing. Does nothing where no item takes part.
     ///
     /// # Errors
-    /// [`GpuSolveError::Option`] unless there are 1 to 8 solves, and [`GpuLu::substitute`] was
+    /// [`GpuSolveError::Argument`] unless there are 1 to 8 solves, and [`GpuLu::substitute`] was
     /// called before, with any factors; else those of [`GpuLu::substitute`].
     #[expect(unsafe_code, reason = "a launch")]
     pub fn verify(&mut self, solves: &[LuSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
         let refuse = |expected, found: String| {
-            Err(GpuSolveError::Option { name: "solves", expected, found })
+            Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                name: "solves",
+                expected,
+                found,
+            }))
         };
         if !(1..=MOST_SOLVES).contains(&solves.len()) {
             return refuse("1 to 8", solves.len().to_string());

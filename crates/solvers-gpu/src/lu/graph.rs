@@ -49,7 +49,7 @@ impl Places {
 /// The product of the values at two places. `makers` are the targets that compute these values,
 /// [`NONE`] for a value that is there from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Product {
+pub(super) struct TargetProduct {
     pub(super) left: u32,
     pub(super) right: u32,
     pub(super) makers: [u32; 2],
@@ -70,10 +70,10 @@ pub(super) struct Target {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     pub(super) targets: Vec<Target>,
-    pub(super) products: Vec<Product>,
+    pub(super) products: Vec<TargetProduct>,
 }
 
-struct Builder {
+struct GraphBuilder {
     graph: Graph,
     /// The target that computes each place.
     maker: Vec<u32>,
@@ -81,7 +81,7 @@ struct Builder {
     step: Vec<u32>,
 }
 
-impl Builder {
+impl GraphBuilder {
     /// Appends a target, unless there is nothing to do.
     fn push(&mut self, place: u32, divisor: u32, products: &[(u32, u32)]) {
         if products.is_empty() && divisor == NONE {
@@ -90,7 +90,7 @@ impl Builder {
         let graph = &mut self.graph;
         let first = graph.products.len();
         let maker = |place: u32| self.maker[place as usize];
-        graph.products.extend(products.iter().map(|&(left, right)| Product {
+        graph.products.extend(products.iter().map(|&(left, right)| TargetProduct {
             left,
             right,
             makers: [maker(left), maker(right)],
@@ -99,7 +99,8 @@ impl Builder {
         let step = |target: u32| if target == NONE { 0 } else { self.step[target as usize] };
         // Products are subtracted in the order in which their operands can be known. This order
         // depends on the pattern only, not on the workers.
-        let ready = |product: &Product| product.makers.map(step).into_iter().max().unwrap_or(0);
+        let ready =
+            |product: &TargetProduct| product.makers.map(step).into_iter().max().unwrap_or(0);
         graph.products[first..].sort_by_key(ready);
         let last = graph.products[first..].last().map_or(0, ready);
         let own = 1 + last.max(step(divisor_maker));
@@ -131,8 +132,11 @@ impl Graph {
     fn build(pattern: &FactorPattern, goes_forward: bool) -> Self {
         let nrows = pattern.nrows();
         let places = Places::with_parts(pattern.nnz(), nrows, 0);
-        let mut builder =
-            Builder { graph: Self::default(), maker: vec![NONE; places.len], step: Vec::new() };
+        let mut builder = GraphBuilder {
+            graph: Self::default(),
+            maker: vec![NONE; places.len],
+            step: Vec::new(),
+        };
         let mut in_row = vec![usize::MAX; nrows];
         let mut products: Vec<Vec<(u32, u32)>> = Vec::new();
         let pivot = |row: usize| pattern.diag()[row];

@@ -2,6 +2,7 @@
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::ArgumentError;
 
 use super::graph::Places;
 use super::order::LuOrder;
@@ -9,6 +10,7 @@ use crate::GpuSolveError;
 
 /// Choices that a plan makes by itself where they are `None`. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LuTuning {
     /// Threads per block: 32, 64, 128, 256 or 512.
     pub threads: Option<u32>,
@@ -20,6 +22,16 @@ pub struct LuTuning {
     pub order: Option<LuOrder>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
+}
+
+sparsebatch_formats::option_setters! {
+    LuTuning {
+        threads: Option<u32>,
+        systems: Option<u32>,
+        resident: Option<u32>,
+        order: Option<LuOrder>,
+        max_blocks: Option<u32>,
+    }
 }
 
 pub(super) const THREADS: [u32; 5] = [32, 64, 128, 256, 512];
@@ -76,7 +88,7 @@ pub(super) const TOO_LARGE: GpuSolveError = GpuSolveError::Unsupported {
 
 /// The launch of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(super) struct LuGrid {
     pub(super) threads: u32,
     /// Systems that a block solves side by side.
     pub(super) systems: u32,
@@ -96,7 +108,7 @@ pub(super) fn grids(
     info: &DeviceInfo,
     tuning: &LuTuning,
     threads: u32,
-) -> impl Iterator<Item = Grid> {
+) -> impl Iterator<Item = LuGrid> {
     let multiprocessors = u64::from(info.multiprocessors.max(1));
     let (of_block, of_all) =
         (u64::from(info.shared_bytes_per_block), u64::from(info.shared_bytes_per_multiprocessor));
@@ -123,15 +135,17 @@ pub(super) fn grids(
             nsystems.div_ceil(u64::from(systems)).min(multiprocessors * u64::from(resident));
         let blocks = blocks.min(u64::from(max_blocks.unwrap_or(u32::MAX))).max(1) as u32;
         let shared_bytes = (each * u64::from(systems) + beside(systems) - RESERVED_BYTES) as u32;
-        Some(Grid { threads, systems, blocks, resident, shared_bytes })
+        Some(LuGrid { threads, systems, blocks, resident, shared_bytes })
     })
 }
 
 pub(super) fn check_tuning(tuning: &LuTuning) -> Result<(), GpuSolveError> {
     let check = |name, expected, value: Option<u32>, fits: &dyn Fn(u32) -> bool| match value {
-        Some(value) if !fits(value) => {
-            Err(GpuSolveError::Option { name, expected, found: value.to_string() })
-        }
+        Some(value) if !fits(value) => Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+            name,
+            expected,
+            found: value.to_string(),
+        })),
         _ => Ok(()),
     };
     check("threads", "32, 64, 128, 256 or 512", tuning.threads, &|n| THREADS.contains(&n))?;

@@ -6,7 +6,7 @@ use super::chunks::{MINUS_ONE, NOTHING};
 use super::graph::{Graph, targets};
 use super::grid::{CHAINS, LANES, RESERVED_BYTES};
 use super::kernels;
-use super::program::{Program, Workers};
+use super::program::{BlockProgram, Workers};
 use super::schedule::{Listed, Schedule, list};
 use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
 use crate::GpuSolveError;
@@ -21,7 +21,7 @@ const LEAST_WARPS: u32 = 4;
 const MOST_WARPS: u32 = 16;
 
 /// The data that stays on the device between a factorisation and the solves with it.
-pub(super) struct Kept<E: Executor, T: Value> {
+pub(super) struct LuKept<E: Executor, T: Value> {
     pub(super) factor: KernelKey,
     pub(super) solve: KernelKey,
     /// The program of the factorisation; `starts`: where the words of each warp begin.
@@ -56,7 +56,7 @@ pub(super) enum Factored {
     Items(usize),
 }
 
-impl<E: Executor, T: Value> Kept<E, T> {
+impl<E: Executor, T: Value> LuKept<E, T> {
     /// Builds the tables and allocates memory for the factors and matrices of `nitems` items, with
     /// solves for `nrhs` right-hand sides each.
     pub(super) fn new(
@@ -83,7 +83,7 @@ impl<E: Executor, T: Value> Kept<E, T> {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
         };
-        let program = Program::elimination(&Graph::factorisation(pattern), workers);
+        let program = BlockProgram::elimination(&Graph::factorisation(pattern), workers);
         let Listed { words, starts, names } =
             list(&[program], places, grid.systems, size_of::<T>());
         let name = |place: u32| names.of(place) as u16;

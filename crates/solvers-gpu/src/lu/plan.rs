@@ -2,13 +2,13 @@
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
-use sparsebatch_solve_core::{Method, Outcome, Scheme, SolveOptions, check_len};
+use sparsebatch_solve_core::{ArgumentError, Method, Outcome, Scheme, SolveOptions, check_len};
 
 use super::backward::CHUNKS;
 use super::deferred::Deferred;
 use super::explain::LuShape;
 use super::grid::LuTuning;
-use super::kept::{Factored, Kept};
+use super::kept::{Factored, LuKept};
 use super::kernels;
 use super::schedule::Schedule;
 use crate::GpuSolveError;
@@ -65,7 +65,7 @@ pub struct GpuLu<E: Executor, T: Value> {
     pub(super) limits: Limits<E>,
     queue: E::Buffer<u32>,
     outcomes: Outcomes<E>,
-    pub(super) kept: Option<Kept<E, T>>,
+    pub(super) kept: Option<LuKept<E, T>>,
     pub(super) deferred: Option<Deferred<E>>,
 }
 
@@ -75,7 +75,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// ignored.
     ///
     /// # Errors
-    /// [`GpuSolveError::NotSquare`]; [`GpuSolveError::Option`] and [`GpuSolveError::Length`] for
+    /// [`GpuSolveError::Argument`] for a matrix that is not square and for
     /// options out of range; [`GpuSolveError::Unsupported`] for options that the GPU does not
     /// support and for factors beyond its shared memory; [`GpuSolveError::Gpu`] when an allocation
     /// or the compiler fails.
@@ -105,7 +105,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// As [`GpuLu::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`GpuLu::new`]; [`GpuSolveError::Option`] for choices that do not fit the pattern.
+    /// Those of [`GpuLu::new`]; [`GpuSolveError::Argument`] for choices that do not fit the pattern.
     pub fn with_tuning(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -152,7 +152,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// item. A system that does not converge is no error: see [`GpuLu::outcomes`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, [`GpuSolveError::Option`] when `x`
+    /// [`GpuSolveError::Argument`] when an array does not fit, when `x`
     /// overlaps another array, [`GpuSolveError::Gpu`] when the launch is refused; `x` is untouched
     /// then.
     #[expect(unsafe_code, reason = "a launch")]
@@ -209,7 +209,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// more once the kernel is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `values` does not fit, [`GpuSolveError::Unsupported`] when
+    /// [`GpuSolveError::Argument`] when `values` does not fit, [`GpuSolveError::Unsupported`] when
     /// two vectors of two items exceed the shared memory of a block, [`GpuSolveError::Gpu`] when an
     /// allocation or the compiler fails or the launch is refused. Nothing is kept then.
     #[expect(unsafe_code, reason = "a launch")]
@@ -218,7 +218,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let config = self.config();
         let kept = match &mut self.kept {
             Some(kept) => kept,
-            none => none.insert(Kept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?),
+            none => {
+                none.insert(LuKept::new(&self.executor, &self.schedule, self.nitems, self.nrhs)?)
+            }
         };
         kept.begin(&self.executor)?;
         // The factors of one item shared by all are computed whatever `active` is.
@@ -251,7 +253,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// is done. Arguments as for [`GpuLu::solve`].
     ///
     /// # Errors
-    /// [`GpuSolveError::Option`] when there are no factors; else those of [`GpuLu::solve`].
+    /// [`GpuSolveError::Argument`] when there are no factors; else those of [`GpuLu::solve`].
     #[expect(unsafe_code, reason = "a launch")]
     pub fn solve_again(
         &mut self,
@@ -283,7 +285,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// keep their lengths; their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when `items` exceeds the plan's.
+    /// [`GpuSolveError::Argument`] when `items` exceeds the plan's.
     pub fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         check_active(items, self.nitems)?;
         self.active = items;
@@ -320,7 +322,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// Allocates nothing, launches one kernel behind the solve and returns before it is done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Length`] when an array does not fit, or the confirmer is for another number
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
     /// of systems; [`GpuSolveError::Gpu`] when the launch is refused. Nothing has changed then.
     pub fn confirm(
         &mut self,
@@ -379,7 +381,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
                 Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
             ) + 8
                 + self.deferred.as_ref().map_or(0, Deferred::bytes),
-            kept_bytes: self.kept.as_ref().map_or(0, Kept::bytes),
+            kept_bytes: self.kept.as_ref().map_or(0, LuKept::bytes),
         }
     }
 }
@@ -387,19 +389,19 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
 /// The kept factors; `None` if no item takes part.
 ///
 /// # Errors
-/// [`GpuSolveError::Option`] when some participating item has no factors.
+/// [`GpuSolveError::Argument`] when some participating item has no factors.
 pub(super) fn factors<E: Executor, T: Value>(
-    kept: &Option<Kept<E, T>>,
+    kept: &Option<LuKept<E, T>>,
     active: usize,
     nitems: usize,
-) -> Result<Option<&Kept<E, T>>, GpuSolveError> {
+) -> Result<Option<&LuKept<E, T>>, GpuSolveError> {
     let items = kept.as_ref().map_or(0, |kept| kept.items(nitems));
     if items < active {
-        return Err(GpuSolveError::Option {
+        return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
             name: "factors",
             expected: "a call of factor before, for all items that take part",
             found: format!("factors of {items} items, where {active} take part"),
-        });
+        }));
     }
     Ok(kept.as_ref().filter(|_| active > 0))
 }

@@ -48,13 +48,13 @@ struct Piece {
 
 /// The work of a warp at a time: a piece for each slot, and the barriers after it.
 #[derive(Clone, Debug)]
-struct Slice {
+struct WarpSlice {
     pieces: Vec<Piece>,
     control: u32,
     barriers: u32,
 }
 
-impl Slice {
+impl WarpSlice {
     fn new(pieces: Vec<Piece>, mut control: u32) -> Self {
         if pieces.iter().any(|piece| piece.divisor != NONE) {
             control |= DIVIDES;
@@ -74,8 +74,8 @@ impl Slice {
 
 /// The slices of each warp.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
-    warps: Vec<Vec<Slice>>,
+pub(super) struct BlockProgram {
+    warps: Vec<Vec<WarpSlice>>,
     slots: usize,
     /// Number of barriers of the block.
     pub(super) steps: usize,
@@ -203,7 +203,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-impl Program {
+impl BlockProgram {
     /// The program of an elimination by list scheduling: the most urgent work first. Within a step
     /// nothing depends on anything else.
     pub(super) fn elimination(graph: &Graph, workers: Workers) -> Self {
@@ -227,7 +227,7 @@ impl Program {
             for (position, (piece, _, _)) in chosen.iter().enumerate() {
                 pieces.push(piece.clone());
                 if pieces.len() == workers.slots || position + 1 == chosen.len() {
-                    let slice = Slice::new(std::mem::take(&mut pieces), STARTS | ENDS);
+                    let slice = WarpSlice::new(std::mem::take(&mut pieces), STARTS | ENDS);
                     program.give(slice, &mut spent);
                 }
             }
@@ -267,7 +267,7 @@ impl Program {
                     };
                     let starts = if record == 0 { STARTS } else { 0 };
                     let ends = if record + 1 == records { ENDS } else { 0 };
-                    let slice = Slice::new(some.iter().map(part).collect(), starts | ends);
+                    let slice = WarpSlice::new(some.iter().map(part).collect(), starts | ends);
                     program.give_to(warp, slice, &mut spent);
                 }
             }
@@ -286,12 +286,12 @@ impl Program {
         (0..spent.len()).min_by_key(|&warp| spent[warp]).unwrap_or(0)
     }
 
-    fn give(&mut self, slice: Slice, spent: &mut [u64]) {
+    fn give(&mut self, slice: WarpSlice, spent: &mut [u64]) {
         let warp = self.least(spent);
         self.give_to(warp, slice, spent);
     }
 
-    fn give_to(&mut self, warp: usize, slice: Slice, spent: &mut [u64]) {
+    fn give_to(&mut self, warp: usize, slice: WarpSlice, spent: &mut [u64]) {
         spent[warp] += slice.cycles();
         self.busy += cycles::BUSY_RECORD
             + slice.width() as u64 * cycles::BUSY_PRODUCT
@@ -303,7 +303,7 @@ impl Program {
         self.steps += 1;
         for warp in &mut self.warps {
             if warp.is_empty() {
-                warp.push(Slice::new(Vec::new(), 0));
+                warp.push(WarpSlice::new(Vec::new(), 0));
             }
             if let Some(last) = warp.last_mut() {
                 last.barriers += 1;
@@ -357,7 +357,7 @@ impl Program {
         let zero = names.zero() * count;
         for warp in &self.warps {
             starts.push(words.len() as u32);
-            let nothing = [Slice::new(Vec::new(), 0)];
+            let nothing = [WarpSlice::new(Vec::new(), 0)];
             let slices = if warp.is_empty() { &nothing[..] } else { warp };
             for (number, slice) in slices.iter().enumerate() {
                 let twos = slice.width().div_ceil(2) as u32;

@@ -4,15 +4,16 @@
 use rayon::prelude::*;
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solve_core::symbolic::FactorPattern;
 
 use super::backward::Sharing;
 use super::banks::Names;
 use super::graph::{Places, targets};
-use super::grid::{Grid, LuTuning, check_size, check_tuning};
+use super::grid::{LuGrid, LuTuning, check_size, check_tuning};
 use super::order::{LuOrder, TRIED};
-use super::program::Program;
-use super::shape::{Ordered, Shape};
+use super::program::BlockProgram;
+use super::shape::{LuPrograms, Ordered};
 use crate::GpuSolveError;
 
 /// The schedule of a plan.
@@ -20,7 +21,7 @@ pub(super) struct Schedule {
     pub(super) order: LuOrder,
     pub(super) pattern: FactorPattern,
     pub(super) places: Places,
-    pub(super) grid: Grid,
+    pub(super) grid: LuGrid,
     /// Places of the entries of A, then those of fill, then those of the pivots.
     pub(super) targets: Vec<u16>,
     pub(super) words: Vec<u32>,
@@ -51,12 +52,12 @@ pub(super) struct Listed {
 
 /// Lists programs that work on the same values, for `systems` systems side by side.
 pub(super) fn list(
-    programs: &[Program],
+    programs: &[BlockProgram],
     places: Places,
     systems: u32,
     value_bytes: usize,
 ) -> Listed {
-    let reads: Vec<Vec<u32>> = programs.iter().flat_map(Program::reads).collect();
+    let reads: Vec<Vec<u32>> = programs.iter().flat_map(BlockProgram::reads).collect();
     let names = Names::spread(places, value_bytes, systems, &reads);
     let (mut words, mut starts) = (Vec::new(), Vec::new());
     for program in programs {
@@ -112,15 +113,17 @@ impl Schedule {
             Some(Self::new(ordered, &shape, value_bytes))
         });
         best.ok_or_else(|| {
-            refusal.unwrap_or_else(|| GpuSolveError::Option {
-                name: "tuning",
-                expected: "blocks whose values fit in their shared memory",
-                found: format!("{tuning:?}"),
+            refusal.unwrap_or_else(|| {
+                GpuSolveError::Argument(ArgumentError::OutOfRange {
+                    name: "tuning",
+                    expected: "blocks whose values fit in their shared memory",
+                    found: format!("{tuning:?}"),
+                })
             })
         })
     }
 
-    fn new(ordered: Ordered, shape: &Shape, value_bytes: usize) -> Self {
+    fn new(ordered: Ordered, shape: &LuPrograms, value_bytes: usize) -> Self {
         let Ordered { order, pattern, places, graph, backward, .. } = ordered;
         let grid = shape.grid;
         let Listed { mut words, starts, names } =

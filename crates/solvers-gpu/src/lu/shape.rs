@@ -8,9 +8,9 @@ use sparsebatch_solve_core::symbolic::{FactorPattern, SymbolicError};
 
 use super::backward::{Backward, Sharing};
 use super::graph::{Graph, Places, Sum, residual};
-use super::grid::{Grid, LANES, LuTuning, THREADS, TOO_LARGE, fit, grids, values_beside_factors};
+use super::grid::{LANES, LuGrid, LuTuning, THREADS, TOO_LARGE, fit, grids, values_beside_factors};
 use super::order::LuOrder;
-use super::program::{Program, Workers};
+use super::program::{BlockProgram, Workers};
 use crate::GpuSolveError;
 
 /// Threads per block with which orders are compared.
@@ -37,9 +37,9 @@ pub(super) struct Ordered {
 }
 
 /// The programs of a block, and their estimated time.
-pub(super) struct Shape {
-    pub(super) grid: Grid,
-    pub(super) programs: [Program; 2],
+pub(super) struct LuPrograms {
+    pub(super) grid: LuGrid,
+    pub(super) programs: [BlockProgram; 2],
     pub(super) sharing: Sharing,
     /// Cycles from taking a system to its end; `busy`: cycles for which all systems of a
     /// multiprocessor keep it busy.
@@ -47,7 +47,7 @@ pub(super) struct Shape {
     pub(super) busy: u64,
 }
 
-impl Shape {
+impl LuPrograms {
     /// Cycles of a multiprocessor for the systems that it has at once.
     pub(super) fn cycles(&self) -> u64 {
         self.cycles_of(1, 1)
@@ -92,11 +92,13 @@ impl Ordered {
         Ok(Self { order, places, graph, backward: Backward::new(&pattern), residual, pattern })
     }
 
-    fn shape(&self, grid: Grid, nnz: usize, value_bytes: usize) -> Shape {
+    fn shape(&self, grid: LuGrid, nnz: usize, value_bytes: usize) -> LuPrograms {
         let slots = (LANES / grid.systems) as usize;
         let workers = Workers { warps: (grid.threads / LANES) as usize, slots };
-        let programs =
-            [Program::elimination(&self.graph, workers), Program::product(&self.residual, workers)];
+        let programs = [
+            BlockProgram::elimination(&self.graph, workers),
+            BlockProgram::product(&self.residual, workers),
+        ];
         let resident = u64::from(grid.resident);
         let bytes = (nnz * value_bytes) as u64 * u64::from(grid.systems) * resident;
         let moved = bytes / MEMORY_BYTES_A_CYCLE + bytes / CACHE_BYTES_A_CYCLE;
@@ -104,7 +106,7 @@ impl Ordered {
         let entries = nnz as u64 * u64::from(grid.systems);
         // Several slots with an odd number of systems each straddle the banks of shared memory.
         let straddles = grid.systems % 2 == 1 && (3..LANES as usize).contains(&slots);
-        let of_programs = |cycles: fn(&Program) -> u64| {
+        let of_programs = |cycles: fn(&BlockProgram) -> u64| {
             let all = programs.iter().map(cycles).sum::<u64>();
             if straddles { all * 9 / 8 } else { all }
         };
@@ -116,7 +118,7 @@ impl Ordered {
         let of_block =
             of_programs(|program| program.busy) + self.backward.busy(grid.systems, sharing);
         let busy = resident * of_block + moved;
-        Shape { grid, programs, sharing, latency, busy }
+        LuPrograms { grid, programs, sharing, latency, busy }
     }
 
     /// The least time of a large batch, in cycles of a multiprocessor for 1024 systems. It does not
@@ -133,7 +135,7 @@ impl Ordered {
         let grids = threads
             .into_iter()
             .flat_map(|n| grids(self.places, value_bytes, u64::MAX, info, tuning, n));
-        let time = |grid: Grid| {
+        let time = |grid: LuGrid| {
             let cycles = self.shape(grid, nnz, value_bytes).cycles();
             cycles * 1024 / u64::from(grid.resident * grid.systems)
         };
@@ -148,16 +150,17 @@ impl Ordered {
         nsystems: u64,
         info: &DeviceInfo,
         tuning: &LuTuning,
-    ) -> Option<Shape> {
+    ) -> Option<LuPrograms> {
         let threads = THREADS.into_iter().filter(|&n| tuning.threads.is_none_or(|m| m == n));
-        let grids: Vec<Grid> = threads
+        let grids: Vec<LuGrid> = threads
             .flat_map(|n| grids(self.places, value_bytes, nsystems, info, tuning, n))
             .collect();
         let shapes = grids.into_par_iter().map(|grid| {
             let shape = self.shape(grid, nnz, value_bytes);
             (shape.cycles_of_all(nsystems, info.multiprocessors.max(1).into()), shape)
         });
-        let key = |(time, shape): &(u64, Shape)| (*time, shape.grid.threads, shape.grid.systems);
+        let key =
+            |(time, shape): &(u64, LuPrograms)| (*time, shape.grid.threads, shape.grid.systems);
         shapes.min_by_key(key).map(|(_, shape)| shape)
     }
 }

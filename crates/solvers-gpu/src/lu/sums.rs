@@ -21,7 +21,7 @@ pub(super) struct Term {
 
 /// Products, distributed among lanes.
 #[derive(Debug)]
-pub(super) struct Sums {
+pub(super) struct LaneSums {
     /// The products of each lane. Within each half, lanes with more products come first.
     pub(super) lanes: Vec<Vec<Term>>,
     /// For each sum its first part and its number of parts, which is 0 for an empty sum.
@@ -29,7 +29,7 @@ pub(super) struct Sums {
     pub(super) parts: u32,
 }
 
-impl Sums {
+impl LaneSums {
     /// Number of products of the lane that has the most.
     pub(super) fn steps(&self) -> usize {
         self.lanes.iter().map(Vec::len).max().unwrap_or(0)
@@ -49,7 +49,7 @@ struct Part {
 /// otherwise. Parts are assigned longest first, each to the lane with the fewest products. At each
 /// step a lane takes a product whose source is in a bank that no other lane of its half reads, as
 /// long as its part has one left.
-pub(super) fn in_lanes(rows: &[Vec<Factor>], lanes: usize) -> Sums {
+pub(super) fn in_lanes(rows: &[Vec<Factor>], lanes: usize) -> LaneSums {
     let all: usize = rows.iter().map(Vec::len).sum();
     let most = all.div_ceil(lanes).clamp(4, PRODUCTS);
     let (mut parts, mut sums) = (Vec::new(), Vec::with_capacity(rows.len()));
@@ -75,7 +75,7 @@ pub(super) fn in_lanes(rows: &[Vec<Factor>], lanes: usize) -> Sums {
     for half in own.chunks_mut(lanes.min(BANKS)) {
         lists.extend(apart(half.iter_mut().map(|lane| std::mem::take(&mut lane.1)).collect()));
     }
-    Sums { lanes: lists, sums, parts: count }
+    LaneSums { lanes: lists, sums, parts: count }
 }
 
 /// Orders the products in the parts of some lanes so that, where possible, the lanes read different

@@ -2,8 +2,8 @@
 
 use sparsebatch_solve_core::symbolic::{FactorPattern, NO_SOURCE};
 
-use super::chunks::{MINUS_ONE, NOTHING, Product, Step, in_chunks, split};
-use super::sums::{Factor, Sums, Term, in_lanes};
+use super::chunks::{ChunkStep, MINUS_ONE, NOTHING, PlacedProduct, in_chunks, split};
+use super::sums::{Factor, LaneSums, Term, in_lanes};
 
 /// Products of a chunk, one per lane.
 const CHUNK: usize = 32;
@@ -74,7 +74,7 @@ impl KeptTables {
     /// have more elements than the words can index.
     pub(super) fn new(pattern: &FactorPattern, is_few: bool) -> Option<Self> {
         let n = pattern.nrows() as u32;
-        let entry = |row: u32, k: usize| Product {
+        let entry = |row: u32, k: usize| PlacedProduct {
             target: row,
             source: pattern.cols()[k],
             place: k as u16,
@@ -84,9 +84,9 @@ impl KeptTables {
         let lower = (0..n).map(|row| pattern.lower(row as usize).map(|k| entry(row, k)).collect());
         let (l, end_of_slots_l) = split(lower, first_slot);
         let upper = (0..n).rev().map(|row| {
-            let own: Vec<Product> =
+            let own: Vec<PlacedProduct> =
                 pattern.upper(row as usize).rev().map(|k| entry(row, k)).collect();
-            let nothing = Product { target: row, source: zero, place: MINUS_ONE };
+            let nothing = PlacedProduct { target: row, source: zero, place: MINUS_ONE };
             if own.is_empty() { vec![nothing] } else { own }
         });
         let (u, end_of_slots_u) = split(upper, first_slot);
@@ -171,10 +171,10 @@ impl Chunks {
     }
 
     /// Appends chunks of products. Targets below `divided` are divided after their last product.
-    fn append(&mut self, chunks: &[Vec<Option<Step>>], divided: u32) {
+    fn append(&mut self, chunks: &[Vec<Option<ChunkStep>>], divided: u32) {
         for lanes in chunks {
             self.append_chunk(lanes.iter().map(|step| {
-                step.map(|Step { product, is_last }| {
+                step.map(|ChunkStep { product, is_last }| {
                     let flag = if is_last && product.target < divided { LAST } else { 0 };
                     (product.source | product.target << 16 | flag, product.place)
                 })
@@ -185,7 +185,7 @@ impl Chunks {
 
     /// Appends sums of products, a list for each lane. Their parts are the vector elements from
     /// index `first` on.
-    fn append_sums(&mut self, sums: &Sums, first: u32) {
+    fn append_sums(&mut self, sums: &LaneSums, first: u32) {
         let zero = self.zero;
         for step in 0..sums.steps() {
             self.append_chunk(sums.lanes.iter().map(|lane| {
@@ -274,9 +274,9 @@ mod tests {
                     prop_assert_eq!(word & IDLE != 0, step.is_none());
                     prop_assert_eq!(own < count, step.is_some());
                     match step {
-                        Some(Step { product, is_last }) => {
+                        Some(ChunkStep { product, is_last }) => {
                             let place = chunks.order[first + own];
-                            prop_assert_eq!(Product { target, source, place }, *product);
+                            prop_assert_eq!(PlacedProduct { target, source, place }, *product);
                             prop_assert_eq!(word & LAST != 0, target < 60 && *is_last);
                         }
                         // No lane reads what another one writes.

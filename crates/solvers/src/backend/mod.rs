@@ -7,7 +7,7 @@ mod target;
 
 pub(crate) use cpu::{CpuBackend, CpuPrimitives};
 pub(crate) use gpu::GpuBackend;
-pub use target::{Backend, Gpu, Pieces};
+pub use target::{Backend, Chunks, Gpu};
 
 use std::ops::Range;
 
@@ -108,7 +108,7 @@ pub(crate) struct Placement {
     pub(crate) device: String,
     /// The kernels.
     pub(crate) kernel: String,
-    /// Number of pieces in which the systems went through a GPU; 1 if all were there at once.
+    /// Number of chunks in which the systems went through a GPU; 1 if all were there at once.
     pub(crate) chunks: usize,
     /// Bytes of GPU memory.
     pub(crate) device_bytes: u64,

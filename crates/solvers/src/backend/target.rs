@@ -29,7 +29,7 @@ pub enum Backend<E = Device> {
 }
 
 impl Backend {
-    /// The first GPU, with the CPU for systems that it does not support and pieces for batches that
+    /// The first GPU, with the CPU for systems that it does not support and chunks for batches that
     /// do not fit; the CPU on all cores if there is no usable GPU. `Device::new(0)` says why there
     /// is none.
     pub fn auto() -> Self {
@@ -51,42 +51,42 @@ pub struct Gpu<E = Device> {
     /// refused with [`SolveError::Unsupported`](crate::SolveError::Unsupported). Later rungs of the
     /// ladder may use the CPU in either case.
     pub or_cpu: bool,
-    /// Whether a batch that does not fit in the GPU's memory is solved in pieces, with some of them
+    /// Whether a batch that does not fit in the GPU's memory is solved in chunks, with some of them
     /// on the GPU at a time. Otherwise it is refused before anything is launched, with
     /// [`GpuError::OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory).
     pub in_chunks: bool,
     /// The most bytes of device memory that a solve takes. Default: all free memory.
     pub memory_limit: Option<u64>,
     /// How large batches go through the GPU.
-    pub pieces: Pieces,
+    pub chunks: Chunks,
 }
 
-/// The pieces in which systems of one pattern go through a GPU: while one is solved, the next one
+/// The chunks in which systems of one pattern go through a GPU: while one is solved, the next one
 /// is copied to the GPU and the previous one back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pieces {
-    /// Approximate bytes of values, right-hand sides and solutions of a piece. Default: an eighth
+pub struct Chunks {
+    /// Approximate bytes of values, right-hand sides and solutions of a chunk. Default: an eighth
     /// of the batch, 8 to 64 MiB; batches of up to 8 MiB stay whole.
     pub bytes: Option<u64>,
-    /// Pieces that the GPU holds at a time, at least 1.
+    /// Chunks that the GPU holds at a time, at least 1.
     pub at_once: usize,
 }
 
-impl Default for Pieces {
+impl Default for Chunks {
     fn default() -> Self {
         Self { bytes: None, at_once: 3 }
     }
 }
 
-impl Pieces {
-    /// Sets the bytes of a piece.
+impl Chunks {
+    /// Sets the bytes of a chunk.
     #[must_use]
     pub fn bytes(self, bytes: impl Into<Option<u64>>) -> Self {
         Self { bytes: bytes.into(), ..self }
     }
 
-    /// Sets the pieces that the GPU holds at a time.
+    /// Sets the chunks that the GPU holds at a time.
     #[must_use]
     pub fn at_once(self, at_once: usize) -> Self {
         Self { at_once, ..self }
@@ -96,8 +96,8 @@ impl Pieces {
 impl<E> Gpu<E> {
     /// The GPU alone, and a batch at once.
     pub fn new(executor: E) -> Self {
-        let pieces = Pieces::default();
-        Self { executor, or_cpu: false, in_chunks: false, memory_limit: None, pieces }
+        let chunks = Chunks::default();
+        Self { executor, or_cpu: false, in_chunks: false, memory_limit: None, chunks }
     }
 
     /// Sets whether the CPU solves what the GPU cannot.
@@ -106,7 +106,7 @@ impl<E> Gpu<E> {
         Self { or_cpu, ..self }
     }
 
-    /// Sets whether a batch that does not fit goes through the GPU in pieces.
+    /// Sets whether a batch that does not fit goes through the GPU in chunks.
     #[must_use]
     pub fn in_chunks(self, in_chunks: bool) -> Self {
         Self { in_chunks, ..self }
@@ -120,8 +120,8 @@ impl<E> Gpu<E> {
 
     /// Sets how large batches go through the GPU.
     #[must_use]
-    pub fn pieces(self, pieces: Pieces) -> Self {
-        Self { pieces, ..self }
+    pub fn chunks(self, chunks: Chunks) -> Self {
+        Self { chunks, ..self }
     }
 }
 

@@ -159,11 +159,7 @@ fn one_very_large_system_among_small_ones() {
 fn histories_and_the_cost_of_products_are_in_the_report() {
     let Some(device) = device_or_skip() else { return };
     let (batch, b) = mix(Method::Cg);
-    let spmv = SpmvOptions {
-        format: FormatChoice::Csr,
-        kernel: KernelChoice::CsrI,
-        ..SpmvOptions::default()
-    };
+    let spmv = SpmvOptions::default().format(FormatChoice::Csr).kernel(KernelChoice::CsrI);
     let options =
         options(Method::Cg, Preconditioner::Jacobi).history(true).engine(Engine::Composed(spmv));
     let backend = Backend::Gpu(Gpu::new(device));

@@ -126,7 +126,7 @@ fn uniform_batches_agree_with_the_cpu_in_every_place() {
                         .precond_precision(precond_precision)
                         .fallback(false);
                     for (threads, place) in shapes {
-                        let tuning = FactoredTuning { threads, place, ..FactoredTuning::default() };
+                        let tuning = FactoredTuning::default().threads(threads).place(place);
                         let mut plan = loaded.plan(&device, &options, &tuning);
                         let first = loaded.solve(&device, &mut plan);
                         let what = plan.explain().to_string();
@@ -186,7 +186,7 @@ fn complete_factors_agree_with_the_cpu() {
         (Family::Lap2d, 10_000, None),
     ] {
         let mut loaded = Loaded::new(&device, family, nrows, systems(50));
-        let tuning = FactoredTuning { place, ..FactoredTuning::default() };
+        let tuning = FactoredTuning::default().place(place);
         let mut plan = loaded.plan(&device, &options, &tuning);
         let first = loaded.solve(&device, &mut plan);
         let what = plan.explain().to_string();
@@ -234,7 +234,7 @@ fn flawed_systems_end_as_on_the_cpu_with_complete_factors() {
     let flawed = UniformBatch::try_new(sound.pattern().clone(), items, flawed).unwrap();
     let cpu = solve(&Batch::Uniform(flawed), &loaded.rhs, None, &options).unwrap();
     for place in [FactoredPlace::FactorsGlobal, FactoredPlace::AllGlobal] {
-        let tuning = FactoredTuning { place: Some(place), ..FactoredTuning::default() };
+        let tuning = FactoredTuning::default().place(Some(place));
         let mut plan = loaded.plan(&device, &options, &tuning);
         let (sound_x, _) = loaded.solve(&device, &mut plan);
         let all_sound = std::mem::replace(&mut loaded.values, device.upload(&values).unwrap());

@@ -121,7 +121,7 @@ fn uniform_batches_agree_with_the_cpu() {
                 ] {
                     // Systems of a few rows end by exhausting the Krylov space in f64 only.
                     let mixed = Some(inner_precision == auto && nrows >= 64);
-                    let tuning = GpuTuning { values: place, mixed, ..GpuTuning::default() };
+                    let tuning = GpuTuning::default().values(place).mixed(mixed);
                     let options = options(method, preconditioner).inner_precision(inner_precision);
                     let mut plan = uniform.plan(&device, &options, &tuning);
                     let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
@@ -157,7 +157,7 @@ fn zeros_as_guesses_change_no_bit_also_in_a_graph() {
             let uniform = Uniform::new(&device, family, nrows, items);
             let Uniform { problem, values, b } = &uniform;
             let options = options(method, preconditioner).inner_precision(inner_precision);
-            let tuning = GpuTuning { mixed: Some(nrows >= 64), ..GpuTuning::default() };
+            let tuning = GpuTuning::default().mixed(Some(nrows >= 64));
             let mut plan = uniform.plan(&device, &options, &tuning);
             let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
             plan.solve(values, b, Guess::Zero, &mut x).unwrap();
@@ -274,7 +274,7 @@ fn systems_of_clusters_agree_with_the_cpu() {
                 continue;
             }
             for place in [None, Some(ValuePlace::Global)] {
-                let tuning = GpuTuning { values: place, ..GpuTuning::default() };
+                let tuning = GpuTuning::default().values(place);
                 let options = options(method, preconditioner);
                 let mut plan = uniform.plan(&device, &options, &tuning);
                 assert!(

@@ -119,7 +119,7 @@ fn blocks_of_every_size_agree_with_the_cpu() {
             (Some(256), Some(4)),
             (Some(512), Some(1)),
         ] {
-            let tuning = LuTuning { threads, systems, ..LuTuning::default() };
+            let tuning = LuTuning::default().threads(threads).systems(systems);
             let mut plan = loaded.plan(&device, &tuning);
             let first = loaded.solve(&device, &mut plan);
             let what = format!("{family:?} {nrows} {}", plan.explain());

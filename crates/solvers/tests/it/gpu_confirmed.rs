@@ -4,6 +4,7 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, RaggedCsr, Scalar, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     ComposedSolver, Confirmer, FactoredSolver, FusedSolver, GpuLu, GpuTuning, Guess, Layouts,
@@ -166,7 +167,7 @@ fn fused<T: Value>(
     options: &SolveOptions,
 ) -> [Vec<Outcome>; 2] {
     let (pattern, items) = (systems.pattern(), systems.batch.nitems());
-    let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().mixed(Some(true));
     let plan = FusedSolver::<_, T>::with_tuning(executor, pattern, items, options, &tuning);
     let (mut plan, mut arrays) = (plan.unwrap(), Arrays::of(executor, systems));
     plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();
@@ -342,7 +343,10 @@ fn arrays_that_do_not_fit_are_refused() {
         ("values", plan.confirm(&confirmer(2), values, b, x)),
     ] {
         let refused = refused.unwrap_err();
-        assert!(matches!(&refused, GpuSolveError::Length { .. }), "{refused}");
+        assert!(
+            matches!(&refused, GpuSolveError::Argument(ArgumentError::Length { .. })),
+            "{refused}"
+        );
         assert!(refused.to_string().contains(what), "{refused}");
     }
     assert_eq!(plan.outcomes().unwrap(), before);

@@ -29,7 +29,7 @@ pub enum BatchSizes<'a> {
 
 /// The size of a distinct pattern, and where its arrays begin.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct FlexibleShape {
     pub(super) nrows: u32,
     pub(super) ncols: u32,
     pub(super) nnz: u32,
@@ -54,7 +54,7 @@ pub struct DeviceBatch<E: Executor, T: Value> {
     compact: bool,
     nitems: usize,
     /// One shape for all items, or one per item.
-    shapes: Vec<Shape>,
+    shapes: Vec<FlexibleShape>,
     shared_values: bool,
     /// Row pointers on the host. For arrays that the caller supplied, empty until a plan needs
     /// them.
@@ -87,7 +87,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         for item in 0..npatterns {
             let pattern = batch.pattern(item);
             let (width, stored) = measure(storage, pattern)?;
-            shapes.push(Shape {
+            shapes.push(FlexibleShape {
                 nrows: pattern.nrows() as u32,
                 ncols: pattern.ncols() as u32,
                 nnz: pattern.nnz() as u32,
@@ -203,7 +203,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         let mut shapes = Vec::with_capacity(patterns.len());
         let (mut row_ptr, mut indices) = (0, 0);
         for size in patterns {
-            shapes.push(Shape {
+            shapes.push(FlexibleShape {
                 nrows: size.nrows as u32,
                 ncols: size.ncols as u32,
                 nnz: size.nnz as u32,
@@ -313,16 +313,16 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         pointers + row_idx + self.col_idx.bytes() + values
     }
 
-    pub(super) fn shape(&self, item: usize) -> &Shape {
+    pub(super) fn shape(&self, item: usize) -> &FlexibleShape {
         &self.shapes[if self.shapes.len() == 1 { 0 } else { item }]
     }
 
     /// The distinct patterns: one for each item, or one for all.
-    pub(super) fn shapes(&self) -> &[Shape] {
+    pub(super) fn shapes(&self) -> &[FlexibleShape] {
         &self.shapes
     }
 
-    pub(super) fn row_ptr(&self, shape: &Shape) -> &[i32] {
+    pub(super) fn row_ptr(&self, shape: &FlexibleShape) -> &[i32] {
         &self.row_ptr[shape.row_ptr..=shape.row_ptr + shape.nrows as usize]
     }
 
@@ -336,7 +336,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
         }
     }
 
-    fn total(&self, count: impl Fn(&Shape) -> u32) -> usize {
+    fn total(&self, count: impl Fn(&FlexibleShape) -> u32) -> usize {
         match self.shapes.as_slice() {
             [one] => self.nitems * count(one) as usize,
             all => all.iter().map(|shape| count(shape) as usize).sum(),

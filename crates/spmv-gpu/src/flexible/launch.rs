@@ -1,6 +1,6 @@
 //! The shape of a launch and the arrays that describe its problems.
 
-use super::batch::{DeviceBatch, Shape};
+use super::batch::{DeviceBatch, FlexibleShape};
 use super::kernel::{FlexibleKernel, Storage};
 use super::plan::FlexibleOptions;
 use super::tuning::{operand_limit, smart_lanes, threads_per_problem};
@@ -10,7 +10,7 @@ use sparsebatch_cuda::{DeviceInfo, Executor, LaunchConfig, Value};
 const PROBLEM_WORDS: usize = 8;
 
 /// The shape of the launch.
-pub(super) struct Launch {
+pub(super) struct FlexibleLaunch {
     blocks: u32,
     threads: u32,
     shared_bytes: u32,
@@ -18,7 +18,7 @@ pub(super) struct Launch {
     limit: u64,
 }
 
-impl Launch {
+impl FlexibleLaunch {
     /// Chooses what the options leave open.
     pub(super) fn choose<E: Executor, T: Value>(
         info: &DeviceInfo,
@@ -75,7 +75,7 @@ pub(super) fn start_rows<E: Executor, T: Value>(batch: &DeviceBatch<E, T>, warps
 pub(super) fn describe<E: Executor, T: Value>(
     batch: &DeviceBatch<E, T>,
     options: &FlexibleOptions,
-    launch: &Launch,
+    launch: &FlexibleLaunch,
     order: &[usize],
 ) -> (Vec<u64>, usize) {
     let uniform = batch.shapes().len() == 1;
@@ -120,13 +120,13 @@ pub(super) fn describe<E: Executor, T: Value>(
 }
 
 /// Bytes of shared memory that a system's operand takes: x, and in COO also one sum per row.
-fn operand_bytes<T>(storage: Storage, shape: &Shape) -> u64 {
+fn operand_bytes<T>(storage: Storage, shape: &FlexibleShape) -> u64 {
     let rows = if storage == Storage::Coo { u64::from(shape.nrows) } else { 0 };
     (u64::from(shape.ncols) + rows) * size_of::<T>() as u64
 }
 
 /// Threads that a system has work for.
-fn useful_threads(kernel: FlexibleKernel, shape: &Shape) -> u64 {
+fn useful_threads(kernel: FlexibleKernel, shape: &FlexibleShape) -> u64 {
     let rows = u64::from(shape.nrows);
     match kernel {
         FlexibleKernel::CsrScalar | FlexibleKernel::Ell => rows,

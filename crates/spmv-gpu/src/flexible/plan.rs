@@ -8,7 +8,7 @@ use sparsebatch_formats::batch::checked_len;
 use super::batch::DeviceBatch;
 use super::explain::Explanation;
 use super::kernel::FlexibleKernel;
-use super::launch::{Launch, describe, start_rows};
+use super::launch::{FlexibleLaunch, describe, start_rows};
 use super::tuning::RESERVED_SHARED_BYTES;
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{
@@ -17,6 +17,7 @@ use sparsebatch_cuda::{
 
 /// Options of a plan. All but the kernel have defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FlexibleOptions {
     /// The kernel.
     pub kernel: FlexibleKernel,
@@ -33,6 +34,17 @@ pub struct FlexibleOptions {
     /// Lanes that share a row in SELL-P, 1, 2, 4 or 8; a slice has `32 / threads_per_row` rows.
     /// Default 4.
     pub threads_per_row: u32,
+}
+
+sparsebatch_formats::option_setters! {
+    FlexibleOptions {
+        kernel: FlexibleKernel,
+        nrhs: usize,
+        threads: Option<u32>,
+        shared_bytes: Option<u32>,
+        max_blocks: Option<u32>,
+        threads_per_row: u32,
+    }
 }
 
 impl FlexibleOptions {
@@ -117,7 +129,7 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
             // Largest systems first, so that no block starts a large one when the others are done.
             order.sort_by_key(|&item| std::cmp::Reverse(batch.shape(item).stored));
         }
-        let launch = Launch::choose(executor.info(), &batch, &options, order.len());
+        let launch = FlexibleLaunch::choose(executor.info(), &batch, &options, order.len());
         let starts = match options.kernel {
             FlexibleKernel::CsrI => {
                 batch.fetch_row_ptr(executor)?;

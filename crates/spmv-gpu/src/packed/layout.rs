@@ -5,13 +5,13 @@ use rayon::prelude::*;
 use super::options::Mode;
 use super::pack::{JOB_WORDS, JOINT_STEPS, Job, WIDE_COLUMNS, WRITE_INDICES, WRITE_VALUES};
 use super::pieces::{Piece, Pieces};
-use super::source::Shape;
+use super::source::ItemSizes;
 use super::work::{Classes, Measured, Places};
 use sparsebatch_cuda::{GpuError, Value};
 
 /// The mode in which each pattern is read, and the class of blocks that reads it.
 pub(super) fn kinds(
-    shape: &Shape,
+    shape: &ItemSizes,
     pieces: &Pieces,
     measured: &[Measured],
     classes: &Classes<'_>,
@@ -54,7 +54,7 @@ impl Layout {
     /// Columns and index are stored once per pattern. So are values, unless the batch is uniform
     /// without shared values: then they are stored once per piece.
     pub(super) fn new<T: Value>(
-        shape: &Shape,
+        shape: &ItemSizes,
         pieces: &Pieces,
         measured: &[Measured],
         kinds: &[(Mode, usize)],
@@ -127,7 +127,7 @@ impl Layout {
     /// Offsets of piece `i` in the arrays.
     pub(super) fn places(
         &self,
-        shape: &Shape,
+        shape: &ItemSizes,
         piece: &Piece,
         measured: &Measured,
         i: usize,

@@ -34,22 +34,22 @@ use layout::{Layout, kinds};
 pub use options::{PackedKernel, PackedOptions};
 use pack::{Filled, Jobs, Rows};
 use pieces::Pieces;
-use source::Shape;
+use source::ItemSizes;
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value, check_len,
 };
-use work::{Classes, Launch, PIECE_WORDS};
+use work::{Classes, PIECE_WORDS, PackedLaunch};
 
 /// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.
 pub struct PackedPlan<E: Executor, T: Value> {
     executor: E,
     options: PackedOptions,
     kernel: PackedKernel,
-    shape: Shape,
+    shape: ItemSizes,
     /// `None` if the arrays came from the device.
     patterns: Option<PatternFingerprint>,
-    launches: Vec<Launch>,
+    launches: Vec<PackedLaunch>,
     chunks: E::Buffer<u32>,
     described: E::Buffer<u64>,
     /// Values; in joint mode also the columns.
@@ -74,7 +74,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     pub fn new(executor: E, batch: &Batch<T>, options: PackedOptions) -> Result<Self, GpuError> {
         let start = Instant::now();
         options.check(executor.info())?;
-        let shape = Shape::of(batch);
+        let shape = ItemSizes::of(batch);
         shape.check(options.nrhs)?;
         let (csr_bytes, packed_bytes) = shape.bytes::<T>();
         source::check_room(&executor, csr_bytes + packed_bytes)?;
@@ -102,7 +102,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let start = Instant::now();
         options.check(executor.info())?;
         check_csr(&executor, source::patterns(&sizes), &arrays.row_ptr, &arrays.col_idx)?;
-        let shape = Shape::new(sizes);
+        let shape = ItemSizes::new(sizes);
         shape.check(options.nrhs)?;
         check_len("values", shape.nvalues(), arrays.values.len())?;
         source::check_room(&executor, shape.bytes::<T>().1)?;
@@ -114,7 +114,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     /// Builds the plan from options and arrays that were checked.
     fn build(
         executor: E,
-        shape: Shape,
+        shape: ItemSizes,
         arrays: &CsrArrays<E, T>,
         options: PackedOptions,
     ) -> Result<Self, GpuError> {
@@ -143,7 +143,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             let (mode, class) = kinds[pattern];
             (&measured[pattern], mode, class)
         };
-        let work = classes.work(npieces, kind, options.share(mean_steps));
+        let work = classes.work(npieces, kind, options.chosen_share(mean_steps));
         let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds);
         let warps_of = work.warps();
         let described: Vec<[u64; PIECE_WORDS]> = (work.order.par_iter().zip(&warps_of))
@@ -255,7 +255,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         check_len("y", self.y_len(), y.len())?;
         check_apart(x, y)?;
         for launch in &self.launches {
-            let Launch { mode, warps, room_bytes, .. } = *launch;
+            let PackedLaunch { mode, warps, room_bytes, .. } = *launch;
             let staging_bytes = self.kernel.staging_bytes::<T>(warps, mode);
             let threads = (warps * work::WARP) as u32;
             let config = LaunchConfig {
@@ -308,7 +308,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     /// [`GpuError::InvalidArgument`] when its systems have other sizes or share differently,
     /// [`GpuError::OtherPattern`] when its patterns differ; [`GpuError::OutOfMemory`].
     pub fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
-        let shape = Shape::of(batch);
+        let shape = ItemSizes::of(batch);
         check_len("batch", self.shape.nitems(), shape.nitems())?;
         check_len("values", self.shape.nvalues(), shape.nvalues())?;
         if shape != self.shape {
@@ -343,7 +343,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
 
     /// The kernels that a product launches.
     pub fn keys(&self) -> Vec<KernelKey> {
-        let key = |launch: &Launch| self.kernel.key::<T>(launch.warps, launch.mode);
+        let key = |launch: &PackedLaunch| self.kernel.key::<T>(launch.warps, launch.mode);
         self.launches.iter().map(key).collect()
     }
 

@@ -6,6 +6,7 @@ use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey, Value};
 
 /// Options for experiments; the default suits everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PackedOptions {
     /// Right-hand sides per system.
     pub nrhs: usize,
@@ -21,6 +22,16 @@ pub struct PackedOptions {
     /// A block takes `1/share` of what each resident block would get if the remaining work were
     /// divided equally. `None`: chosen from the batch.
     pub share: Option<usize>,
+}
+
+sparsebatch_formats::option_setters! {
+    PackedOptions {
+        nrhs: usize,
+        kernel: Option<PackedKernel>,
+        group_entries: Option<usize>,
+        piece_entries: Option<usize>,
+        share: Option<usize>,
+    }
 }
 
 impl Default for PackedOptions {
@@ -178,7 +189,7 @@ impl Mode {
 
 impl PackedOptions {
     /// The `share` option, or its default for pieces of `mean_steps` steps on average.
-    pub(super) fn share(&self, mean_steps: usize) -> usize {
+    pub(super) fn chosen_share(&self, mean_steps: usize) -> usize {
         self.share.unwrap_or(if mean_steps < LARGE_STEPS { 1 } else { 2 })
     }
 

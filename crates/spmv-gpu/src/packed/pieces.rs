@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::PackedOptions;
-use super::source::Shape;
+use super::source::ItemSizes;
 use crate::CsrSize;
 use sparsebatch_cuda::{DeviceInfo, GpuError};
 
@@ -114,7 +114,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     pub(super) fn new(
-        shape: &Shape,
+        shape: &ItemSizes,
         options: &PackedOptions,
         info: &DeviceInfo,
     ) -> Result<Self, GpuError> {
@@ -146,7 +146,7 @@ impl Pieces {
 
     /// Adds the parts of one distinct matrix: one part, or several with about equal numbers of
     /// rows.
-    fn add_parts(&mut self, shape: &Shape, number: usize, size: CsrSize, piece_entries: usize) {
+    fn add_parts(&mut self, shape: &ItemSizes, number: usize, size: CsrSize, piece_entries: usize) {
         let [rows, cols, entries] = shape.before_pattern(number);
         let CsrSize { nrows, ncols, nnz } = size;
         let mean = nnz.div_ceil(nrows.max(1)).max(1);
@@ -180,7 +180,7 @@ impl Pieces {
         Pattern { parts, repeated, ncols: size.ncols, nnz: size.nnz, windowed }
     }
 
-    fn divide_uniform(&mut self, shape: &Shape, entries: usize) -> Result<(), GpuError> {
+    fn divide_uniform(&mut self, shape: &ItemSizes, entries: usize) -> Result<(), GpuError> {
         let nitems = shape.nitems();
         if nitems == 0 {
             return Ok(());
@@ -217,7 +217,12 @@ impl Pieces {
 
     /// Groups consecutive systems with at most `entries` entries in total. `None`: every system is
     /// on its own, even one without entries.
-    fn divide_ragged(&mut self, shape: &Shape, entries: Option<usize>, parts_of: &[Range<usize>]) {
+    fn divide_ragged(
+        &mut self,
+        shape: &ItemSizes,
+        entries: Option<usize>,
+        parts_of: &[Range<usize>],
+    ) {
         let mut group = CsrSize { nrows: 0, ncols: 0, nnz: 0 };
         // Whether the last pattern may take another item.
         let mut open = false;
@@ -257,7 +262,7 @@ mod tests {
     use crate::flexible::BatchSizes;
 
     fn pieces(item: CsrSize, nitems: usize, options: PackedOptions) -> Result<usize, GpuError> {
-        let shape = Shape::new(BatchSizes::Uniform { item, nitems, shared_values: true });
+        let shape = ItemSizes::new(BatchSizes::Uniform { item, nitems, shared_values: true });
         let info = DeviceInfo { shared_bytes_per_block: 227 << 10, ..DeviceInfo::default() };
         Pieces::new(&shape, &options, &info).map(|pieces| pieces.pieces.len())
     }

@@ -8,7 +8,7 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 
 /// The sizes of a batch, and where its items begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct ItemSizes {
     nitems: usize,
     /// One size per item, or one for all items.
     sizes: Vec<CsrSize>,
@@ -18,7 +18,7 @@ pub(super) struct Shape {
     pub(super) shared_values: bool,
 }
 
-impl Shape {
+impl ItemSizes {
     /// The totals of the sizes must fit 64 bits.
     pub(super) fn new(sizes: BatchSizes<'_>) -> Self {
         let patterns = patterns(&sizes).to_vec();

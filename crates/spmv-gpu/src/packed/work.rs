@@ -118,7 +118,7 @@ impl Places {
 
 /// One launch: pieces with the same mode and the same class of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Launch {
+pub(super) struct PackedLaunch {
     /// Its range of blocks among the blocks of all launches.
     pub(super) blocks: Range<usize>,
     /// The first piece of its first block, and whether every block has one piece.
@@ -132,15 +132,15 @@ pub(super) struct Launch {
 
 /// The order of the pieces and the work of every block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct PackedWork {
     /// The pieces in the order of their descriptions.
     pub(super) order: Vec<u32>,
     /// Position in `order` of the first piece of each block; at the end, the number of pieces.
     pub(super) chunks: Vec<u32>,
-    pub(super) launches: Vec<Launch>,
+    pub(super) launches: Vec<PackedLaunch>,
 }
 
-impl Work {
+impl PackedWork {
     /// For each piece, in `order`, the number of warps of its block.
     pub(super) fn warps(&self) -> Vec<usize> {
         let mut warps = Vec::with_capacity(self.order.len());
@@ -246,15 +246,15 @@ impl Classes<'_> {
         npieces: usize,
         piece: impl Fn(usize) -> (&'p Measured, Mode, usize) + Sync,
         share: usize,
-    ) -> Work {
+    ) -> PackedWork {
         let measured = |i: u32| piece(i as usize).0;
         let kind = |i: u32| {
             let (_, mode, class) = piece(i as usize);
             (mode, class)
         };
-        let mut work = Work {
+        let mut work = PackedWork {
             order: (0..npieces as u32).filter(|&i| measured(i).nrows > 0).collect(),
-            ..Work::default()
+            ..PackedWork::default()
         };
         // Large pieces first, so that small ones fill the end.
         work.order.par_sort_by_cached_key(|&i| {
@@ -290,7 +290,8 @@ impl Classes<'_> {
             }
             let blocks = first_block..work.chunks.len();
             let one_each = blocks.len() == count;
-            let launch = Launch { blocks, first_piece: at, one_each, mode, warps, room_bytes };
+            let launch =
+                PackedLaunch { blocks, first_piece: at, one_each, mode, warps, room_bytes };
             work.launches.push(launch);
             at += count;
         }

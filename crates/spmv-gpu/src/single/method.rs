@@ -212,7 +212,7 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
                 (Method::Rows(csr, RowKernel::tile::<T>()), 32, 0)
             }
             (Prepared::Nothing, _) => {
-                let lanes = options.lanes(nrows, nnz)?;
+                let lanes = options.chosen_lanes(nrows, nnz)?;
                 (Method::Rows(csr, RowKernel::vector::<T>(lanes)), lanes, 0)
             }
         };
@@ -234,7 +234,7 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
         coo: &Slots<CooPattern, T>,
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
-        let parts = options.parts(coo.pattern.nnz(), executor.info())?;
+        let parts = options.chosen_parts(coo.pattern.nnz(), executor.info())?;
         let method = Method::Coo(DeviceCoo::upload(executor, &coo.pattern, &coo.values, parts)?);
         Ok(Self { parts, ..Self::of(coo, method) })
     }
@@ -246,7 +246,7 @@ impl<E: Executor + Clone, T: Value> Built<E, T> {
     ) -> Result<Self, GpuError> {
         let (ell, coo) = (hyb.pattern.ell(), hyb.pattern.coo());
         let (ell_values, coo_values) = hyb.values.split_at(ell.stored_len());
-        let parts = options.parts(coo.nnz(), executor.info())?;
+        let parts = options.chosen_parts(coo.nnz(), executor.info())?;
         let method = Method::Hyb(
             DeviceEll::upload(executor, ell, ell_values)?,
             DeviceCoo::upload(executor, coo, coo_values, parts)?,

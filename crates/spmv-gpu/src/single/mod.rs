@@ -51,7 +51,7 @@ pub use options::SingleOptions;
 
 use crate::csr_arrays::check_csr;
 use crate::{CsrArrays, CsrSize};
-use choose::Shape;
+use choose::MatrixShape;
 use launch::{DeviceCsr, Product};
 use method::{Built, Converted, Method, Prepared, in_diagonals, in_slots};
 use sparsebatch_cuda::executor::check_apart;
@@ -119,7 +119,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
             return Self::with_kernel(executor, matrix, options, count);
         }
         let clock = Instant::now();
-        let shape = Shape::new(matrix.pattern());
+        let shape = MatrixShape::new(matrix.pattern());
         let (candidate, mut why) = choose::choose(&shape, size_of::<T>(), false);
         let choosing = clock.elapsed();
         let chosen = candidate.apply(options);
@@ -146,12 +146,12 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let (pattern, info) = (matrix.pattern(), executor.info());
         match options.kernel {
             SingleKernel::CsrBalanced => {
-                let parts = options.parts(pattern.nnz(), info)?;
+                let parts = options.chosen_parts(pattern.nnz(), info)?;
                 let rows = BalancedRows::new(pattern, parts);
                 Self::build(executor, matrix, options, Prepared::Balanced(&rows), count)
             }
             SingleKernel::CsrAdaptive => {
-                let entries = options.block_entries(pattern.nnz(), info)?;
+                let entries = options.chosen_block_entries(pattern.nnz(), info)?;
                 let rows = AdaptiveRows::new(pattern, entries)?;
                 Self::build(executor, matrix, options, Prepared::Adaptive(&rows), count)
             }
@@ -239,7 +239,7 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let mut chosen = None;
         let mut options = options.clone();
         if is_automatic {
-            let shape = Shape::of_row_ptr(&row_ptr, ncols);
+            let shape = MatrixShape::of_row_ptr(&row_ptr, ncols);
             let (candidate, why) = choose::choose(&shape, size_of::<T>(), true);
             options = candidate.apply(&options);
             chosen = Some((why, clock.elapsed()));
@@ -248,12 +248,12 @@ impl<E: Executor + Clone, T: Value> SinglePlan<E, T> {
         let (balanced, adaptive);
         let prepared = match options.kernel {
             SingleKernel::CsrBalanced => {
-                let parts = options.parts(size.nnz, executor.info())?;
+                let parts = options.chosen_parts(size.nnz, executor.info())?;
                 balanced = BalancedRows::of_row_ptr(&row_ptr, parts);
                 Prepared::Balanced(&balanced)
             }
             SingleKernel::CsrAdaptive => {
-                let entries = options.block_entries(size.nnz, executor.info())?;
+                let entries = options.chosen_block_entries(size.nnz, executor.info())?;
                 adaptive = AdaptiveRows::of_row_ptr(&row_ptr, entries);
                 Prepared::Adaptive(&adaptive)
             }

@@ -10,6 +10,7 @@ use sparsebatch_cuda::{DeviceInfo, GpuError};
 
 /// The choices of a [`SinglePlan`](crate::SinglePlan).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SingleOptions {
     /// The kernel, and with it the format.
     pub kernel: SingleKernel,
@@ -34,6 +35,20 @@ pub struct SingleOptions {
     pub threads_per_row: usize,
     /// Rows per window within which `sell` and `sell-p` sort rows by length. `None`: no sorting.
     pub sort_window: Option<usize>,
+}
+
+sparsebatch_formats::option_setters! {
+    SingleOptions {
+        kernel: SingleKernel,
+        lanes: Option<u32>,
+        parts: Option<u32>,
+        block_entries: Option<u32>,
+        max_fill: f64,
+        hyb_width: HybWidth,
+        slice_size: usize,
+        threads_per_row: usize,
+        sort_window: Option<usize>,
+    }
 }
 
 impl Default for SingleOptions {
@@ -70,7 +85,7 @@ impl SingleOptions {
     }
 
     /// Lanes per row, for the kernels that give a row several lanes.
-    pub(super) fn lanes(&self, nrows: usize, nnz: usize) -> Result<u32, GpuError> {
+    pub(super) fn chosen_lanes(&self, nrows: usize, nnz: usize) -> Result<u32, GpuError> {
         if self.kernel == SingleKernel::CsrSmart {
             return Ok(smart_lanes(nrows, nnz));
         }
@@ -86,7 +101,7 @@ impl SingleOptions {
     }
 
     /// The number of parts of `nnz` entries; 0 if there are none.
-    pub(super) fn parts(&self, nnz: usize, info: &DeviceInfo) -> Result<u32, GpuError> {
+    pub(super) fn chosen_parts(&self, nnz: usize, info: &DeviceInfo) -> Result<u32, GpuError> {
         if self.parts == Some(0) {
             return Err(GpuError::InvalidArgument {
                 name: "parts",
@@ -99,7 +114,11 @@ impl SingleOptions {
     }
 
     /// The most entries of a block of `csr-adaptive`.
-    pub(super) fn block_entries(&self, nnz: usize, info: &DeviceInfo) -> Result<u32, GpuError> {
+    pub(super) fn chosen_block_entries(
+        &self,
+        nnz: usize,
+        info: &DeviceInfo,
+    ) -> Result<u32, GpuError> {
         let enough = info.multiprocessors as usize * ADAPTIVE_BLOCKS;
         let smallest = |&entries: &u32| nnz.div_ceil(entries as usize) <= enough;
         let [_, usual @ ..] = BLOCK_ENTRIES;
@@ -118,16 +137,15 @@ impl SingleOptions {
     }
 
     pub(super) fn hyb(&self) -> HybOptions {
-        HybOptions { width: self.hyb_width, max_fill: self.max_fill }
+        HybOptions::default().width(self.hyb_width).max_fill(self.max_fill)
     }
 
     pub(super) fn sell(&self) -> SellPOptions {
-        SellPOptions {
-            slice_size: 32,
-            threads_per_row: 1,
-            sort_window: self.sort_window,
-            max_fill: self.max_fill,
-        }
+        SellPOptions::default()
+            .slice_size(32)
+            .threads_per_row(1)
+            .sort_window(self.sort_window)
+            .max_fill(self.max_fill)
     }
 
     pub(super) fn sellp(&self) -> Result<SellPOptions, GpuError> {
@@ -139,12 +157,11 @@ impl SingleOptions {
                 found: threads.to_string(),
             });
         }
-        Ok(SellPOptions {
-            slice_size: self.slice_size,
-            threads_per_row: self.threads_per_row,
-            sort_window: self.sort_window,
-            max_fill: self.max_fill,
-        })
+        Ok(SellPOptions::default()
+            .slice_size(self.slice_size)
+            .threads_per_row(self.threads_per_row)
+            .sort_window(self.sort_window)
+            .max_fill(self.max_fill))
     }
 }
 
@@ -183,7 +200,8 @@ mod tests {
     #[test]
     fn parts_fill_the_device_but_stay_worth_a_warp() {
         let info = DeviceInfo { multiprocessors: 100, ..DeviceInfo::default() };
-        let parts = |parts, nnz| SingleOptions { parts, ..Default::default() }.parts(nnz, &info);
+        let parts =
+            |parts, nnz| SingleOptions { parts, ..Default::default() }.chosen_parts(nnz, &info);
 
         assert_eq!(parts(None, 0), Ok(0));
         assert_eq!(parts(None, 1), Ok(1));

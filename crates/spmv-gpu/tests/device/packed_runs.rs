@@ -63,7 +63,7 @@ fn one_matrix_with_gathered_operands_on_a_gpu() {
         let batch = Batch::Ragged(batch);
         for kernel in kernels() {
             for piece_entries in [None, Some(900)] {
-                let options = PackedOptions { kernel, piece_entries, ..PackedOptions::default() };
+                let options = PackedOptions::default().kernel(kernel).piece_entries(piece_entries);
                 check(&device, &batch, options);
             }
         }
@@ -86,7 +86,7 @@ fn batches_of_all_sizes_on_a_gpu() {
     for kernel in kernels() {
         for (share, group_entries) in [(None, None), (Some(1), Some(0)), (Some(1000), Some(8192))] {
             let options =
-                PackedOptions { kernel, share, group_entries, ..PackedOptions::default() };
+                PackedOptions::default().kernel(kernel).share(share).group_entries(group_entries);
             check(&device, &ragged, options);
             check(&device, &uniform, options);
         }

@@ -44,7 +44,7 @@ fn every_kernel_for_one_matrix_waits_for_the_product_before() {
     for n in ORDERS {
         let a = matrix(n);
         for &kernel in SingleKernel::ALL {
-            let options = SingleOptions { kernel, ..SingleOptions::default() };
+            let options = SingleOptions::default().kernel(kernel);
             let mut plan = match SinglePlan::new(&device, a.view(), &options) {
                 // The format would have too much padding.
                 Err(GpuError::Format { .. }) => continue,
@@ -75,7 +75,7 @@ fn packed_products_wait_for_the_one_before_and_for_new_values() {
         let values: Vec<_> = values.iter().map(|values| device.upload(values).unwrap()).collect();
         let batch = Batch::Ragged(batch);
         for kernel in [None, Some(PackedKernel::Registers { depth: 4 })] {
-            let options = PackedOptions { kernel, ..PackedOptions::default() };
+            let options = PackedOptions::default().kernel(kernel);
             let plan = PackedPlan::new(device.clone(), &batch, options).unwrap();
             let run = |synchronize| {
                 iterate(&device, 3 * n, synchronize, |_, x, y| plan.apply(0.05, x, 0.25, y))

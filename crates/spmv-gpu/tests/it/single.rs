@@ -18,34 +18,27 @@ const MODULES: [&str; 8] =
 
 /// Every kernel with its defaults and with options far from them.
 fn all_options() -> Vec<SingleOptions> {
-    let of = |kernel| SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
+    let of = |kernel| SingleOptions::with_kernel(kernel).max_fill(1e9);
     let mut all: Vec<SingleOptions> = SingleKernel::ALL.iter().copied().map(of).collect();
     all.push(SingleOptions::default());
-    all.extend(
-        [2, 4, 8, 16]
-            .map(|lanes| SingleOptions { lanes: Some(lanes), ..of(SingleKernel::CsrVector) }),
-    );
+    all.extend([2, 4, 8, 16].map(|lanes| of(SingleKernel::CsrVector).lanes(Some(lanes))));
     for kernel in [SingleKernel::CsrBalanced, SingleKernel::Coo] {
-        all.extend(
-            [1, 2, 7, 40, u32::MAX].map(|parts| SingleOptions { parts: Some(parts), ..of(kernel) }),
-        );
+        all.extend([1, 2, 7, 40, u32::MAX].map(|parts| of(kernel).parts(Some(parts))));
     }
-    all.extend([128, 256, 2048].map(|entries| SingleOptions {
-        block_entries: Some(entries),
-        ..of(SingleKernel::CsrAdaptive)
-    }));
-    all.push(SingleOptions { sort_window: Some(64), ..of(SingleKernel::Sell) });
-    all.extend([0, 1, 6, 13].map(|width| SingleOptions {
-        hyb_width: HybWidth::Fixed(width),
-        parts: Some(3),
-        ..of(SingleKernel::Hyb)
-    }));
+    all.extend(
+        [128, 256, 2048].map(|entries| of(SingleKernel::CsrAdaptive).block_entries(Some(entries))),
+    );
+    all.push(of(SingleKernel::Sell).sort_window(Some(64)));
+    all.extend(
+        [0, 1, 6, 13]
+            .map(|width| of(SingleKernel::Hyb).hyb_width(HybWidth::Fixed(width)).parts(Some(3))),
+    );
     let slices = [(1, 1, None), (4, 3, None), (32, 1, Some(64)), (5, 2, Some(10)), (128, 8, None)];
-    all.extend(slices.map(|(slice_size, threads_per_row, sort_window)| SingleOptions {
-        slice_size,
-        threads_per_row,
-        sort_window,
-        ..of(SingleKernel::SellP)
+    all.extend(slices.map(|(slice_size, threads_per_row, sort_window)| {
+        of(SingleKernel::SellP)
+            .slice_size(slice_size)
+            .threads_per_row(threads_per_row)
+            .sort_window(sort_window)
     }));
     all
 }
@@ -334,17 +327,14 @@ fn options_outside_their_range_are_refused_by_name() {
     let a = mixed::<f64>(7, 5, None);
     let of = SingleOptions::with_kernel;
     let cases = [
-        ("lanes", SingleOptions { lanes: Some(3), ..of(SingleKernel::CsrVector) }),
-        ("lanes", SingleOptions { lanes: Some(64), ..of(SingleKernel::CsrVector) }),
-        ("parts", SingleOptions { parts: Some(0), ..of(SingleKernel::CsrBalanced) }),
-        ("parts", SingleOptions { parts: Some(0), ..of(SingleKernel::Coo) }),
-        (
-            "block_entries",
-            SingleOptions { block_entries: Some(100), ..of(SingleKernel::CsrAdaptive) },
-        ),
+        ("lanes", of(SingleKernel::CsrVector).lanes(Some(3))),
+        ("lanes", of(SingleKernel::CsrVector).lanes(Some(64))),
+        ("parts", of(SingleKernel::CsrBalanced).parts(Some(0))),
+        ("parts", of(SingleKernel::Coo).parts(Some(0))),
+        ("block_entries", of(SingleKernel::CsrAdaptive).block_entries(Some(100))),
         (
             "slice_size * threads_per_row",
-            SingleOptions { slice_size: 1025, threads_per_row: 1, ..of(SingleKernel::SellP) },
+            of(SingleKernel::SellP).slice_size(1025).threads_per_row(1),
         ),
     ];
 

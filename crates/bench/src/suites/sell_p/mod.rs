@@ -19,7 +19,7 @@ use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 pub use self::shape::Shape;
 pub use super::Size;
 use super::host_kernels::{self, HostKernel};
-use super::matrices::{Source, laplacians, made, with_files};
+use super::matrices::{MatrixSource, laplacians, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
@@ -74,7 +74,7 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
     let own = if options.no_generated { Vec::new() } else { generated(options.size) };
     let sources = with_files(own, &options.matrices)?;
     check_names("--case", &options.cases, sources.iter().map(|source| &source.name))?;
-    let is_wanted = |source: &Source| match options.cases.is_empty() {
+    let is_wanted = |source: &MatrixSource| match options.cases.is_empty() {
         true => source.is_usual(List::SellP),
         false => wanted(&options.cases, &source.name),
     };
@@ -118,15 +118,15 @@ fn in_f32(shapes: &[Shape], options: &SellP) -> Vec<Shape> {
 
 /// `Trefethen_20000` of Table I, and generated matrices of the kinds of that table: grids, bands,
 /// rows of very different length.
-fn generated(size: Size) -> Vec<Source> {
+fn generated(size: Size) -> Vec<MatrixSource> {
     let (rows, bands) = if size == Size::Small { (3_000, 26_214) } else { (30_000, 262_144) };
-    let mut found = vec![Source::trefethen()];
+    let mut found = vec![MatrixSource::trefethen()];
     let stencils = [Stencil::Point7, Stencil::Point27].map(|stencil| stencil.points());
     found.extend(laplacians(size).into_iter().filter(|source| {
         stencils.iter().any(|points| source.name.starts_with(&format!("laplace {points}-point")))
     }));
-    found.extend([1.0, 1.5, 2.0].map(|shape| Source::pareto(rows, shape)));
-    found.push(Source::banded(bands, 16));
+    found.extend([1.0, 1.5, 2.0].map(|shape| MatrixSource::pareto(rows, shape)));
+    found.push(MatrixSource::banded(bands, 16));
     found
 }
 
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn of_files_those_of_the_table_are_measured() {
-        let file = |name: &str| Source::file(name.to_owned(), PathBuf::from("x"));
+        let file = |name: &str| MatrixSource::file(name.to_owned(), PathBuf::from("x"));
 
         assert!(file("cant").is_usual(List::SellP) && !file("G2").is_usual(List::SellP));
         let cases = generated(Size::Small);

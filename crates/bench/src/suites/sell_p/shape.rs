@@ -69,21 +69,22 @@ impl Shape {
     pub(super) fn options(self) -> SingleOptions {
         let Self { slice_size, threads_per_row, sort_window } = self;
         let base = SingleOptions::with_kernel(SingleKernel::SellP);
-        SingleOptions { slice_size, threads_per_row, sort_window, ..base }
+        base.slice_size(slice_size).threads_per_row(threads_per_row).sort_window(sort_window)
     }
 
     pub(super) fn slices(self) -> SellPOptions {
         let Self { slice_size, threads_per_row, sort_window } = self;
-        SellPOptions { slice_size, threads_per_row, sort_window, ..SellPOptions::default() }
+        SellPOptions::default()
+            .slice_size(slice_size)
+            .threads_per_row(threads_per_row)
+            .sort_window(sort_window)
     }
 
     pub(super) fn on_host(self) -> SpmvOptions {
-        SpmvOptions {
-            format: FormatChoice::SellP,
-            kernel: KernelChoice::Rows,
-            sellp: self.slices(),
-            ..SpmvOptions::default()
-        }
+        SpmvOptions::default()
+            .format(FormatChoice::SellP)
+            .kernel(KernelChoice::Rows)
+            .sellp(self.slices())
     }
 }
 

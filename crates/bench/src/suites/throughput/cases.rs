@@ -8,12 +8,12 @@ use sparsebatch_spmv_gpu::SingleKernel;
 
 use super::super::Size;
 use super::super::host_kernels::HostKernel;
-use super::super::matrices::{Source, laplacians};
+use super::super::matrices::{MatrixSource, laplacians};
 use crate::BenchError;
 
 /// Figures of Bell and Garland 2009 (doi 10.1145/1654059.1654078) that the suite repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Experiment {
+pub enum ThroughputExperiment {
     /// Figure 1: strided vectors.
     Strided,
     /// Figure 8: dense matrices with the same number of entries, from few long rows to many short
@@ -29,7 +29,7 @@ pub enum Experiment {
     Unstructured,
 }
 
-impl Experiment {
+impl ThroughputExperiment {
     /// All experiments.
     pub const ALL: [Self; 6] =
         [Self::Strided, Self::Dense, Self::Pareto, Self::Banded, Self::Laplace, Self::Unstructured];
@@ -56,7 +56,7 @@ impl Experiment {
         kernels
     }
 
-    /// The equivalents of [`Experiment::kernels`] on the processor.
+    /// The equivalents of [`ThroughputExperiment::kernels`] on the processor.
     pub(super) fn host_kernels(self) -> Vec<HostKernel> {
         use HostKernel::{Auto, Coo, Csr, CsrI, Dia, DiaBlocks, Ell, Hyb};
         let mut kernels = vec![Auto, Csr, CsrI, Coo, Ell, Hyb];
@@ -72,13 +72,13 @@ impl Experiment {
     }
 }
 
-impl fmt::Display for Experiment {
+impl fmt::Display for ThroughputExperiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Experiment {
+impl FromStr for ThroughputExperiment {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<Self, BenchError> {
@@ -102,24 +102,24 @@ pub(super) enum Subject {
         stride: usize,
     },
     /// A matrix.
-    Matrix(Source),
+    Matrix(MatrixSource),
 }
 
 /// A case of an experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Case {
+pub(super) struct ThroughputCase {
     pub(super) name: String,
-    pub(super) experiment: Experiment,
+    pub(super) experiment: ThroughputExperiment,
     pub(super) subject: Subject,
 }
 
-impl Case {
-    pub(super) fn of_matrix(experiment: Experiment, source: Source) -> Self {
+impl ThroughputCase {
+    pub(super) fn of_matrix(experiment: ThroughputExperiment, source: MatrixSource) -> Self {
         Self { name: source.name.clone(), experiment, subject: Subject::Matrix(source) }
     }
 
     /// The matrix of the case, if it has one.
-    pub(super) fn source(&self) -> Option<Source> {
+    pub(super) fn source(&self) -> Option<MatrixSource> {
         match &self.subject {
             Subject::Matrix(source) => Some(source.clone()),
             Subject::Strided { .. } => None,
@@ -136,67 +136,70 @@ fn dense_shapes(size: Size) -> (Vec<u32>, u32) {
     }
 }
 
-/// The generated cases of an experiment; [`Experiment::Unstructured`] has none.
-pub(super) fn generated(experiment: Experiment, size: Size) -> Vec<Case> {
+/// The generated cases of an experiment; [`ThroughputExperiment::Unstructured`] has none.
+pub(super) fn generated(experiment: ThroughputExperiment, size: Size) -> Vec<ThroughputCase> {
     let small = size == Size::Small;
     let pick = |paper, reduced| if small { reduced } else { paper };
-    let matrices: Vec<Source> = match experiment {
-        Experiment::Strided => {
+    let matrices: Vec<MatrixSource> = match experiment {
+        ThroughputExperiment::Strided => {
             let strides: &[usize] = match size {
                 Size::Small => &[1, 2, 8, 33],
                 Size::Paper => &[1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 33],
                 Size::Full => &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16, 17, 20, 24, 28, 32, 33],
             };
             let count = pick(1 << 22, 1 << 18);
-            let case = |&stride: &usize| Case {
+            let case = |&stride: &usize| ThroughputCase {
                 name: format!("stride {stride}"),
                 experiment,
                 subject: Subject::Strided { count, stride },
             };
             return strides.iter().map(case).collect();
         }
-        Experiment::Dense => {
+        ThroughputExperiment::Dense => {
             let (rows, entries) = dense_shapes(size);
-            rows.iter().map(|&rows| Source::dense(1 << rows, 1 << (entries - rows))).collect()
+            rows.iter().map(|&rows| MatrixSource::dense(1 << rows, 1 << (entries - rows))).collect()
         }
-        Experiment::Pareto => {
+        ThroughputExperiment::Pareto => {
             let shapes: &[f64] = match size {
                 Size::Small => &[1.0, 2.0, 4.0],
                 Size::Paper => &[1.0, 1.5, 2.0, 3.0, 4.0],
                 Size::Full => &[1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0],
             };
-            shapes.iter().map(|&shape| Source::pareto(pick(30_000, 3_000), shape)).collect()
+            shapes.iter().map(|&shape| MatrixSource::pareto(pick(30_000, 3_000), shape)).collect()
         }
-        Experiment::Banded => {
+        ThroughputExperiment::Banded => {
             let bands: &[usize] = match size {
                 Size::Small => &[1, 4, 16, 64],
                 Size::Paper => &[1, 2, 4, 8, 16, 32, 64],
                 Size::Full => &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96],
             };
-            bands.iter().map(|&bands| Source::banded(pick(262_144, 26_214), bands)).collect()
+            bands.iter().map(|&bands| MatrixSource::banded(pick(262_144, 26_214), bands)).collect()
         }
-        Experiment::Laplace => {
+        ThroughputExperiment::Laplace => {
             use Stencil::{Point7, Point27};
             let mut found = laplacians(size);
             if size == Size::Full {
                 found.extend([
-                    Source::laplace(Point7, &[200; 3]),
-                    Source::laplace(Point27, &[150; 3]),
+                    MatrixSource::laplace(Point7, &[200; 3]),
+                    MatrixSource::laplace(Point27, &[150; 3]),
                 ]);
             }
             found
         }
-        Experiment::Unstructured => Vec::new(),
+        ThroughputExperiment::Unstructured => Vec::new(),
     };
-    matrices.into_iter().map(|source| Case::of_matrix(experiment, source)).collect()
+    matrices.into_iter().map(|source| ThroughputCase::of_matrix(experiment, source)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn matrices(experiment: Experiment, size: Size) -> Vec<sparsebatch_formats::Csr<f64>> {
-        let made = |case: Case| match case.subject {
+    fn matrices(
+        experiment: ThroughputExperiment,
+        size: Size,
+    ) -> Vec<sparsebatch_formats::Csr<f64>> {
+        let made = |case: ThroughputCase| match case.subject {
             Subject::Matrix(source) => source.matrix().unwrap(),
             Subject::Strided { .. } => panic!("{} is no matrix", case.name),
         };
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     fn dense_matrices_have_equally_many_entries() {
-        let found = matrices(Experiment::Dense, Size::Small);
+        let found = matrices(ThroughputExperiment::Dense, Size::Small);
 
         assert!(found.iter().all(|matrix| matrix.nnz() == 1 << 18));
         let (rows, entries) = dense_shapes(Size::Paper);
@@ -214,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_laplacians_are_those_of_table_2() {
-        let counts: Vec<(usize, usize)> = matrices(Experiment::Laplace, Size::Paper)
+        let counts: Vec<(usize, usize)> = matrices(ThroughputExperiment::Laplace, Size::Paper)
             .iter()
             .map(|matrix| (matrix.nrows(), matrix.nnz()))
             .collect();
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn bands_are_as_wide_as_they_say() {
-        let found = matrices(Experiment::Banded, Size::Small);
+        let found = matrices(ThroughputExperiment::Banded, Size::Small);
 
         let longest = |matrix: &sparsebatch_formats::Csr<f64>| {
             (0..matrix.nrows()).map(|row| matrix.view().pattern().row(row).len()).max()
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn rows_have_32_entries_and_a_tail_that_grows_with_a_smaller_exponent() {
-        let found = matrices(Experiment::Pareto, Size::Small);
+        let found = matrices(ThroughputExperiment::Pareto, Size::Small);
 
         // The Pareto variate is at least 1, so the shortest row has one entry more than the minimum
         // of 32.
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn names_tell_cases_apart() {
         for size in [Size::Small, Size::Paper, Size::Full] {
-            let all = Experiment::ALL.into_iter().flat_map(|e| generated(e, size));
+            let all = ThroughputExperiment::ALL.into_iter().flat_map(|e| generated(e, size));
             let mut names: Vec<String> = all.map(|case| case.name).collect();
             let count = names.len();
             names.sort();

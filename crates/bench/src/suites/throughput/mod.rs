@@ -14,10 +14,10 @@ use sparsebatch_corpus::List;
 use sparsebatch_cuda::{KernelKey, Value};
 use sparsebatch_spmv_gpu::SingleOptions;
 
-pub use self::cases::Experiment;
-use self::cases::{Case, Subject, generated};
+pub use self::cases::ThroughputExperiment;
+use self::cases::{Subject, ThroughputCase, generated};
 pub use super::Size;
-use super::matrices::{Source, made};
+use super::matrices::{MatrixSource, made};
 use super::single::Configuration;
 use super::{check_names, files, wanted};
 use crate::session::{Backend, Bench, Target};
@@ -34,7 +34,7 @@ pub struct Throughput {
     /// Size of the generated matrices.
     pub size: Size,
     /// One experiment; all when absent.
-    pub experiment: Option<Experiment>,
+    pub experiment: Option<ThroughputExperiment>,
     /// Folders with unstructured matrices.
     pub matrices: Vec<PathBuf>,
     /// Whether f32 is left out.
@@ -50,7 +50,7 @@ pub struct Throughput {
 /// Runs the suite. Prints a line per measurement to `report`.
 ///
 /// # Errors
-/// Unknown names, folders that cannot be read, [`Experiment::Unstructured`] alone without a folder,
+/// Unknown names, folders that cannot be read, [`ThroughputExperiment::Unstructured`] alone without a folder,
 /// an output that cannot be written, and the reason why there is no GPU, if one was requested, or
 /// why it was lost. A file that cannot be read is a gap.
 pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcome, BenchError> {
@@ -61,14 +61,16 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
     let output = options.output.as_deref();
     let mut bench = Bench::start("throughput", &target, effort, peers, output, report)?;
     let ended = (|| {
-        let has_files = options.experiment.is_none_or(|one| one == Experiment::Unstructured);
+        let has_files =
+            options.experiment.is_none_or(|one| one == ThroughputExperiment::Unstructured);
         if has_files && options.cases.is_empty() {
             bench.absent_of(List::BellGarland.members(), |name| {
                 cases.iter().any(|case| case.name == name)
             })?;
         }
         let cases = || cases.iter().filter(|case| wanted(&options.cases, &case.name));
-        let mut experiments: Vec<Experiment> = cases().map(|case| case.experiment).collect();
+        let mut experiments: Vec<ThroughputExperiment> =
+            cases().map(|case| case.experiment).collect();
         experiments.dedup();
         bench.without_gpu(&target, contenders(&experiments, options))?;
         bench.compile(&kernels(&experiments, options), !options.no_f32)?;
@@ -80,7 +82,7 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
         if let Some(session) = bench.gpu() {
             session.prepare(&own_kernels(&experiments, !options.no_f32));
         }
-        let sources: Vec<Source> = cases().filter_map(Case::source).collect();
+        let sources: Vec<MatrixSource> = cases().filter_map(ThroughputCase::source).collect();
         let mut matrices = made(&sources, |_| true, options.size);
         for case in cases() {
             match &case.subject {
@@ -105,11 +107,11 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
 }
 
 /// The names of our contenders on a GPU, each once.
-fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
+fn contenders(experiments: &[ThroughputExperiment], options: &Throughput) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for &experiment in experiments {
         names.extend(match experiment {
-            Experiment::Strided => strided::NAMES.map(str::to_owned).to_vec(),
+            ThroughputExperiment::Strided => strided::NAMES.map(str::to_owned).to_vec(),
             _ => products::on_gpu_by(experiment, options).iter().map(ToString::to_string).collect(),
         });
         if experiment.has_gathers() {
@@ -127,9 +129,9 @@ fn contenders(experiments: &[Experiment], options: &Throughput) -> Vec<String> {
 }
 
 /// The kernels of `throughput.cu` that a GPU is measured by.
-fn own_kernels(experiments: &[Experiment], in_f32: bool) -> Vec<KernelKey> {
-    fn of<T: Value>(experiments: &[Experiment]) -> Vec<KernelKey> {
-        let axpy = experiments.contains(&Experiment::Strided).then(ffi::axpy_key::<T>);
+fn own_kernels(experiments: &[ThroughputExperiment], in_f32: bool) -> Vec<KernelKey> {
+    fn of<T: Value>(experiments: &[ThroughputExperiment]) -> Vec<KernelKey> {
+        let axpy = experiments.contains(&ThroughputExperiment::Strided).then(ffi::axpy_key::<T>);
         let has_gathers = experiments.iter().any(|one| one.has_gathers());
         let gathers = products::GATHERS.iter().filter(|_| has_gathers);
         axpy.into_iter().chain(gathers.map(|gather| gather.key::<T>())).collect()
@@ -142,8 +144,8 @@ fn own_kernels(experiments: &[Experiment], in_f32: bool) -> Vec<KernelKey> {
 }
 
 /// Our plans that a GPU is measured by, each once.
-fn kernels(experiments: &[Experiment], options: &Throughput) -> Vec<SingleOptions> {
-    let of_matrices = experiments.iter().filter(|&&one| one != Experiment::Strided);
+fn kernels(experiments: &[ThroughputExperiment], options: &Throughput) -> Vec<SingleOptions> {
+    let of_matrices = experiments.iter().filter(|&&one| one != ThroughputExperiment::Strided);
     let mut found: Vec<Configuration> = Vec::new();
     for configuration in of_matrices.flat_map(|&one| products::on_gpu_by(one, options)) {
         if !found.contains(&configuration) {
@@ -153,9 +155,9 @@ fn kernels(experiments: &[Experiment], options: &Throughput) -> Vec<SingleOption
     found.into_iter().filter_map(Configuration::options).collect()
 }
 
-fn all_cases(options: &Throughput) -> Result<Vec<Case>, BenchError> {
+fn all_cases(options: &Throughput) -> Result<Vec<ThroughputCase>, BenchError> {
     let experiments = match options.experiment {
-        Some(Experiment::Unstructured) if options.matrices.is_empty() => {
+        Some(ThroughputExperiment::Unstructured) if options.matrices.is_empty() => {
             return Err(BenchError::Option {
                 option: "--matrices",
                 expected: "a folder with the matrices of fig13".to_owned(),
@@ -163,16 +165,16 @@ fn all_cases(options: &Throughput) -> Result<Vec<Case>, BenchError> {
             });
         }
         Some(one) => vec![one],
-        None => Experiment::ALL.to_vec(),
+        None => ThroughputExperiment::ALL.to_vec(),
     };
-    let mut cases: Vec<Case> =
+    let mut cases: Vec<ThroughputCase> =
         experiments.iter().flat_map(|&one| generated(one, options.size)).collect();
-    if experiments.contains(&Experiment::Unstructured) {
+    if experiments.contains(&ThroughputExperiment::Unstructured) {
         for folder in &options.matrices {
             for (name, path) in files(folder)? {
                 cases.retain(|case| case.name != name);
-                let source = Source::file(name, path);
-                cases.push(Case::of_matrix(Experiment::Unstructured, source));
+                let source = MatrixSource::file(name, path);
+                cases.push(ThroughputCase::of_matrix(ThroughputExperiment::Unstructured, source));
             }
         }
     }
@@ -185,18 +187,25 @@ mod tests {
 
     #[test]
     fn what_a_gpu_is_measured_by_is_named_once() {
-        let names = contenders(&Experiment::ALL, &Throughput::default());
+        let names = contenders(&ThroughputExperiment::ALL, &Throughput::default());
 
         for name in ["axpy", "axpy unaligned", "auto", "dia", "plain csr-vector, x not cached"] {
             assert_eq!(names.iter().filter(|found| *found == name).count(), 1, "{name}");
         }
         let kernels = vec!["csr-scalar".parse().unwrap(), "cpu-csr".parse().unwrap()];
         let named = Throughput { kernels, ..Throughput::default() };
-        assert_eq!(contenders(&[Experiment::Dense], &named), ["csr-scalar"]);
-        let own = |experiments: &[Experiment], in_f32| own_kernels(experiments, in_f32).len();
-        assert_eq!((own(&Experiment::ALL, true), own(&[Experiment::Strided], false)), (10, 1));
-        let all = super::kernels(&Experiment::ALL, &Throughput::default());
-        assert_eq!((all.len(), super::kernels(&[Experiment::Strided], &named).len()), (7, 0));
+        assert_eq!(contenders(&[ThroughputExperiment::Dense], &named), ["csr-scalar"]);
+        let own =
+            |experiments: &[ThroughputExperiment], in_f32| own_kernels(experiments, in_f32).len();
+        assert_eq!(
+            (own(&ThroughputExperiment::ALL, true), own(&[ThroughputExperiment::Strided], false)),
+            (10, 1)
+        );
+        let all = super::kernels(&ThroughputExperiment::ALL, &Throughput::default());
+        assert_eq!(
+            (all.len(), super::kernels(&[ThroughputExperiment::Strided], &named).len()),
+            (7, 0)
+        );
     }
 
     #[test]

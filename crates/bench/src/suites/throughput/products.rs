@@ -7,7 +7,7 @@ use super::super::host_kernels::{self, HostKernel};
 use super::super::one_matrix::OneMatrix;
 use super::super::single::Configuration;
 use super::Throughput;
-use super::cases::{Case, Experiment};
+use super::cases::{ThroughputCase, ThroughputExperiment};
 use super::ffi::{Gather, gather_key};
 use crate::BenchError;
 use crate::contender::Contender;
@@ -47,7 +47,10 @@ impl PlainRows {
 }
 
 /// Our kernels on the GPU for an experiment.
-pub(super) fn on_gpu_by(experiment: Experiment, options: &Throughput) -> Vec<Configuration> {
+pub(super) fn on_gpu_by(
+    experiment: ThroughputExperiment,
+    options: &Throughput,
+) -> Vec<Configuration> {
     match options.kernels.as_slice() {
         [] => experiment.kernels().into_iter().map(Configuration::Kernel).collect(),
         given => given.iter().copied().filter(|kernel| kernel.on_host().is_none()).collect(),
@@ -56,7 +59,7 @@ pub(super) fn on_gpu_by(experiment: Experiment, options: &Throughput) -> Vec<Con
 
 /// Our kernels on the processor for an experiment: those named, else the equivalents of the
 /// source's.
-fn on_host_by(experiment: Experiment, options: &Throughput) -> Vec<HostKernel> {
+fn on_host_by(experiment: ThroughputExperiment, options: &Throughput) -> Vec<HostKernel> {
     let named: Vec<HostKernel> =
         options.kernels.iter().filter_map(|kernel| kernel.on_host()).collect();
     if named.is_empty() { experiment.host_kernels() } else { named }
@@ -65,7 +68,7 @@ fn on_host_by(experiment: Experiment, options: &Throughput) -> Vec<HostKernel> {
 /// Measures all contenders on one matrix, ours in both precisions.
 pub(super) fn measure(
     bench: &mut Bench<'_>,
-    case: &Case,
+    case: &ThroughputCase,
     matrix: &Csr<f64>,
     options: &Throughput,
 ) -> Result<(), BenchError> {
@@ -92,14 +95,14 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn made<'m, T: Scalar>(case: &'m Case, matrix: &'m Csr<T>) -> OneMatrix<'m, T> {
+fn made<'m, T: Scalar>(case: &'m ThroughputCase, matrix: &'m Csr<T>) -> OneMatrix<'m, T> {
     OneMatrix::new(&case.name, matrix).of(case.experiment.name())
 }
 
 /// Measures our kernels on one matrix.
 fn one_precision<T: Real>(
     bench: &mut Bench<'_>,
-    case: &Case,
+    case: &ThroughputCase,
     matrix: &Csr<T>,
     options: &Throughput,
 ) -> Result<(), BenchError> {
@@ -115,7 +118,7 @@ fn one_precision<T: Real>(
 
 fn on_gpu<T: Value>(
     session: &mut Session<'_>,
-    experiment: Experiment,
+    experiment: ThroughputExperiment,
     made: &OneMatrix<'_, T>,
     options: &Throughput,
 ) -> Result<(), BenchError> {
@@ -145,7 +148,7 @@ fn on_gpu<T: Value>(
 /// Measures the sequential product, and our kernels on all threads.
 fn on_host<T: Real>(
     session: &mut HostSession<'_, '_>,
-    experiment: Experiment,
+    experiment: ThroughputExperiment,
     made: &OneMatrix<'_, T>,
     options: &Throughput,
 ) -> Result<(), BenchError> {

@@ -8,7 +8,7 @@ use sparsebatch_formats::Scalar;
 use sparsebatch_peers::PlainLoops;
 
 use super::super::one_matrix::operand;
-use super::cases::Case;
+use super::cases::ThroughputCase;
 use super::ffi::Axpy;
 use crate::BenchError;
 use crate::contender::{Contender, Operands};
@@ -102,7 +102,7 @@ impl<T: PlainLoops> HostMultiply<T> for HostAxpy {
 /// Measures both starts.
 pub(super) fn measure<T: Real>(
     bench: &mut Bench<'_>,
-    case: &Case,
+    case: &ThroughputCase,
     count: usize,
     stride: usize,
 ) -> Result<(), BenchError> {
@@ -143,7 +143,7 @@ pub(super) fn measure<T: Real>(
 }
 
 fn problem<'a>(
-    case: &'a Case,
+    case: &'a ThroughputCase,
     places: Places,
     oracle: &'a dyn Fn(&[f64]) -> Option<String>,
 ) -> Problem<'a> {

@@ -171,18 +171,15 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
     confirm(u32 nsystems, u32 nrhs, u32 nrows, const u32* __restrict__ row_ptr,
             const Index* __restrict__ col_idx, const u64* __restrict__ items,
             const V* __restrict__ values, u64 value_stride, u64 value_step, u64 row_step,
-            const V* __restrict__ b, const V* __restrict__ x, double rel_tol,
-            const double* __restrict__ rel_tols, double abs_tol, const double* __restrict__ abs_tols,
-            u32 max_iters, const u32* __restrict__ max_iters_each, u32 max_restarts, double floor,
-            u8* statuses, u32* iterations, u32* restarts, double* residual_norms,
-            const double* rhs_norms) {
+            const V* __restrict__ b, const V* __restrict__ x,
+            SystemLimits limits, SystemOutcomes outcomes) {
     __shared__ ConfirmShared shared;
     // Each block takes contiguous systems.
     const u32 each = (nsystems + gridDim.x - 1) / gridDim.x;
     const u64 begin = u64(blockIdx.x) * each, end = minimum(begin + each, u64(nsystems));
     for (u64 first = begin; first < end; first += CONFIRM_THREADS) {
         const u64 own = first + threadIdx.x;
-        const bool asks = own < end && statuses[own < end ? own : first] == CONVERGED;
+        const bool asks = own < end && outcomes.statuses[own < end ? own : first] == CONVERGED;
         if (threadIdx.x == 0) {
             shared.count = 0;
         }
@@ -209,14 +206,11 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
                                                 b + row,
                                                 x + row};
             Evaluated found;
-            found.rhs_norm = rhs_norms[system];
-            found.floor = floor;
-            found.threshold = abs_tols == nullptr ? abs_tol : load(abs_tols + system);
-            found.threshold = maximum(
-                found.threshold,
-                (rel_tols == nullptr ? rel_tol : load(rel_tols + system)) * found.rhs_norm);
+            found.rhs_norm = outcomes.rhs_norms[system];
+            found.floor = limits.floor;
+            found.threshold = limits.threshold(system, found.rhs_norm);
             all.find_plain(found, shared);
-            double residual = residual_norms[system];
+            double residual = outcomes.residual_norms[system];
             bool by_floor = false;
             u32 status = found.template judge_plain<V>(residual);
             if (status == RUNNING) {
@@ -226,9 +220,9 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
             }
             __syncthreads(); // all threads have read the residual
             if (threadIdx.x == 0) {
-                statuses[system] = u8(status);
-                restarts[system] = (restarts[system] & ~1u) | by_floor;
-                residual_norms[system] = residual;
+                outcomes.statuses[system] = u8(status);
+                outcomes.restarts[system] = (outcomes.restarts[system] & ~1u) | by_floor;
+                outcomes.residual_norms[system] = residual;
             }
         }
     }

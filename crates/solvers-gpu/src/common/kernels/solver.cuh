@@ -46,6 +46,54 @@ __device__ __forceinline__ u32 not_positive(V rho) {
     return rho < V(0) ? INDEFINITE : BREAKDOWN_RHO;
 }
 
+// Tolerances and limits of all systems: each array is null, or holds one entry per system, which then
+// counts instead of the number before it. Passed by value, as `Limits::pass` (outcomes.rs) lays it
+// out.
+struct SystemLimits {
+    double rel_tol;
+    const double* rel_tols;
+    double abs_tol;
+    const double* abs_tols;
+    const u32* max_iters_each;
+    double floor; // in units of eps |A||x|, negative for none
+    u32 max_iters;
+    u32 max_restarts;
+
+    // Largest accepted norm of the residual of a system.
+    __device__ __forceinline__ double threshold(u64 system, double rhs_norm) const {
+        const double rel = rel_tols == nullptr ? rel_tol : load(rel_tols + system);
+        const double absolute = abs_tols == nullptr ? abs_tol : load(abs_tols + system);
+        return maximum(absolute, rel * rhs_norm);
+    }
+
+    // Most iterations of a system.
+    __device__ __forceinline__ u32 iterations(u64 system) const {
+        return max_iters_each == nullptr ? max_iters : load(max_iters_each + system);
+    }
+};
+static_assert(sizeof(SystemLimits) == 56, "as Limits::pass lays it out");
+
+// One entry per system in each array. Passed by value, as `Outcomes::pass` (outcomes.rs) lays it out.
+// `restarts` holds twice the restarts, plus 1 where the rounding floor accepted the system.
+struct SystemOutcomes {
+    u8* statuses;
+    u32* iterations;
+    u32* restarts;
+    double* residual_norms;
+    double* rhs_norms;
+
+    // Records how a system ended.
+    __device__ __forceinline__ void record(u64 system, u32 status, u32 iteration, u32 restart,
+                                           bool by_floor, double residual, double rhs_norm) const {
+        statuses[system] = u8(status);
+        iterations[system] = iteration;
+        restarts[system] = restart << 1 | by_floor;
+        residual_norms[system] = residual;
+        rhs_norms[system] = rhs_norm;
+    }
+};
+static_assert(sizeof(SystemOutcomes) == 40, "as Outcomes::pass lays it out");
+
 template <typename V>
 __device__ __forceinline__ bool is_finite(V value) {
     return value - value == V(0);

@@ -276,13 +276,10 @@ struct Verdict {
 
     __device__ __forceinline__ void enter(State<V>& s, u32 system,
                                           const Sum (&sums)[MOST_SUMS]) const {
-        const u32* const limits = task.max_iters_each;
-        const double rel_tol = task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system);
         s = {};
         s.rhs_norm = Norm::of(sums);
-        s.threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system);
-        s.threshold = maximum(s.threshold, rel_tol * s.rhs_norm);
-        s.limit = limits == nullptr ? task.max_iters : load(limits + system);
+        s.threshold = task.limits.threshold(system, s.rhs_norm);
+        s.limit = task.limits.iterations(system);
         s.flags = FRESH | (sums[3] != 0 ? FROM_GUESS : 0);
         s.stop = VACANT;
     }
@@ -295,8 +292,8 @@ struct Verdict {
         const double nan = __longlong_as_double(0x7ff8000000000000ll);
         residual = is_finite(residual) && (is_sound || !fresh) ? residual : nan;
         const bool accepted = residual <= s.threshold;
-        const bool by_floor = !fresh && !accepted && task.floor >= 0 &&
-                              residual <= task.floor * Precision<V>::EPSILON * s.size;
+        const bool by_floor = !fresh && !accepted && task.limits.floor >= 0 &&
+                              residual <= task.limits.floor * Precision<V>::EPSILON * s.size;
         const bool has_left = s.iteration < s.limit;
         const bool may_start = s.stop == PASSED || (Method::RETRIES && s.stop >= BREAKDOWN_RHO &&
                                                     s.stop <= BREAKDOWN_ALPHA);
@@ -307,7 +304,7 @@ struct Verdict {
             status = CONVERGED;
         } else if (fresh) {
             status = has_left ? STARTING : MAX_ITERATIONS;
-        } else if (may_start && has_left && s.restarts < task.max_restarts) {
+        } else if (may_start && has_left && s.restarts < task.limits.max_restarts) {
             status = STARTING;
             ++s.restarts;
         } else if (s.stop == PASSED) {
@@ -324,12 +321,12 @@ struct Verdict {
         }
         s.stop = status == STARTING ? STARTING : IDLE;
         if (leads) {
-            task.residual_norms[system] = residual;
-            task.rhs_norms[system] = s.rhs_norm;
-            if (status != STARTING) {
-                task.statuses[system] = u8(status);
-                task.iterations[system] = s.iteration;
-                task.restarts[system] = s.restarts << 1 | (by_floor ? 1 : 0);
+            if (status == STARTING) {
+                task.outcomes.residual_norms[system] = residual;
+                task.outcomes.rhs_norms[system] = s.rhs_norm;
+            } else {
+                task.outcomes.record(system, status, s.iteration, s.restarts, by_floor, residual,
+                                s.rhs_norm);
                 atomicAdd(task.remaining, ~0u); // one less
             }
         }

@@ -78,19 +78,8 @@ struct KrylovTask {
     V *r, *p, *w, *v, *shadow, *hat;
     const V* m;
     double* history;
-    double rel_tol;
-    const double* rel_tols;
-    double abs_tol;
-    const double* abs_tols;
-    u32 max_iters;
-    const u32* max_iters_each;
-    u32 max_restarts;
-    double floor;
-    u8* statuses;
-    u32* iterations;
-    u32* restarts;
-    double* residual_norms;
-    double* rhs_norms;
+    SystemLimits limits;
+    SystemOutcomes outcomes;
     u32* remaining;
     const u8* flawed;
 
@@ -105,16 +94,12 @@ struct KrylovTask {
 #define KRYLOV_PARAMETERS(V)                                                                       \
     const u64 *blocks, const u32 *order, const u64 *firsts, u64 *states, u32 *tickets,             \
         double *partials, V *x, const V *b, V *r, V *p, V *w, V *v, V *shadow, V *hat, const V *m, \
-        double *history, double rel_tol, const double *rel_tols, double abs_tol,                   \
-        const double *abs_tols, u32 max_iters, const u32 *max_iters_each, u32 max_restarts,        \
-        double floor, u8 *statuses, u32 *iterations, u32 *restarts, double *residual_norms,        \
-        double *rhs_norms, u32 *remaining, const u8 *flawed
+        double *history, SystemLimits limits, SystemOutcomes outcomes, u32 *remaining,             \
+        const u8 *flawed
 #define KRYLOV_TASK                                                                                \
     {                                                                                              \
         blocks, order, firsts, states, tickets, partials, x, b, r, p, w, v, shadow, hat, m,        \
-            history, rel_tol, rel_tols, abs_tol, abs_tols, max_iters, max_iters_each,              \
-            max_restarts, floor, statuses, iterations, restarts, residual_norms, rhs_norms,        \
-            remaining, flawed                                                                      \
+            history, limits, outcomes, remaining, flawed                                           \
     }
 
 // COUNT sums over a group of lanes or the block, the same in all its threads. All threads of the

@@ -286,21 +286,16 @@ __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
              const typename Select<PLACE == ALL_GLOBAL, u32, u16>::Type* __restrict__ columns,
              const u32* __restrict__ sources, V* workspace, Factor* kept, u8* refused,
              const V* __restrict__ values, u64 value_stride, const V* __restrict__ b,
-             V* __restrict__ x, u32 flags, double rel_tol, const double* __restrict__ rel_tols,
-             double abs_tol, const double* __restrict__ abs_tols, u32 max_iters,
-             const u32* __restrict__ max_iters_each, u32 max_restarts, double floor, u32* queue,
-             u8* __restrict__ statuses, u32* __restrict__ iterations, u32* __restrict__ restarts,
-             double* __restrict__ residual_norms, double* __restrict__ rhs_norms) {
+             V* __restrict__ x, u32 flags, SystemLimits limits, u32* queue,
+             SystemOutcomes outcomes) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP>::SCRATCH];
 
     using Method = FactoredMethod<V, Factor, GROUP, METHOD, BLOCKS, PLACE>;
     const FactoredTask<V, Factor, typename Method::Shape::Index> task{
-        nsystems,    nrows,   nrhs,      nnz,            nfactors,      words,    starts,
-        index,       columns, sources,   workspace,      kept,          refused,  values,
-        value_stride, b,      x,         flags,          rel_tol,       rel_tols, abs_tol,
-        abs_tols,    max_iters, max_iters_each, max_restarts, floor,    queue,    statuses,
-        iterations,  restarts, residual_norms, rhs_norms};
+        nsystems, nrows,   nrhs,      nnz,  nfactors, words,  starts,       index,
+        columns,  sources, workspace, kept, refused,  values, value_stride, b,
+        x,        flags,   limits,    queue, outcomes};
     typename Method::Group group(task, reinterpret_cast<V*>(dynamic_shared), scratch);
     group.run();
     Method::Group::leave(queue);

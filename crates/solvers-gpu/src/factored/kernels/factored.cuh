@@ -71,12 +71,8 @@ struct FactoredGroup : Factored<Shape> {
     __device__ __forceinline__ void enter(V* r) {
         const V* const b = own_b();
         rhs_norm = norm([&](u32 row) { return double(load(b + row)); });
-        const double rel_tol =
-            task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system);
-        threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system);
-        threshold = maximum(threshold, rel_tol * rhs_norm);
-        limit =
-            task.max_iters_each == nullptr ? task.max_iters : load(task.max_iters_each + system);
+        threshold = task.limits.threshold(system, rhs_norm);
+        limit = task.limits.iterations(system);
         iteration = restarts = 0;
         const int exponent = exponent_of(rhs_norm);
         constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
@@ -134,8 +130,8 @@ struct FactoredGroup : Factored<Shape> {
             }
             return accepted ? CONVERGED : limit == 0 ? MAX_ITERATIONS : RUNNING;
         }
-        if (!accepted && task.floor >= 0) {
-            by_floor = residual <= task.floor * Precision<V>::EPSILON * size();
+        if (!accepted && task.limits.floor >= 0) {
+            by_floor = residual <= task.limits.floor * Precision<V>::EPSILON * size();
             accepted = by_floor;
         }
         if (accepted) {
@@ -144,7 +140,7 @@ struct FactoredGroup : Factored<Shape> {
         if (residual != residual) {
             return NON_FINITE;
         }
-        const bool may_restart = restarts < task.max_restarts && iteration < limit;
+        const bool may_restart = restarts < task.limits.max_restarts && iteration < limit;
         const bool retries = RETRIES && stop >= BREAKDOWN_RHO && stop <= BREAKDOWN_ALPHA;
         if (may_restart && (stop == PASSED || retries)) {
             ++restarts;
@@ -202,11 +198,7 @@ struct FactoredGroup : Factored<Shape> {
         }
         own_rows([&](u32 row) { own_x()[row] = z[row]; });
         if (lane == 0) {
-            task.statuses[system] = u8(status);
-            task.iterations[system] = iteration;
-            task.restarts[system] = restarts << 1 | by_floor;
-            task.residual_norms[system] = residual;
-            task.rhs_norms[system] = rhs_norm;
+            task.outcomes.record(system, status, iteration, restarts, by_floor, residual, rhs_norm);
         }
     }
 

@@ -88,20 +88,9 @@ struct FactoredTask {
     const V* b;
     V* x;
     u32 flags;
-    double rel_tol;
-    const double* rel_tols;
-    double abs_tol;
-    const double* abs_tols;
-    u32 max_iters;
-    const u32* max_iters_each;
-    u32 max_restarts;
-    double floor;
+    SystemLimits limits;
     u32* queue;
-    u8* statuses;
-    u32* iterations;
-    u32* restarts;
-    double* residual_norms;
-    double* rhs_norms;
+    SystemOutcomes outcomes;
 };
 
 // Constants that follow from the template parameters of a kernel.

@@ -180,7 +180,7 @@ struct FusedGroup : FusedSystem<Shape> {
         return MAY_GUESS && (task.flags & FUSED_GUESS) != 0;
     }
 
-    __device__ __forceinline__ bool has_floor() const { return MAY_HAVE_FLOOR && task.floor >= 0; }
+    __device__ __forceinline__ bool has_floor() const { return MAY_HAVE_FLOOR && task.limits.floor >= 0; }
 
     __device__ __forceinline__ W preconditioned(u32 j, W value) const {
         if constexpr (JACOBI) {
@@ -213,8 +213,7 @@ struct FusedGroup : FusedSystem<Shape> {
 
     // Iteration limit of the current system, as requested.
     __device__ __forceinline__ u32 asked_limit() const {
-        return task.max_iters_each == nullptr ? task.max_iters
-                                              : load(task.max_iters_each + system);
+        return task.limits.iterations(system);
     }
 
     // The same limit, from a register if it is there.
@@ -323,10 +322,7 @@ struct FusedGroup : FusedSystem<Shape> {
             moved = Threads::any_thread(moved, scratch);
         }
         if (fresh) {
-            const double rel_tol =
-                task.rel_tols == nullptr ? task.rel_tol : load(task.rel_tols + system);
-            threshold = task.abs_tols == nullptr ? task.abs_tol : load(task.abs_tols + system);
-            threshold = maximum(threshold, rel_tol * rhs_norm);
+            threshold = task.limits.threshold(system, rhs_norm);
             if constexpr (!MIXED) {
                 until = asked_limit();
             }
@@ -397,12 +393,12 @@ struct FusedGroup : FusedSystem<Shape> {
                 size = norm(due, [&](u32 j) { return sizes[j]; }, sum, lost);
             }
             by_floor = !fresh && !accepted && !holds &&
-                       residual <= task.floor * Precision<V>::EPSILON * size;
+                       residual <= task.limits.floor * Precision<V>::EPSILON * size;
             accepted = accepted || by_floor;
         }
 
         const bool may_restart =
-            (MIXED ? holds : restarts < task.max_restarts) && iteration < limit();
+            (MIXED ? holds : restarts < task.limits.max_restarts) && iteration < limit();
         u32 status = RUNNING;
         if (MIXED && due && lost) {
             status = NON_FINITE;
@@ -447,11 +443,8 @@ struct FusedGroup : FusedSystem<Shape> {
                 }
             }
             if (member == 0) {
-                task.statuses[system] = u8(status);
-                task.iterations[system] = iteration;
-                task.restarts[system] = restarts << 1 | by_floor;
-                task.residual_norms[system] = residual;
-                task.rhs_norms[system] = rhs_norm;
+                task.outcomes.record(system, status, iteration, restarts, by_floor, residual,
+                                     rhs_norm);
             }
             stop = VACANT;
         }

@@ -105,20 +105,9 @@ struct FusedTask {
     const V* b;
     V* x;
     u32 flags;
-    double rel_tol;
-    const double* rel_tols;
-    double abs_tol;
-    const double* abs_tols;
-    u32 max_iters;
-    const u32* max_iters_each;
-    u32 max_restarts;
-    double floor;
+    SystemLimits limits;
     u32* queue;
-    u8* statuses;
-    u32* iterations;
-    u32* restarts;
-    double* residual_norms;
-    double* rhs_norms;
+    SystemOutcomes outcomes;
     u32* left;
 };
 
@@ -129,17 +118,11 @@ struct FusedTask {
         const u16 *__restrict__ order, u32 stored, const u64 *__restrict__ items,                  \
         const u64 *__restrict__ patterns, const V *__restrict__ values, u64 value_stride,          \
         u64 value_step, u64 row_step, const V *__restrict__ b, V *__restrict__ x, u32 flags,       \
-        double rel_tol, const double *__restrict__ rel_tols, double abs_tol,                       \
-        const double *__restrict__ abs_tols, u32 max_iters,                                        \
-        const u32 *__restrict__ max_iters_each, u32 max_restarts, double floor, u32 *queue,        \
-        u8 *__restrict__ statuses, u32 *__restrict__ iterations, u32 *__restrict__ restarts,       \
-        double *__restrict__ residual_norms, double *__restrict__ rhs_norms, u32 *left
+        SystemLimits limits, u32 *queue, SystemOutcomes outcomes, u32 *left
 #define FUSED_TASK                                                                                 \
     {                                                                                              \
         nsystems, nrows, entries, nrhs, starts, firsts, columns, order, stored, items, patterns, values, \
-            value_stride, value_step, row_step, b, x, flags, rel_tol, rel_tols, abs_tol, abs_tols, \
-            max_iters, max_iters_each, max_restarts, floor, queue, statuses, iterations, restarts, \
-            residual_norms, rhs_norms, left                                                        \
+            value_stride, value_step, row_step, b, x, flags, limits, queue, outcomes, left         \
     }
 
 // Constants that follow from the template parameters of a kernel.

@@ -9,12 +9,12 @@ use super::tables::{
 };
 use super::tuning::check_tuning;
 use super::{
-    GpuTuning, MAX_CLUSTER, MAX_ROWS, Shape, ValuePlace, group_bytes, has_clusters, most_rows,
+    GpuTuning, GroupShape, MAX_CLUSTER, MAX_ROWS, ValuePlace, group_bytes, has_clusters, most_rows,
     reserved_bytes, stored,
 };
 use crate::GpuSolveError;
 use crate::fused::pattern::{has_empty_column, places_a_row, share_of_neighbours, widths};
-use sparsebatch_solve_core::Krylov;
+use sparsebatch_solve_core::{ArgumentError, Krylov};
 
 /// Number of vectors that a method keeps in shared memory. BiCGStab keeps its least used vectors
 /// there too where threads have many rows or rows are long.
@@ -50,7 +50,7 @@ pub(crate) fn choose(
     load: Load,
     info: &DeviceInfo,
     tuning: &GpuTuning,
-) -> Result<Shape, GpuSolveError> {
+) -> Result<GroupShape, GpuSolveError> {
     let nrows = pattern.nrows();
     if nrows > most_rows(info) {
         let what = match has_clusters(info) {
@@ -96,7 +96,8 @@ pub(crate) fn choose(
         } else {
             vectors(method, (threads, rows), width, mixed, load, tuning)
         };
-        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster: 1 };
+        let shape =
+            GroupShape { threads, parts, rows, width, place, near, vectors, mixed, cluster: 1 };
         if shape.team() > info.max_threads_per_block
             || (parts == 1 && tuning.parts.is_some_and(|n| n > 1))
         {
@@ -133,11 +134,11 @@ fn no_place(pattern: CsrPatternRef<'_>, tuning: &GpuTuning) -> GpuSolveError {
         };
     }
     let (nrows, (longest, _)) = (pattern.nrows(), widths(pattern, 1));
-    GpuSolveError::Option {
+    GpuSolveError::Argument(ArgumentError::OutOfRange {
         name: "tuning",
         expected: "a place that holds the values of a system",
         found: format!("{tuning:?} for {nrows} rows of up to {longest} entries"),
-    }
+    })
 }
 
 /// Chooses the shape for systems that the blocks of a cluster solve together: the fewest blocks
@@ -148,7 +149,7 @@ fn choose_cluster(
     value_bytes: usize,
     info: &DeviceInfo,
     tuning: &GpuTuning,
-) -> Result<Shape, GpuSolveError> {
+) -> Result<GroupShape, GpuSolveError> {
     check_tuning(pattern.nrows(), info, tuning)?;
     let only = tuning.group.map(|group| [group]);
     let groups = only.as_ref().map_or(CLUSTERS, |only| &only[..]);
@@ -157,7 +158,8 @@ fn choose_cluster(
         let cluster = tuning.cluster.unwrap_or(cluster);
         let (parts, width, near, mixed) = (1, 0, false, false);
         let vectors = vectors(method, (threads, rows), width, mixed, Load::Many, tuning);
-        let shape = Shape { threads, parts, rows, width, place, near, vectors, mixed, cluster };
+        let shape =
+            GroupShape { threads, parts, rows, width, place, near, vectors, mixed, cluster };
         let places = places(pattern, &shape);
         let stored = stored(&shape, places, pattern.nnz(), value_bytes);
         let bytes = group_bytes(&shape, stored, value_bytes) + reserved_bytes(&shape);
@@ -179,7 +181,7 @@ fn choose_cluster(
 }
 
 /// Number of places in the slices of a pattern.
-fn places(pattern: CsrPatternRef<'_>, shape: &Shape) -> usize {
+fn places(pattern: CsrPatternRef<'_>, shape: &GroupShape) -> usize {
     let threads = shape.threads as usize;
     let nrows = pattern.nrows();
     match shape.width {
@@ -224,7 +226,7 @@ mod tests {
         method: Krylov,
         info: &DeviceInfo,
         tuning: &GpuTuning,
-    ) -> Result<Shape, GpuSolveError> {
+    ) -> Result<GroupShape, GpuSolveError> {
         choose(pattern.view(), (method, false, false), 8, Load::Many, info, tuning)
     }
 
@@ -242,7 +244,13 @@ mod tests {
         }
         let asked = GpuTuning { values: Some(ValuePlace::Shared), ..usual };
         let found = chosen(&pattern, Krylov::BiCgStab, &info(101_376), &asked);
-        assert!(matches!(found, Err(GpuSolveError::Option { name: "tuning", .. })), "{found:?}");
+        assert!(
+            matches!(
+                found,
+                Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. }))
+            ),
+            "{found:?}"
+        );
     }
 
     #[test]

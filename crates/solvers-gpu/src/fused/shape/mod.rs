@@ -54,7 +54,7 @@ impl ValuePlace {
 
 /// The group of threads that solves a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Shape {
+pub(super) struct GroupShape {
     /// Threads per system that have rows of their own.
     pub(super) threads: u32,
     /// Threads that share the entries of each row; each has the row's elements of the vectors.
@@ -76,7 +76,7 @@ pub(super) struct Shape {
     pub(super) cluster: u32,
 }
 
-impl Shape {
+impl GroupShape {
     /// The shape for systems that iterations in f32 left unsolved.
     pub(super) fn unmixed(self) -> Self {
         Self { mixed: false, ..self }
@@ -165,13 +165,13 @@ fn has_clusters(info: &DeviceInfo) -> bool {
 
 /// Shared memory of a block beside its groups' own: partial sums of warps, in a cluster those of
 /// all blocks.
-fn reserved_bytes(shape: &Shape) -> u64 {
+fn reserved_bytes(shape: &GroupShape) -> u64 {
     if shape.cluster > 1 { 256 + 5 * 8 * u64::from(shape.team() / 32) } else { 1536 }
 }
 
 /// Number of values that a group, or each block of it, keeps in shared memory beside its vectors:
 /// those of the system, or (values in registers) those of the next system and its right-hand side.
-pub(super) fn stored(shape: &Shape, places: usize, nnz: usize, value_bytes: usize) -> usize {
+pub(super) fn stored(shape: &GroupShape, places: usize, nnz: usize, value_bytes: usize) -> usize {
     match shape.place {
         // Values, followed by columns.
         ValuePlace::Shared if shape.parts > 1 => nnz + (2 * nnz).div_ceil(value_bytes),
@@ -185,7 +185,7 @@ pub(super) fn stored(shape: &Shape, places: usize, nnz: usize, value_bytes: usiz
 
 /// Bytes of shared memory of one group, or of each block of it: vectors with a 0 behind each, the
 /// solution where iterations run in f32 on f64, and the `stored` values.
-pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u64 {
+pub(super) fn group_bytes(shape: &GroupShape, stored: usize, value_bytes: usize) -> u64 {
     let vector = (shape.threads / shape.cluster * shape.rows) as usize + 1;
     let (vectors, work_bytes) = (shape.vectors as usize, shape.work_bytes(value_bytes));
     let beside = if shape.mixed { vectors * work_bytes + vector * value_bytes } else { 0 };
@@ -194,7 +194,7 @@ pub(super) fn group_bytes(shape: &Shape, stored: usize, value_bytes: usize) -> u
 
 /// The dimensions of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(super) struct FusedGrid {
     pub(super) blocks: u32,
     pub(super) threads: u32,
     pub(super) shared_bytes: u32,
@@ -205,11 +205,11 @@ pub(super) struct Grid {
 pub(super) fn grid<E: Executor>(
     executor: &E,
     key: &KernelKey,
-    shape: &Shape,
+    shape: &GroupShape,
     bytes_of_group: u64,
     systems: u64,
     tuning: &GpuTuning,
-) -> Result<Grid, GpuError> {
+) -> Result<FusedGrid, GpuError> {
     let (threads, cluster) = (shape.team_of_block().max(32), shape.cluster);
     let groups = u64::from(threads / shape.team_of_block());
     let shared_bytes = (bytes_of_group * groups) as u32;
@@ -222,5 +222,5 @@ pub(super) fn grid<E: Executor>(
     };
     let most = u64::from(tuning.max_blocks.unwrap_or(u32::MAX) / cluster);
     let clusters = resident.min(systems.div_ceil(groups)).min(most).max(1) as u32;
-    Ok(Grid { blocks: clusters * cluster, threads, shared_bytes })
+    Ok(FusedGrid { blocks: clusters * cluster, threads, shared_bytes })
 }

@@ -61,7 +61,7 @@ pub(super) const LONG: usize = 12;
 
 /// The kind of rows that a kernel is made for.
 #[derive(Clone, Copy, Debug)]
-enum Rows {
+enum RowClass {
     Chains,
     FiveEntries,
     NineEntries,
@@ -71,7 +71,7 @@ enum Rows {
     InGlobal,
 }
 
-impl Rows {
+impl RowClass {
     /// The candidate groups; the first with enough rows is taken.
     fn groups(self, mixed: bool, (load, method, jacobi): Work) -> impl Iterator<Item = (u32, u32)> {
         let by_bicgstab = method == Krylov::BiCgStab;
@@ -113,12 +113,12 @@ pub(super) struct Kernel {
     pub(super) near: bool,
     /// Threads that share each row.
     pub(super) parts: u32,
-    rows: Rows,
+    rows: RowClass,
 }
 
 impl Kernel {
-    const fn new(place: ValuePlace, width: u32, near: bool, rows: Rows) -> Self {
-        let parts = if matches!(rows, Rows::Long) { SHARERS } else { 1 };
+    const fn new(place: ValuePlace, width: u32, near: bool, rows: RowClass) -> Self {
+        let parts = if matches!(rows, RowClass::Long) { SHARERS } else { 1 };
         Self { place, width, near, parts, rows }
     }
 
@@ -131,14 +131,14 @@ impl Kernel {
 
 /// In order of preference: the first that fits is taken.
 pub(super) const KERNELS: [Kernel; 8] = [
-    Kernel::new(ValuePlace::Registers, 3, true, Rows::Chains),
-    Kernel::new(ValuePlace::Registers, 5, true, Rows::FiveEntries),
-    Kernel::new(ValuePlace::Registers, 5, false, Rows::FiveEntries),
-    Kernel::new(ValuePlace::Registers, 9, false, Rows::NineEntries),
-    Kernel::new(ValuePlace::Shared, 9, false, Rows::NineEntriesInShared),
-    Kernel::new(ValuePlace::Shared, 0, false, Rows::Long),
-    Kernel::new(ValuePlace::Shared, 0, false, Rows::InShared),
-    Kernel::new(ValuePlace::Global, 0, false, Rows::InGlobal),
+    Kernel::new(ValuePlace::Registers, 3, true, RowClass::Chains),
+    Kernel::new(ValuePlace::Registers, 5, true, RowClass::FiveEntries),
+    Kernel::new(ValuePlace::Registers, 5, false, RowClass::FiveEntries),
+    Kernel::new(ValuePlace::Registers, 9, false, RowClass::NineEntries),
+    Kernel::new(ValuePlace::Shared, 9, false, RowClass::NineEntriesInShared),
+    Kernel::new(ValuePlace::Shared, 0, false, RowClass::Long),
+    Kernel::new(ValuePlace::Shared, 0, false, RowClass::InShared),
+    Kernel::new(ValuePlace::Global, 0, false, RowClass::InGlobal),
 ];
 
 /// Least share of rows with both neighbours for threads to own consecutive rows.

@@ -347,18 +347,11 @@ __global__ void __launch_bounds__(GROUP, LU_THREADS / GROUP)
     lu(u32 nsystems, u32 count, u32 nrows, u32 nrhs, u32 nnz, const u32* __restrict__ words,
        const u32* __restrict__ starts, const u16* __restrict__ targets, u32 ntargets,
        u32 first_chunk, u32 ngroups, u32 at_once, const u16* __restrict__ perm, u32 nplaces,
-       u32 y, const V* __restrict__ values, u64 value_stride, const V* __restrict__ b, V* __restrict__ x, u32 flags, double rel_tol,
-       const double* __restrict__ rel_tols, double abs_tol, const double* __restrict__ abs_tols,
-       u32 max_iters, const u32* __restrict__ max_iters_each, u32 max_restarts, double floor,
-       u32* queue, u8* __restrict__ statuses, u32* __restrict__ iterations,
-       u32* __restrict__ restarts, double* __restrict__ residual_norms,
-       double* __restrict__ rhs_norms) {
+       u32 y, const V* __restrict__ values, u64 value_stride, const V* __restrict__ b,
+       V* __restrict__ x, u32 flags, SystemLimits limits, u32* queue, SystemOutcomes outcomes) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
 
-    const LuTask<V> task{nrows,          perm,         b,     x,     flags,    rel_tol,
-                         rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
-                         max_restarts,   floor,        queue, statuses, iterations,
-                         restarts,       residual_norms,     rhs_norms};
+    const LuTask<V> task{nrows, perm, b, x, flags, limits, queue, outcomes};
     const LuPrograms<V> programs{nsystems, nrhs,        nnz,     words,  starts,
                                  targets,  ntargets,    nplaces, y,      values,
                                  value_stride, first_chunk, ngroups, at_once};

@@ -148,21 +148,14 @@ __global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
             u32 first_value, const u32* __restrict__ tables, u32 table_words, u32 end_of_l,
             u32 end_of_u, u32 end_of_a, u32 nslots, u32 nparts, const u16* __restrict__ perm,
             const V* __restrict__ b, V* __restrict__ x, u32 flags,
-            double rel_tol, const double* __restrict__ rel_tols, double abs_tol,
-            const double* __restrict__ abs_tols, u32 max_iters,
-            const u32* __restrict__ max_iters_each, u32 max_restarts, double floor, u32* queue,
-            u8* __restrict__ statuses, u32* __restrict__ iterations, u32* __restrict__ restarts,
-            double* __restrict__ residual_norms, double* __restrict__ rhs_norms) {
+            SystemLimits limits, u32* queue, SystemOutcomes outcomes) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
 
     u32* const own_tables = reinterpret_cast<u32*>(dynamic_shared);
     for (u32 i = threadIdx.x * 4; i < table_words; i += blockDim.x * 4) {
         cp_async_16(own_tables + i, tables + i);
     }
-    const LuTask<V> task{nrows,          perm,         b,     x,     flags,    rel_tol,
-                         rel_tols,       abs_tol,      abs_tols,     max_iters, max_iters_each,
-                         max_restarts,   floor,        queue, statuses, iterations,
-                         restarts,       residual_norms,     rhs_norms};
+    const LuTask<V> task{nrows, perm, b, x, flags, limits, queue, outcomes};
     const KeptTask<V> what{nitems,   nrhs,     kept,     stride, first_value,
                            end_of_l, end_of_u, end_of_a, nslots, nparts, nitems >> 31};
     const u32 doubles = CHAINS + 1 + ((2 * nrows + nslots + nparts) * u32(sizeof(V)) + 7) / 8;

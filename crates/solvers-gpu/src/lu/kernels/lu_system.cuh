@@ -20,42 +20,9 @@ struct LuTask {
     const V* b;
     V* x;
     u32 flags;
-    double rel_tol;
-    const double* rel_tols;
-    double abs_tol;
-    const double* abs_tols;
-    u32 max_iters;
-    const u32* max_iters_each;
-    u32 max_restarts;
-    double floor;
+    SystemLimits limits;
     u32* queue;
-    u8* statuses;
-    u32* iterations;
-    u32* restarts;
-    double* residual_norms;
-    double* rhs_norms;
-
-    // The largest residual norm at which system `own` has converged.
-    __device__ __forceinline__ double threshold(u32 own, double rhs_norm) const {
-        const double rel = rel_tols == nullptr ? rel_tol : load(rel_tols + own);
-        const double absolute = abs_tols == nullptr ? abs_tol : load(abs_tols + own);
-        return maximum(absolute, rel * rhs_norm);
-    }
-
-    // The largest number of solves for system `own`.
-    __device__ __forceinline__ u32 limit(u32 own) const {
-        return max_iters_each == nullptr ? max_iters : load(max_iters_each + own);
-    }
-
-    // Writes how the system of this number ended.
-    __device__ __forceinline__ void tell(u64 number, u32 status, u32 iteration, u32 restart,
-                                         bool by_floor, double residual, double rhs_norm) const {
-        statuses[number] = u8(status);
-        iterations[number] = iteration;
-        restarts[number] = restart << 1 | by_floor;
-        residual_norms[number] = residual;
-        rhs_norms[number] = rhs_norm;
-    }
+    SystemOutcomes outcomes;
 };
 
 __device__ __forceinline__ double not_a_number() {
@@ -171,8 +138,8 @@ struct LuSystems {
         const u32 own = self().number(member), stride = self().stride();
         state = self().exists(member) ? RUNNING : IDLE;
         rhs_norm = norm();
-        threshold = task.threshold(own, rhs_norm);
-        limit = task.limit(own);
+        threshold = task.limits.threshold(own, rhs_norm);
+        limit = task.limits.iterations(own);
         iteration = restarts = 0;
         const int exponent = exponent_of(rhs_norm);
         constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
@@ -212,20 +179,20 @@ struct LuSystems {
         bool in_doubt = runs() && !fresh && !accepted;
         bool lost = false;
         if constexpr (Self::HAS_LEAST_SIZE) {
-            if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
-                by_floor = in_doubt && residual <= task.floor * Precision<V>::EPSILON *
+            if (task.limits.floor >= 0 && Threads::any_thread(in_doubt)) {
+                by_floor = in_doubt && residual <= task.limits.floor * Precision<V>::EPSILON *
                                                         self().least_size();
                 accepted = accepted || by_floor;
                 in_doubt = in_doubt && !by_floor;
             }
         }
-        if (task.floor >= 0 && Threads::any_thread(in_doubt)) {
+        if (task.limits.floor >= 0 && Threads::any_thread(in_doubt)) {
             lost = true;
             fetch_b_and_wait();
             self().template multiply<true>(true);
             const double size = norm();
             by_floor = by_floor ||
-                       (!accepted && residual <= task.floor * Precision<V>::EPSILON * size);
+                       (!accepted && residual <= task.limits.floor * Precision<V>::EPSILON * size);
             accepted = accepted || by_floor;
         }
         if (runs()) {
@@ -239,7 +206,7 @@ struct LuSystems {
                 status = limit == 0 ? MAX_ITERATIONS : RUNNING;
             } else if (stop != PASSED) {
                 status = stop;
-            } else if (restarts < task.max_restarts) {
+            } else if (restarts < task.limits.max_restarts) {
                 ++restarts;
             } else {
                 status = STAGNATED;
@@ -257,7 +224,7 @@ struct LuSystems {
     __device__ __forceinline__ void end(u32 status, bool by_floor) {
         const u32 own = self().number(member);
         if (thread < count) {
-            task.tell(own, status, iteration, restarts, by_floor, residual, rhs_norm);
+            task.outcomes.record(own, status, iteration, restarts, by_floor, residual, rhs_norm);
         }
         state = IDLE;
     }

@@ -152,15 +152,15 @@ struct Verifier {
         fetch_solutions();
         multiply<PRODUCTS>(squares);
         find_norms<false>(residuals, rhs_norms);
-        const u32 limit = task.limit(s);
-        const double floor = task.floor * Precision<V>::EPSILON;
+        const u32 limit = task.limits.iterations(s);
+        const double floor = task.limits.floor * Precision<V>::EPSILON;
         bool accepted[VECTORS], by_floor[VECTORS], in_doubt = false;
 #pragma unroll
         for (u32 v = 0; v < VECTORS; ++v) {
-            const double threshold = task.threshold(s, rhs_norms[v]);
+            const double threshold = task.limits.threshold(s, rhs_norms[v]);
             accepted[v] = residuals[v] <= threshold;
             by_floor[v] = false;
-            if (task.floor >= 0 && !accepted[v]) {
+            if (task.limits.floor >= 0 && !accepted[v]) {
                 if constexpr (PRODUCTS == Sum::PRODUCTS_AND_SIZES) {
                     by_floor[v] = residuals[v] <= floor * least_norm(sum_of_lanes(squares[v]));
                     accepted[v] = by_floor[v];
@@ -195,7 +195,7 @@ struct Verifier {
                                    : bad         ? ZERO_PIVOT
                                    : limit == 1  ? MAX_ITERATIONS
                                                  : STAGNATED;
-                task.tell(number + v * next, status, bad || limit == 0 ? 0 : 1, 0,
+                task.outcomes.record(number + v * next, status, bad || limit == 0 ? 0 : 1, 0,
                           by_floor[v] && accepted[v] && !lost,
                           lost ? not_a_number() : residuals[v], rhs_norms[v]);
             }
@@ -211,12 +211,8 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1)
               u32 end_of_a, u32 nslots, u32 nparts, const u16* __restrict__ perm, u32 solves,
               u64 distance, const V* b0, const V* b1, const V* b2, const V* b3, const V* b4,
               const V* b5, const V* b6, const V* b7, const V* x0, const V* x1, const V* x2,
-              const V* x3, const V* x4, const V* x5, const V* x6, const V* x7, double rel_tol,
-              const double* __restrict__ rel_tols, double abs_tol,
-              const double* __restrict__ abs_tols, u32 max_iters,
-              const u32* __restrict__ max_iters_each, u32 max_restarts, double floor,
-              u8* __restrict__ statuses, u32* __restrict__ iterations, u32* __restrict__ restarts,
-              double* __restrict__ residual_norms, double* __restrict__ rhs_norms) {
+              const V* x3, const V* x4, const V* x5, const V* x6, const V* x7,
+              SystemLimits limits, SystemOutcomes outcomes) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
 
     const u32 nwords = (end_of_a - end_of_u + 1) * WARP_THREADS;
@@ -239,10 +235,7 @@ __global__ void __launch_bounds__(KEPT_THREADS, 1)
     }
     const KeptTask<V> kept_task{nitems,   nrhs,     kept,   stride, first_value, 0,
                                 end_of_u, end_of_a, nslots, nparts, nitems >> 31};
-    const LuTask<V> task{nrows,          perm,         nullptr,        nullptr,  0,
-                         rel_tol,        rel_tols,     abs_tol,        abs_tols, max_iters,
-                         max_iters_each, max_restarts, floor,          nullptr,  statuses,
-                         iterations,     restarts,     residual_norms, rhs_norms};
+    const LuTask<V> task{nrows, perm, nullptr, nullptr, 0, limits, nullptr, outcomes};
     Verifier<V, AHEAD, VECTORS> verifier(kept_task, task, words, words + nwords + nspans, rows, own);
     cp_async_wait_all();
     __syncthreads();

@@ -126,7 +126,7 @@ where
     Ok(Divided { in_turns: false, ..divided })
 }
 
-/// Divides each part into pieces that fit in memory by themselves, and checks that they do. Items
+/// Divides each part into chunks that fit in memory by themselves, and checks that they do. Items
 /// that plans refuse are left out if the composed solver or the CPU may take them; systems that are
 /// too large go to the CPU if allowed.
 ///

@@ -7,9 +7,9 @@
 //! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
 //! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
-//! | `size.rs` | how much memory items take, and the pieces that they are cut into |
-//! | `part.rs` | items of one pattern on the GPU, whole or in pieces |
-//! | `pipe.rs` | the pipeline of pieces: copy to the GPU, solve, copy back |
+//! | `size.rs` | how much memory items take, and the chunks that they are cut into |
+//! | `part.rs` | items of one pattern on the GPU, whole or in chunks |
+//! | `pipe.rs` | the pipeline of chunks: copy to the GPU, solve, copy back |
 //! | `staging.rs` | values and vectors on the host |
 //!
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
@@ -36,7 +36,8 @@ use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
 use crate::choose::OnChip;
-use crate::choose::Target as ChoiceTarget;
+use crate::choose::Target;
+use crate::error::go_on;
 use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
@@ -45,7 +46,7 @@ use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
 use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
-use part::{Part, Site, Target};
+use part::{Part, PartResults, Site};
 use staging::{Staging, Systems};
 
 /// A GPU, with the options of the solves that run there.
@@ -76,8 +77,8 @@ impl<E> GpuBackend<E> {
     where
         E: Clone,
     {
-        let (executor, pieces) = (self.gpu.executor.clone(), self.gpu.pieces);
-        Site { executor, scheme, options: self.options.clone(), pieces }
+        let (executor, chunks) = (self.gpu.executor.clone(), self.gpu.chunks);
+        Site { executor, scheme, options: self.options.clone(), chunks }
     }
 }
 
@@ -86,8 +87,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    fn target(&self) -> ChoiceTarget {
-        ChoiceTarget::Gpu(OnChip::new(self.gpu.executor.info(), size_of::<T>()))
+    fn target(&self) -> Target {
+        Target::Gpu(OnChip::new(self.gpu.executor.info(), size_of::<T>()))
     }
 
     fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>> {
@@ -112,7 +113,7 @@ where
         match composed {
             Ok(composed) => {
                 let mut analysed = Analysed::new(site, batch.nitems(), budget);
-                analysed.held = Some(Held::new(&self.held, composed.held()));
+                analysed.held = Some(CountedBytes::new(&self.held, composed.held()));
                 (analysed.composed, analysed.tells_cost) = (Some(composed), true);
                 Ok(Box::new(analysed))
             }
@@ -183,7 +184,7 @@ where
             }
         }
         let held = bytes + analysed.composed.as_ref().map_or(0, ComposedItems::held);
-        analysed.held = Some(Held::new(&self.held, held));
+        analysed.held = Some(CountedBytes::new(&self.held, held));
         if !on_cpu.items.is_empty() {
             let mut items: Vec<usize> = on_cpu.items.iter().map(|&item| item as usize).collect();
             items.sort_unstable();
@@ -197,19 +198,19 @@ where
 }
 
 /// Bytes on the device, counted until this is dropped.
-struct Held {
+struct CountedBytes {
     bytes: u64,
     all: Arc<AtomicU64>,
 }
 
-impl Held {
+impl CountedBytes {
     fn new(all: &Arc<AtomicU64>, bytes: u64) -> Self {
         all.fetch_add(bytes, Ordering::Relaxed);
         Self { bytes, all: Arc::clone(all) }
     }
 }
 
-impl Drop for Held {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -219,7 +220,7 @@ impl Drop for Held {
 struct Analysed<E: Executor, T: Value> {
     site: Site<E>,
     /// The bytes that it keeps on the device.
-    held: Option<Held>,
+    held: Option<CountedBytes>,
     /// Approximate bytes that the parts may take.
     budget: u64,
     nitems: usize,
@@ -269,7 +270,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         b: &[T],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let Some(cpu) = &mut self.cpu else {
@@ -290,7 +291,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         b: &[T],
-        mut target: Target<'_, T>,
+        mut target: PartResults<'_, T>,
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let batch = systems.batch;
@@ -298,6 +299,7 @@ where
         let several = self.parts.len() > 1;
         if self.in_turns {
             for part in &mut self.parts {
+                go_on(&criteria.watch)?;
                 if !part.is_loaded() {
                     part.load_within(site, batch, self.budget)?;
                 }
@@ -336,7 +338,7 @@ where
         &mut self,
         systems: Systems<'_, T>,
         b: &[T],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         let vectors = (b, target.x, target.outcomes);
         match &mut self.composed {
@@ -423,10 +425,16 @@ where
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let guesses = guesses(batch, nrhs, x, only);
         let bounds = Bounds::new(batch);
-        let systems = Systems { batch, nrhs, wanted: flags.as_deref(), bounds: &bounds };
+        let systems = Systems {
+            batch,
+            nrhs,
+            wanted: flags.as_deref(),
+            bounds: &bounds,
+            watch: criteria.watch.as_ref(),
+        };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
-        self.run(systems, b, Target { x, outcomes: &mut outcomes }, criteria)?;
+        self.run(systems, b, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         Ok(outcomes.into_iter().flatten().collect())
     }
@@ -437,10 +445,10 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// The largest number of pieces of any part.
+    /// The largest number of chunks of any part.
     fn chunks(&self) -> usize {
         let composed = self.composed.iter().map(ComposedItems::chunks);
-        self.parts.iter().map(Part::pieces).chain(composed).max().unwrap_or(1)
+        self.parts.iter().map(Part::chunks).chain(composed).max().unwrap_or(1)
     }
 
     /// Bytes on the device: of all parts, or of the largest if they are loaded one after the other.

@@ -12,7 +12,7 @@ use super::pipe::{Lens, Pipe};
 use super::plan::{options_of, tuning};
 use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
 use super::staging::{Staging, Systems};
-use crate::backend::Pieces;
+use crate::backend::Chunks;
 use crate::gpu::{GpuSolver, Guess, solver_for, solver_for_ragged};
 use crate::share::shares_values;
 use crate::{SolveError, SolveOptions};
@@ -22,19 +22,19 @@ pub(super) struct Site<E> {
     pub(super) executor: E,
     pub(super) scheme: Scheme,
     pub(super) options: SolveOptions,
-    pub(super) pieces: Pieces,
+    pub(super) chunks: Chunks,
 }
 
 /// Solutions and outcomes of a batch, to be written.
-pub(super) struct Target<'a, T> {
+pub(super) struct PartResults<'a, T> {
     /// Initial guesses on entry.
     pub(super) x: &'a mut [T],
     pub(super) outcomes: &'a mut [Option<Outcome>],
 }
 
-impl<T> Target<'_, T> {
-    pub(super) fn reborrow(&mut self) -> Target<'_, T> {
-        Target { x: self.x, outcomes: self.outcomes }
+impl<T> PartResults<'_, T> {
+    pub(super) fn reborrow(&mut self) -> PartResults<'_, T> {
+        PartResults { x: self.x, outcomes: self.outcomes }
     }
 }
 
@@ -42,18 +42,18 @@ impl<T> Target<'_, T> {
 pub(super) struct Part<E: Executor, T: Value> {
     pub(super) items: Vec<u32>,
     patterns: Vec<(CsrPattern, Vec<u32>)>,
-    pieces: usize,
+    chunks: usize,
     kernel: String,
     /// Bytes on the device when the part was last loaded.
     bytes: u64,
-    held: Option<Held<E, T>>,
+    held: Option<PartMemory<E, T>>,
 }
 
 /// The device memory of a part.
-enum Held<E: Executor, T: Value> {
+enum PartMemory<E: Executor, T: Value> {
     Whole(Whole<E, T>),
     /// The mutex is never contended: it only makes pinned memory shareable between threads.
-    Pieces(Mutex<Pipe<E, T>>),
+    Chunks(Mutex<Pipe<E, T>>),
 }
 
 /// Bytes per item of a plan of several patterns for the addresses of the item.
@@ -71,10 +71,10 @@ where
     pub(super) fn new(batch: &Batch<T>, items: Vec<u32>) -> Self {
         let pattern = batch.pattern(items[0] as usize).to_pattern();
         let patterns = vec![(pattern, items.clone())];
-        Self { items, patterns, pieces: 1, kernel: String::new(), bytes: 0, held: None }
+        Self { items, patterns, chunks: 1, kernel: String::new(), bytes: 0, held: None }
     }
 
-    /// Loads all items of a ragged batch; each piece has one plan for all of its patterns.
+    /// Loads all items of a ragged batch; each chunk has one plan for all of its patterns.
     ///
     /// # Errors
     /// Those of [`solver_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
@@ -84,7 +84,7 @@ where
         classes: &[Vec<u32>],
         budget: u64,
     ) -> Result<Self, SolveError> {
-        let Site { executor, scheme, options, pieces } = site;
+        let Site { executor, scheme, options, chunks } = site;
         let bytes_before = |item: usize| {
             let values = batch.nnz_offsets()[item] + 2 * options.nrhs * batch.row_offsets()[item];
             (values * size_of::<T>()) as u64
@@ -100,7 +100,7 @@ where
         if needed > budget {
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         }
-        let most = pieces.usual_bytes(bytes_before(nitems));
+        let most = chunks.usual_bytes(bytes_before(nitems));
         let mut cuts: Vec<Range<usize>> = Vec::new();
         for item in 0..nitems {
             match cuts.last_mut() {
@@ -114,7 +114,7 @@ where
         let (mut plans, mut lens) = (Vec::new(), Vec::new());
         for cut in &cuts {
             let mut some = RaggedCsr::new();
-            let of_piece = if cuts.len() == 1 {
+            let of_chunk = if cuts.len() == 1 {
                 batch
             } else {
                 cut.clone().for_each(|item| some.push(batch.item(item)));
@@ -122,16 +122,16 @@ where
             };
             let options = options_of(options, &items[cut.clone()]);
             let tuning = tuning(None);
-            plans.push(solver_for_ragged::<E, T>(executor, *scheme, of_piece, &options, &tuning)?);
+            plans.push(solver_for_ragged::<E, T>(executor, *scheme, of_chunk, &options, &tuning)?);
             lens.push(Lens {
-                values: of_piece.total_nnz(),
-                rows: of_piece.row_offsets()[cut.len()] * site.options.nrhs,
+                values: of_chunk.total_nnz(),
+                rows: of_chunk.row_offsets()[cut.len()] * site.options.nrhs,
                 systems: cut.len() * site.options.nrhs,
             });
         }
         let kernel = plans.first().map_or(String::new(), |plan| plan.explain().kernels());
-        let mut part = Self { items, patterns, pieces: cuts.len(), kernel, bytes: 0, held: None };
-        part.hold(executor, cuts, plans, &lens, pieces.at_once)?;
+        let mut part = Self { items, patterns, chunks: cuts.len(), kernel, bytes: 0, held: None };
+        part.hold(executor, cuts, plans, &lens, chunks.at_once)?;
         Ok(part)
     }
 
@@ -154,9 +154,9 @@ where
         &self.kernel
     }
 
-    /// Number of pieces in which the items go through the GPU.
-    pub(super) fn pieces(&self) -> usize {
-        self.pieces
+    /// Number of chunks in which the items go through the GPU.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
     }
 
     /// Bytes on the device while the part is loaded; 0 before it was.
@@ -173,10 +173,10 @@ where
         self.size(site, batch).bytes(Split::whole(self.items.len()))
     }
 
-    /// Approximate bytes of the items on the GPU in [usual](Split::usual) pieces.
+    /// Approximate bytes of the items on the GPU in [usual](Split::usual) chunks.
     pub(super) fn bytes_usual(&self, site: &Site<E>, batch: &Batch<T>) -> u64 {
         let size = self.size(site, batch);
-        size.bytes(Split::usual(self.items.len(), &size, &site.pieces))
+        size.bytes(Split::usual(self.items.len(), &size, &site.chunks))
     }
 
     /// The one pattern of a part that is not ragged.
@@ -188,7 +188,7 @@ where
         Size::of(self.pattern(), batch, site.options.nrhs)
     }
 
-    /// Makes the plan and allocates pieces of the usual size within `room` bytes.
+    /// Makes the plan and allocates chunks of the usual size within `room` bytes.
     ///
     /// # Errors
     /// Those of [`solver_for`].
@@ -199,10 +199,10 @@ where
         budget: u64,
     ) -> Result<(), SolveError> {
         let size = self.size(site, batch);
-        self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.pieces), budget)
+        self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.chunks), budget)
     }
 
-    /// Makes the plan and allocates pieces that fit in the given bytes.
+    /// Makes the plan and allocates chunks that fit in the given bytes.
     ///
     /// # Errors
     /// Those of [`solver_for`]; [`GpuError::OutOfMemory`] when one item does not fit.
@@ -213,7 +213,7 @@ where
         budget: u64,
     ) -> Result<(), SolveError> {
         let size = self.size(site, batch);
-        let split = Split::within(budget, self.items.len(), &size, &site.pieces);
+        let split = Split::within(budget, self.items.len(), &size, &site.chunks);
         let Some(mut split) = split else {
             let needed = size.bytes(Split::whole(1));
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
@@ -221,7 +221,7 @@ where
         loop {
             match self.load_in(site, batch, split, budget) {
                 // The estimate was too low, or another process has taken memory.
-                Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.piece > 1 => {
+                Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.chunk > 1 => {
                     split = split.halved();
                 }
                 Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if split.at_once > 1 => {
@@ -242,27 +242,27 @@ where
         self.held = None;
         let (executor, nrhs) = (&site.executor, site.options.nrhs);
         let pattern = self.pattern();
-        let options = options_of(&site.options, &self.items[..split.piece]);
+        let options = options_of(&site.options, &self.items[..split.chunk]);
         // The memory beside values and vectors.
         let size = self.size(site, batch);
-        let room = budget.saturating_sub((split.piece * split.at_once) as u64 * size.data);
-        let systems = (pattern, split.piece);
+        let room = budget.saturating_sub((split.chunk * split.at_once) as u64 * size.data);
+        let systems = (pattern, split.chunk);
         let tuning = tuning(Some(room));
         let plan = solver_for::<E, T>(executor, site.scheme, systems, &options, &tuning)?;
-        let sets = if shares_values(batch) { 1 } else { split.piece };
+        let sets = if shares_values(batch) { 1 } else { split.chunk };
         let lens = Lens {
             values: pattern.nnz() * sets,
-            rows: pattern.nrows() * split.piece * nrhs,
-            systems: split.piece * nrhs,
+            rows: pattern.nrows() * split.chunk * nrhs,
+            systems: split.chunk * nrhs,
         };
         let nitems = self.items.len();
-        let cuts = (0..nitems).step_by(split.piece);
-        let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.piece)).collect();
-        (self.kernel, self.pieces) = (plan.explain().kernels(), cuts.len());
+        let cuts = (0..nitems).step_by(split.chunk);
+        let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.chunk)).collect();
+        (self.kernel, self.chunks) = (plan.explain().kernels(), cuts.len());
         self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
     }
 
-    /// Allocates the memory of the pieces.
+    /// Allocates the memory of the chunks.
     fn hold(
         &mut self,
         executor: &E,
@@ -276,11 +276,11 @@ where
         {
             let whole = Whole::new(executor, plan, lens[0])?;
             self.bytes = whole.bytes();
-            self.held = Some(Held::Whole(whole));
+            self.held = Some(PartMemory::Whole(whole));
         } else {
             let pipe = Pipe::new(executor, cuts, plans, lens, at_once)?;
             self.bytes = pipe.bytes();
-            self.held = Some(Held::Pieces(Mutex::new(pipe)));
+            self.held = Some(PartMemory::Chunks(Mutex::new(pipe)));
         }
         Ok(())
     }
@@ -300,16 +300,18 @@ where
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(whole) => whole.send(&site.executor, systems, &self.items, (b, x), staging),
-            Held::Pieces(_) => Ok(()),
+            PartMemory::Whole(whole) => {
+                whole.send(&site.executor, systems, &self.items, (b, x), staging)
+            }
+            PartMemory::Chunks(_) => Ok(()),
         }
     }
 
     /// Starts the solve of an undivided part after it was sent.
     pub(super) fn start(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(whole) => whole.start(),
-            Held::Pieces(_) => Ok(()),
+            PartMemory::Whole(whole) => whole.start(),
+            PartMemory::Chunks(_) => Ok(()),
         }
     }
 
@@ -319,11 +321,11 @@ where
         site: &Site<E>,
         systems: Systems<'_, T>,
         b: &[T],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(_) => Ok(()),
-            Held::Pieces(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
+            PartMemory::Whole(_) => Ok(()),
+            PartMemory::Chunks(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
         }
     }
 
@@ -332,14 +334,14 @@ where
         &mut self,
         site: &Site<E>,
         systems: Systems<'_, T>,
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            Held::Whole(whole) => {
+            PartMemory::Whole(whole) => {
                 whole.receive(&site.executor, systems, &self.items, target, staging)
             }
-            Held::Pieces(pipe) => reach(pipe).finish(systems, &self.items, target),
+            PartMemory::Chunks(pipe) => reach(pipe).finish(systems, &self.items, target),
         }
     }
 }
@@ -408,7 +410,7 @@ where
         executor: &E,
         systems: Systems<'_, T>,
         items: &[u32],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         systems.scatter(items, target.x, staging, |host| executor.copy_to_host(&self.x, host))?;

@@ -1,4 +1,4 @@
-//! The pipeline in which items go through the GPU in pieces: [`Pipe`].
+//! The pipeline in which items go through the GPU in chunks: [`Pipe`].
 
 use std::ops::Range;
 
@@ -6,22 +6,23 @@ use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
 use sparsebatch_solve_core::Outcome;
 
-use super::part::{Site, Target};
+use super::part::{PartResults, Site};
 use super::plan::options_of;
 use super::staging::Systems;
 use crate::SolveError;
+use crate::error::go_on;
 use crate::gpu::GpuSolver;
 use crate::gpu::{Guess, PinnedOutcomes};
 
-/// Plans for pieces, and memory for several of them.
+/// Plans for chunks, and memory for several of them.
 ///
-/// Copies to the GPU, solves, and copies back have a stream each. A piece waits only for its own
-/// previous stage and for the pieces ahead of it in the same stream; meanwhile the host fills the
-/// memory of the next piece. Plans, device memory and host memory are used in rotation: piece `k`
-/// uses the slots of piece `k - n`, where `n` is their number.
+/// Copies to the GPU, solves, and copies back have a stream each. A chunk waits only for its own
+/// previous stage and for the chunks ahead of it in the same stream; meanwhile the host fills the
+/// memory of the next chunk. Plans, device memory and host memory are used in rotation: chunk `k`
+/// uses the slots of chunk `k - n`, where `n` is their number.
 pub(super) struct Pipe<E: Executor, T: Value> {
-    /// Which items of the part are in each piece.
-    pieces: Vec<Range<usize>>,
+    /// Which items of the part are in each chunk.
+    chunks: Vec<Range<usize>>,
     plans: Vec<Box<dyn GpuSolver<E, T>>>,
     uploads: E,
     downloads: E,
@@ -29,24 +30,24 @@ pub(super) struct Pipe<E: Executor, T: Value> {
     host: Vec<OnHost<E, T>>,
 }
 
-/// Memory of the GPU for a piece.
+/// Memory of the GPU for a chunk.
 struct OnDevice<E: Executor, T: Value> {
     values: E::Buffer<T>,
     b: E::Buffer<T>,
     x: E::Buffer<T>,
 }
 
-/// Memory of the host for a piece.
+/// Memory of the host for a chunk.
 struct OnHost<E: Executor, T: Value> {
     values: E::Pinned<T>,
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
-    /// The piece in progress.
+    /// The chunk in progress.
     running: Option<usize>,
 }
 
-/// The sizes of a piece.
+/// The sizes of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lens {
     pub(super) values: usize,
@@ -59,16 +60,16 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    /// Takes plans for `pieces`, one for all or one per piece, of the sizes `lens`; `at_once`
-    /// pieces are in progress at a time.
+    /// Takes plans for `chunks`, one for all or one per chunk, of the sizes `lens`; `at_once`
+    /// chunks are in progress at a time.
     pub(super) fn new(
         executor: &E,
-        pieces: Vec<Range<usize>>,
+        chunks: Vec<Range<usize>>,
         plans: Vec<Box<dyn GpuSolver<E, T>>>,
         lens: &[Lens],
         at_once: usize,
     ) -> Result<Self, SolveError> {
-        let at_once = at_once.clamp(1, pieces.len());
+        let at_once = at_once.clamp(1, chunks.len());
         let count = if plans.len() == 1 { at_once } else { plans.len() };
         let device = lens.iter().cycle().take(count).map(|lens| OnDevice::new(executor, *lens));
         let device = device.collect::<Result<_, _>>()?;
@@ -83,7 +84,7 @@ where
         let mut branches = executor.branches(2)?.into_iter();
         let mut branch = || branches.next().unwrap_or_else(|| executor.clone());
         let (uploads, downloads) = (branch(), branch());
-        Ok(Self { pieces, plans, uploads, downloads, device, host })
+        Ok(Self { chunks, plans, uploads, downloads, device, host })
     }
 
     /// Bytes on the device.
@@ -94,17 +95,17 @@ where
         (values * size_of::<T>()) as u64 + plans
     }
 
-    /// Starts all pieces in turn, and stores the results of those that have finished.
+    /// Starts all chunks in turn, and stores the results of those that have finished.
     pub(super) fn run(
         &mut self,
         site: &Site<E>,
         systems: Systems<'_, T>,
         items: &[u32],
         b: &[T],
-        mut target: Target<'_, T>,
+        mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         self.abandon(site);
-        let values = systems.values_len(&items[self.pieces[0].clone()]);
+        let values = systems.values_len(&items[self.chunks[0].clone()]);
         if self.device[0].values.len() != values {
             // The batch now shares its values, or no longer does; it has one pattern either way.
             for (device, host) in self.device.iter_mut().zip(&mut self.host) {
@@ -112,26 +113,27 @@ where
                 host.values = site.executor.alloc_pinned(values)?;
             }
         }
-        for piece in 0..self.pieces.len() {
-            self.receive(piece, systems, items, target.reborrow())?;
-            self.send(piece, site, systems, items, (b, target.x))?;
+        for chunk in 0..self.chunks.len() {
+            go_on(&site.options.watch)?;
+            self.receive(chunk, systems, items, target.reborrow())?;
+            self.send(chunk, site, systems, items, (b, target.x))?;
         }
         Ok(())
     }
 
-    /// Waits for the last pieces.
+    /// Waits for the last chunks.
     pub(super) fn finish(
         &mut self,
         systems: Systems<'_, T>,
         items: &[u32],
-        mut target: Target<'_, T>,
+        mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
-        let next = self.pieces.len();
+        let next = self.chunks.len();
         (next..next + self.host.len())
-            .try_for_each(|piece| self.receive(piece, systems, items, target.reborrow()))
+            .try_for_each(|chunk| self.receive(chunk, systems, items, target.reborrow()))
     }
 
-    /// Discards pieces that a failed solve left in progress.
+    /// Discards chunks that a failed solve left in progress.
     fn abandon(&mut self, site: &Site<E>) {
         if self.host.iter().all(|host| host.running.is_none()) {
             return;
@@ -143,23 +145,23 @@ where
         self.host.iter_mut().for_each(|host| host.running = None);
     }
 
-    /// Starts a piece: the copies to the GPU, the solve, the copies back.
+    /// Starts a chunk: the copies to the GPU, the solve, the copies back.
     fn send(
         &mut self,
-        piece: usize,
+        chunk: usize,
         site: &Site<E>,
         systems: Systems<'_, T>,
         items: &[u32],
         (b, x): (&[T], &[T]),
     ) -> Result<(), SolveError> {
-        let Self { pieces, plans, uploads, downloads, device, host } = self;
-        let items = &items[pieces[piece].clone()];
+        let Self { chunks, plans, uploads, downloads, device, host } = self;
+        let items = &items[chunks[chunk].clone()];
         let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
-        let plan = &mut plans[piece % plan_count];
-        let device = &mut device[piece % device_count];
-        let host = &mut host[piece % host_count];
+        let plan = &mut plans[chunk % plan_count];
+        let device = &mut device[chunk % device_count];
+        let host = &mut host[chunk % host_count];
         // Recorded before the launches, so that they are waited for even after an error.
-        host.running = Some(piece);
+        host.running = Some(chunk);
         let (used, rows) = (systems.rows_len(items), device.b.len());
         systems.values_into(items, host.values.as_mut_slice()?);
         uploads.copy_from_pinned(&host.values, &mut device.values)?;
@@ -170,9 +172,9 @@ where
             fill(&mut host.x.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, x, to));
             uploads.copy_from_pinned(&host.x, &mut device.x)?;
         }
-        if plan_count < pieces.len() && site.options.has_own_limits() {
+        if plan_count < chunks.len() && site.options.has_own_limits() {
             let mut of = items.to_vec();
-            of.resize(pieces[0].len(), items[items.len() - 1]);
+            of.resize(chunks[0].len(), items[items.len() - 1]);
             plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;
         }
         site.executor.join(std::slice::from_ref(uploads))?;
@@ -184,21 +186,21 @@ where
         Ok(())
     }
 
-    /// Waits for the piece that occupies the host memory of a later one, if any, and stores the
+    /// Waits for the chunk that occupies the host memory of a later one, if any, and stores the
     /// results of its wanted systems.
     fn receive(
         &mut self,
         later: usize,
         systems: Systems<'_, T>,
         items: &[u32],
-        target: Target<'_, T>,
+        target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         let number = later % self.host.len();
         let host = &mut self.host[number];
-        let Some(piece) = host.running else {
+        let Some(chunk) = host.running else {
             return Ok(());
         };
-        let items = &items[self.pieces[piece].clone()];
+        let items = &items[self.chunks[chunk].clone()];
         systems.scatter_from(items, host.x.as_slice()?, target.x);
         let solved = host.outcomes.read()?;
         host.running = None;
@@ -245,14 +247,19 @@ impl<T: Value> Systems<'_, T> {
         let nrhs = self.nrhs;
         if let (None, Some(run)) = (self.wanted, super::staging::run(items)) {
             let range = run.start * nrhs..run.end * nrhs;
+            let count = range.len();
             let taken = outcomes[range].par_iter_mut().enumerate().with_min_len(1 << 12);
-            return taken.for_each(|(place, taken)| *taken = Some(outcome(place)));
+            taken.for_each(|(place, taken)| *taken = Some(outcome(place)));
+            return self.count(count);
         }
+        let mut count = 0;
         for place in 0..items.len() * nrhs {
             let system = items[place / nrhs] as usize * nrhs + place % nrhs;
             if self.wants(system) {
                 outcomes[system] = Some(outcome(place));
+                count += 1;
             }
         }
+        self.count(count);
     }
 }

@@ -1,9 +1,9 @@
-//! How much of the GPU's memory items take, and the pieces that they are cut into.
+//! How much of the GPU's memory items take, and the chunks that they are cut into.
 
 use sparsebatch_cuda::Value;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
-use crate::backend::Pieces;
+use crate::backend::Chunks;
 use crate::share::shares_values;
 
 /// Approximate bytes on the GPU.
@@ -20,13 +20,13 @@ pub(super) struct Size {
 /// Bytes of a plan per system: outcome and limits.
 pub(super) const SYSTEM_BYTES: u64 = 45;
 
-/// Bounds of the default size of a piece. Below the lower bound, copies and launches take longer to
+/// Bounds of the default size of a chunk. Below the lower bound, copies and launches take longer to
 /// start than to run; above the upper bound they do not become faster.
-const PIECE_BYTES: [u64; 2] = [8 << 20, 64 << 20];
+const CHUNK_BYTES: [u64; 2] = [8 << 20, 64 << 20];
 
-/// Default number of pieces of a batch, within these bounds. Nothing is solved while the first
-/// piece is copied to the GPU and the last one back.
-const USUAL_PIECES: u64 = 8;
+/// Default number of chunks of a batch, within these bounds. Nothing is solved while the first
+/// chunk is copied to the GPU and the last one back.
+const USUAL_CHUNKS: u64 = 8;
 
 impl Size {
     pub(super) fn of<T: Value>(pattern: CsrPatternRef<'_>, batch: &Batch<T>, nrhs: usize) -> Self {
@@ -40,10 +40,10 @@ impl Size {
         }
     }
 
-    /// Bytes of items in pieces.
+    /// Bytes of items in chunks.
     pub(super) fn bytes(&self, split: Split) -> u64 {
-        let (piece, at_once) = (split.piece as u64, split.at_once as u64);
-        self.fixed + piece * (self.plan + at_once * self.data)
+        let (chunk, at_once) = (split.chunk as u64, split.at_once as u64);
+        self.fixed + chunk * (self.plan + at_once * self.data)
     }
 }
 
@@ -52,55 +52,55 @@ pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
     4 * pattern.nnz() as u64 + 16 * pattern.nrows() as u64
 }
 
-impl Pieces {
-    /// Bytes of one piece of a batch of `bytes`.
+impl Chunks {
+    /// Bytes of one chunk of a batch of `bytes`.
     pub(super) fn usual_bytes(&self, all: u64) -> u64 {
-        let [least, most] = PIECE_BYTES;
-        self.bytes.unwrap_or((all / USUAL_PIECES).clamp(least, most))
+        let [least, most] = CHUNK_BYTES;
+        self.bytes.unwrap_or((all / USUAL_CHUNKS).clamp(least, most))
     }
 }
 
 /// How items go through the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Split {
-    /// Items of a piece.
-    pub(super) piece: usize,
-    /// Pieces that the GPU holds at a time.
+    /// Items of a chunk.
+    pub(super) chunk: usize,
+    /// Chunks that the GPU holds at a time.
     pub(super) at_once: usize,
 }
 
 impl Split {
-    /// All items in one piece.
+    /// All items in one chunk.
     pub(super) fn whole(nitems: usize) -> Self {
-        Self { piece: nitems, at_once: 1 }
+        Self { chunk: nitems, at_once: 1 }
     }
 
-    /// Pieces of about equal size.
+    /// Chunks of about equal size.
     fn even(nitems: usize, most: usize, at_once: usize) -> Self {
-        let pieces = nitems.div_ceil(most.clamp(1, nitems));
-        Self { piece: nitems.div_ceil(pieces), at_once: at_once.clamp(1, pieces) }
+        let chunks = nitems.div_ceil(most.clamp(1, nitems));
+        Self { chunk: nitems.div_ceil(chunks), at_once: at_once.clamp(1, chunks) }
     }
 
-    /// The division into pieces of the usual size.
-    pub(super) fn usual(nitems: usize, size: &Size, pieces: &Pieces) -> Self {
+    /// The division into chunks of the usual size.
+    pub(super) fn usual(nitems: usize, size: &Size, chunks: &Chunks) -> Self {
         let all = size.data.saturating_mul(nitems as u64);
-        let most = pieces.usual_bytes(all) / size.data.max(1);
-        Self::even(nitems, most as usize, pieces.at_once)
+        let most = chunks.usual_bytes(all) / size.data.max(1);
+        Self::even(nitems, most as usize, chunks.at_once)
     }
 
-    /// The division into pieces that fit in the given bytes; `None` if a single item does not fit.
-    pub(super) fn within(budget: u64, nitems: usize, size: &Size, pieces: &Pieces) -> Option<Self> {
-        let usual = Self::usual(nitems, size, pieces);
-        (1..=pieces.at_once.max(1)).rev().find_map(|at_once| {
+    /// The division into chunks that fit in the given bytes; `None` if a single item does not fit.
+    pub(super) fn within(budget: u64, nitems: usize, size: &Size, chunks: &Chunks) -> Option<Self> {
+        let usual = Self::usual(nitems, size, chunks);
+        (1..=chunks.at_once.max(1)).rev().find_map(|at_once| {
             let each = size.plan + at_once as u64 * size.data;
             let most = budget.checked_sub(size.fixed)? / each;
-            (most > 0).then(|| Self::even(nitems, usual.piece.min(most as usize), at_once))
+            (most > 0).then(|| Self::even(nitems, usual.chunk.min(most as usize), at_once))
         })
     }
 
-    /// Pieces of half the size.
+    /// Chunks of half the size.
     pub(super) fn halved(self) -> Self {
-        Self { piece: self.piece.div_ceil(2), ..self }
+        Self { chunk: self.chunk.div_ceil(2), ..self }
     }
 }
 
@@ -112,20 +112,20 @@ mod tests {
 
     #[test]
     fn small_batches_stay_whole_large_ones_do_not() {
-        let usual = |nitems| Split::usual(nitems, &SIZE, &Pieces::default());
-        for (nitems, pieces, at_once) in
+        let usual = |nitems| Split::usual(nitems, &SIZE, &Chunks::default());
+        for (nitems, chunks, at_once) in
             [(1, 1, 1), (8 << 10, 1, 1), (9 << 10, 2, 2), (1 << 18, 8, 3), (1 << 24, 256, 3)]
         {
             let split = usual(nitems);
-            let found = (nitems.div_ceil(split.piece), split.at_once);
-            assert_eq!(found, (pieces, at_once), "{nitems}");
+            let found = (nitems.div_ceil(split.chunk), split.at_once);
+            assert_eq!(found, (chunks, at_once), "{nitems}");
         }
-        let asked = Pieces { bytes: Some(1), at_once: 5 };
-        assert_eq!(Split::usual(4, &SIZE, &asked), Split { piece: 1, at_once: 4 });
+        let asked = Chunks { bytes: Some(1), at_once: 5 };
+        assert_eq!(Split::usual(4, &SIZE, &asked), Split { chunk: 1, at_once: 4 });
     }
 
     #[test]
-    fn what_fits_is_taken_in_pieces_that_overlap_where_that_is_possible() {
+    fn what_fits_is_taken_in_chunks_that_overlap_where_that_is_possible() {
         for (budget, expected) in [
             (1 << 30, Some((100, 1))),
             (1000 + 3 * 10 * 1200, Some((10, 3))),
@@ -135,14 +135,14 @@ mod tests {
             (1000 + 1050, None),
             (999, None),
         ] {
-            let split = Split::within(budget, 100, &SIZE, &Pieces::default());
-            let found = split.map(|split| (split.piece, split.at_once));
+            let split = Split::within(budget, 100, &SIZE, &Chunks::default());
+            let found = split.map(|split| (split.chunk, split.at_once));
             assert!(split.is_none_or(|split| SIZE.bytes(split) <= budget), "{split:?}");
             match expected {
-                Some((piece, at_once)) if piece == 100 => assert_eq!(found, Some((piece, at_once))),
-                Some((piece, at_once)) => {
-                    let (found, pieces) = found.unwrap();
-                    assert!(found >= piece && pieces == at_once, "{budget}: {split:?}");
+                Some((chunk, at_once)) if chunk == 100 => assert_eq!(found, Some((chunk, at_once))),
+                Some((chunk, at_once)) => {
+                    let (found, chunks) = found.unwrap();
+                    assert!(found >= chunk && chunks == at_once, "{budget}: {split:?}");
                 }
                 None => assert_eq!(found, None, "{budget}"),
             }

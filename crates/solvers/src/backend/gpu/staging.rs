@@ -6,6 +6,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, BatchValues, Scalar};
 
+use sparsebatch_solve_core::Watch;
+
 use super::certify::Bounds;
 use crate::share::shares_values;
 
@@ -36,9 +38,17 @@ pub(super) struct Systems<'a, T> {
     pub(super) wanted: Option<&'a [bool]>,
     /// Computes norms of values while they are copied.
     pub(super) bounds: &'a Bounds,
+    pub(super) watch: Option<&'a Watch>,
 }
 
 impl<'a, T: Scalar> Systems<'a, T> {
+    /// Counts systems that have ended.
+    pub(super) fn count(&self, ended: usize) {
+        if let Some(watch) = self.watch {
+            watch.add(ended);
+        }
+    }
+
     /// Whether a system is wanted.
     pub(super) fn wants(&self, system: usize) -> bool {
         self.wanted.is_none_or(|wanted| wanted[system])

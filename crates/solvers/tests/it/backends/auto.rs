@@ -3,6 +3,7 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Csr, io};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::{
     Backend, BatchSolver, Method, Rhs, SolveError, SolveOptions, Status, SystemReport,
     choose_schemes, solve_on_executor,
@@ -46,11 +47,17 @@ fn right_hand_sides_must_fit() {
     let rhs = Rhs { b: &alternating[1..], x0: None };
     let refused =
         BatchSolver::on_executor(&gpu(&executor), &batch, Some(rhs), &auto).err().unwrap();
-    assert!(matches!(refused, SolveError::Length { what: "b", expected: 40, found: 39 }));
+    assert!(matches!(
+        refused,
+        SolveError::Argument(ArgumentError::Length { what: "b", expected: 40, found: 39 })
+    ));
     let rhs = Rhs { b: &alternating, x0: Some(&[]) };
     let refused =
         BatchSolver::on_executor(&gpu(&executor), &batch, Some(rhs), &auto).err().unwrap();
-    assert!(matches!(refused, SolveError::Length { what: "x0", expected: 40, found: 0 }));
+    assert!(matches!(
+        refused,
+        SolveError::Argument(ArgumentError::Length { what: "x0", expected: 40, found: 0 })
+    ));
 }
 
 /// Status and bits of a system are its own: for a given number of systems, neighbours, poisoned or

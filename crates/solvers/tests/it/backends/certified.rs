@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
-use sparsebatch_solvers::{Backend, Gpu, Method, Pieces, Status, solve_on_executor};
+use sparsebatch_solvers::{Backend, Chunks, Gpu, Method, Status, solve_on_executor};
 
 use crate::common::one_step;
 
@@ -20,15 +20,15 @@ fn singular_beside_healthy(items: usize) -> (Batch<f64>, Vec<f64>) {
 }
 
 /// Elimination leaves a pivot of rounding size and an x of 1e16, whose residual is 0 in working
-/// precision; the exact one is at least 0.354. Values are copied whole, or in pieces.
+/// precision; the exact one is at least 0.354. Values are copied whole, or in chunks.
 #[test]
 fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
     let executor = Emulator::new(Order::Forward);
     let (batch, b) = singular_beside_healthy(200);
     let options = one_step().method(Method::Lu);
     for bytes in [1 << 20, 1000] {
-        let pieces = Pieces::default().bytes(bytes).at_once(2);
-        let backend = Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces));
+        let chunks = Chunks::default().bytes(bytes).at_once(2);
+        let backend = Backend::Gpu(Gpu::new(executor.clone()).chunks(chunks));
         for guess in [None, Some(vec![0.25; 600])] {
             let solved =
                 solve_on_executor(&backend, &batch, &b, guess.as_deref(), &options).unwrap();

@@ -16,7 +16,7 @@ fn emulator() -> Emulator {
 
 /// Options that no plan of the GPU supports.
 fn unsupported() -> Vec<SolveOptions> {
-    let dia = SpmvOptions { format: FormatChoice::Dia, ..SpmvOptions::default() };
+    let dia = SpmvOptions::default().format(FormatChoice::Dia);
     vec![
         cg().preconditioner(Preconditioner::BLOCK_JACOBI).history(true),
         cg().engine(Engine::Composed(dia)),
@@ -154,7 +154,7 @@ fn a_composed_engine_runs_over_the_products_that_were_asked_for() {
         (FormatChoice::Ell, KernelChoice::Auto, ("ell", "batch-ell")),
         (FormatChoice::SellP, KernelChoice::Rows, ("sell-p", "batch-sell-p")),
     ] {
-        let spmv = SpmvOptions { format, kernel, ..SpmvOptions::default() };
+        let spmv = SpmvOptions::default().format(format).kernel(kernel);
         let options = cg().engine(Engine::Composed(spmv));
         let mut solver =
             BatchSolver::on_executor(&gpu(&emulator()), &batch, None, &options).unwrap();

@@ -3,7 +3,7 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
-    Backend, Gpu, Method, Pieces, SolveError, SolveOptions, SolveScalar, solve_on_executor,
+    Backend, Chunks, Gpu, Method, SolveError, SolveOptions, SolveScalar, solve_on_executor,
 };
 
 use crate::backends::common::{agree, bits, chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
@@ -69,13 +69,13 @@ fn large_and_small_systems_of_a_batch_have_the_lu_that_fits_each() {
 }
 
 #[test]
-fn pieces_change_no_bit() {
+fn chunks_change_no_bit() {
     let batch = uniform::<f64>(180);
     let b = rhs(&batch, 1);
     let executor = Emulator::new(Order::Forward);
     let whole = solve_on_executor(&gpu(&executor), &batch, &b, None, &lu(1)).unwrap();
-    let pieces = Pieces::default().bytes(1).at_once(2);
-    let backend = Backend::Gpu(Gpu::new(executor).pieces(pieces));
+    let chunks = Chunks::default().bytes(1).at_once(2);
+    let backend = Backend::Gpu(Gpu::new(executor).chunks(chunks));
 
     let solution = solve_on_executor(&backend, &batch, &b, None, &lu(1)).unwrap();
 

@@ -147,7 +147,7 @@ fn composed_solves_are_cut_into_chunks_too() {
     let nrhs = 2;
     let b = rhs(&batch, nrhs);
     let history = cg().history(true).nrhs(nrhs);
-    let spmv = SpmvOptions { kernel: KernelChoice::CsrI, ..SpmvOptions::default() };
+    let spmv = SpmvOptions::default().kernel(KernelChoice::CsrI);
     let by_name = cg().engine(Engine::Composed(spmv)).nrhs(nrhs);
     for options in [history, by_name] {
         let executor = Emulator::new(Order::Forward);

@@ -3,14 +3,15 @@
 mod agreement;
 mod auto;
 mod certified;
+mod chunks;
 pub(crate) mod common;
 mod factors;
 mod fallback;
 mod large_lu;
 mod listed;
 mod memory;
-mod pieces;
 mod repeats;
 mod shift;
 mod static_pivoting;
 mod statuses;
+mod watch;

@@ -2,6 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::{BatchSolver, SolveError, solve_on_executor};
 
 use crate::backends::common::{cg, chain, dense, gpu, patterns, ragged, rhs};
@@ -58,9 +59,15 @@ fn other_patterns_and_lengths_are_refused() {
     let refused = solver.solve(&other, &[1.0; 6], &mut x);
     assert!(matches!(refused, Err(SolveError::Cpu(_))), "{refused:?}");
     let refused = solver.solve(&batch, &[1.0; 5], &mut x);
-    assert!(matches!(refused, Err(SolveError::Length { what: "b", .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SolveError::Argument(ArgumentError::Length { what: "b", .. }))),
+        "{refused:?}"
+    );
     let refused = solver.solve(&ragged([chain(3, 2.5)]), &[1.0; 3], &mut x[..3]);
-    assert!(matches!(refused, Err(SolveError::Length { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SolveError::Argument(ArgumentError::Length { .. }))),
+        "{refused:?}"
+    );
 
     assert_eq!(x, [7.0; 6]);
     assert!(executor.launched().is_empty());

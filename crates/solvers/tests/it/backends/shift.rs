@@ -3,6 +3,7 @@
 use kernel_emu::{Emulator, Order, emulators};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern, Scalar};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::ShiftedValues;
 use sparsebatch_testing::random_vector;
@@ -82,14 +83,14 @@ fn patterns_and_arrays_that_do_not_fit_are_refused() {
     let hole = CsrPattern::try_new(2, 2, vec![0, 1, 2], vec![0, 0]).unwrap();
     assert!(refused(hole).to_string().contains("none in row 1"));
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
-    assert!(matches!(refused(wide), GpuSolveError::NotSquare { .. }));
+    assert!(matches!(refused(wide), GpuSolveError::Argument(ArgumentError::NotSquare { .. })));
 
     let a = chain::<f64>(5, 2.5);
     let plan = ShiftedValues::new(&executor, a.view().pattern(), 3).unwrap();
     let zeros = |len: usize| executor.upload(&vec![0.0; len]).unwrap();
     let length =
         |jacobian, dt, values| match plan.apply(&zeros(jacobian), &zeros(dt), &mut zeros(values)) {
-            Err(GpuSolveError::Length { what, .. }) => what,
+            Err(GpuSolveError::Argument(ArgumentError::Length { what, .. })) => what,
             other => panic!("{other:?}"),
         };
     assert_eq!(length(38, 3, 39), "jacobian");

@@ -25,7 +25,7 @@ fn products() -> Vec<SpmvOptions> {
         (SellP, Rows),
         (SellP, Runs),
     ];
-    let of = |(format, kernel)| SpmvOptions { format, kernel, max_fill: 1e6, ..Default::default() };
+    let of = |(format, kernel)| SpmvOptions::default().format(format).kernel(kernel).max_fill(1e6);
     kernels.map(of).to_vec()
 }
 
@@ -45,7 +45,7 @@ fn add_products<T: CpuScalar>(table: &mut Table) {
         for options in products() {
             let (format, kernel) = (options.format, options.kernel);
             for nrhs in [1, 3] {
-                let options = SpmvOptions { nrhs, ..options.clone() };
+                let options = options.clone().nrhs(nrhs);
                 let case = format!("product {name} {format:?} {kernel:?} x {nrhs}");
                 // Some kernels support a single matrix only.
                 if let Ok(plan) = SpmvPlan::new(&batch, &options) {
@@ -92,6 +92,7 @@ fn add_lanes<T: CpuScalar>(table: &mut Table) {
         max_restarts: 2,
         floor: Some(2.0),
         history: true,
+        watch: None,
     };
     for (set, isa) in instruction_sets() {
         for Case { name, batch, b } in cases::<T>() {

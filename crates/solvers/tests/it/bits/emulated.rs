@@ -48,7 +48,7 @@ fn add_products<T: Value + Scalar>(table: &mut Table) {
     for Case { name, batch, b } in cases::<T>() {
         let sizes = (b.len(), b.len());
         for kernel in packed {
-            let options = PackedOptions { kernel, ..PackedOptions::default() };
+            let options = PackedOptions::default().kernel(kernel);
             let plan = PackedPlan::new(executor.clone(), &batch, options).unwrap();
             let case = format!("product {name} packed {kernel:?}");
             let apply = |alpha, x: &_, beta, y: &mut _| plan.apply(alpha, x, beta, y);
@@ -63,7 +63,7 @@ fn add_products<T: Value + Scalar>(table: &mut Table) {
         let matrix = item_of(&batch, 0);
         let sizes = (matrix.ncols(), matrix.nrows());
         for &kernel in SingleKernel::ALL {
-            let options = SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
+            let options = SingleOptions::with_kernel(kernel).max_fill(1e9);
             let mut plan = SinglePlan::new(&executor, matrix.view(), &options).unwrap();
             let case = format!("product {name}, the first alone, {kernel}");
             let apply = |alpha, x: &_, beta, y: &mut _| plan.apply(alpha, x, beta, y);

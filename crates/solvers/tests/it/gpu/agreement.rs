@@ -49,7 +49,7 @@ fn families_agree<T: SolveScalar>() {
     ];
     let cases = many.map(|case| (false, case)).into_iter().chain(few.map(|case| (true, case)));
     for (few, (kind, nrows, items)) in cases {
-        let tuning = GpuTuning { few: Some(few), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().few(Some(few));
         let systems = family::<T>(kind, nrows, items);
         for (method, preconditioner) in
             METHODS.into_iter().flat_map(|method| PRECONDITIONERS.map(|p| (method, p)))

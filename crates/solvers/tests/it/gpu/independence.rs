@@ -157,7 +157,7 @@ fn check<T: SolveScalar>(
     let cpu = on_cpu(&systems, &options);
     compare_within(&what, &systems, &all, &cpu, SolveOptions::default_rel_tol::<T>(), close);
     // The same batch with another order of threads and fewer blocks.
-    let tuning = GpuTuning { max_blocks: Some(1), ..tuning };
+    let tuning = tuning.max_blocks(Some(1));
     let again = on_gpu(&Emulator::new(Order::Random(seed)), &systems, &options, &tuning);
     // Each system alone, and the batch in reverse.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();
@@ -229,7 +229,7 @@ fn values_may_be_anywhere() {
             .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
         {
             let options = options(method, preconditioner);
-            let tuning = GpuTuning { values: Some(place), ..GpuTuning::default() };
+            let tuning = GpuTuning::default().values(Some(place));
             let gpu = on_gpu(&Emulator::new(Order::Reverse), &systems, &options, &tuning);
 
             assert_eq!(gpu.statuses(), [Status::Converged; 2], "{n} {place:?}");
@@ -250,7 +250,7 @@ fn rows_may_be_shared_by_threads() {
             .flat_map(|method| [Preconditioner::None, Preconditioner::Jacobi].map(|p| (method, p)))
         {
             let options = options(method, preconditioner).floor(2.0);
-            let tuning = GpuTuning { parts: Some(parts), group, ..GpuTuning::default() };
+            let tuning = GpuTuning::default().parts(Some(parts)).group(group);
             for order in [Order::Forward, Order::Reverse, Order::Random(7)] {
                 let gpu = on_gpu(&Emulator::new(order), &systems, &options, &tuning);
 
@@ -271,7 +271,7 @@ fn vectors_may_be_in_shared_memory() {
         for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
             let options = options(Method::BiCgStab, preconditioner);
             let few = Some(false);
-            let tuning = GpuTuning { vectors: Some(vectors), few, ..GpuTuning::default() };
+            let tuning = GpuTuning::default().vectors(Some(vectors)).few(few);
             let gpu = on_gpu(&Emulator::new(Order::Reverse), &systems, &options, &tuning);
 
             assert!(gpu.kernel.ends_with(&format!(", {vectors}>")), "{}", gpu.kernel);

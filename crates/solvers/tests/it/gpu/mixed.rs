@@ -95,7 +95,7 @@ fn what_f32_leaves_is_solved_in_f64() {
     {
         let of =
             |options: SolveOptions| options.rel_tol(rel_tols.clone()).max_iters(limits.clone());
-        let tuning = GpuTuning { group: Some((8, 4)), vectors: Some(1), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().group(Some((8, 4))).vectors(Some(1));
         let solve = |options| on_gpu(&Emulator::new(Order::Random(1)), systems, &options, &tuning);
         let mixed = solve(of(in_f32(method, Preconditioner::None)));
         let plain = solve(of(options(method, Preconditioner::None)));
@@ -164,7 +164,7 @@ fn chains(above: f64) -> Systems<f64> {
 /// long: then a system ends bit for bit as without them.
 #[test]
 fn what_takes_too_long_in_f32_is_solved_in_f64() {
-    let tuning = GpuTuning { group: Some((32, 4)), vectors: Some(1), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().group(Some((32, 4))).vectors(Some(1));
     for (above, is_left) in [(0.5, false), (0.02, false), (1e-4, true)] {
         let systems = chains(above);
         for method in METHODS {
@@ -189,7 +189,7 @@ fn plans_solve_again_and_say_what_they_are() {
     bad.b[40] = f64::INFINITY;
     let executor = Emulator::new(Order::Forward);
     let mixed = in_f32(Method::Cg, Preconditioner::Jacobi);
-    let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().mixed(Some(true));
     let mut plan =
         FusedSolver::<_, f64>::with_tuning(&executor, good.pattern(), 5, &mixed, &tuning).unwrap();
     let values = executor.upload(good.values()).unwrap();
@@ -221,7 +221,7 @@ fn iterations_are_in_f32_where_that_is_quicker() {
         let systems = family::<f64>(kind, nrows, 1);
         let options =
             options(Method::BiCgStab, Preconditioner::Jacobi).inner_precision(inner_precision);
-        let tuning = GpuTuning { few: Some(few), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().few(Some(few));
         let executor = Emulator::new(Order::Forward);
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, systems.pattern(), 1, &options, &tuning);
@@ -242,7 +242,7 @@ fn iterations_are_in_f32_where_that_is_quicker() {
 fn both_launches_have_room_in_shared_memory() {
     let systems = family::<f64>(Family::Rand9, 992, 2);
     let mixed = in_f32(Method::BiCgStab, Preconditioner::Jacobi);
-    let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().mixed(Some(true));
     let usual = Emulator::new(Order::Forward);
     let plan = |executor: &Emulator| {
         FusedSolver::<_, f64>::with_tuning(executor, systems.pattern(), 2, &mixed, &tuning).unwrap()

@@ -6,6 +6,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::module;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, ValuePlace};
@@ -49,7 +50,7 @@ fn any_number_of_blocks_solves_all_systems() {
     let mut found = Vec::new();
     // A block has eight groups.
     for blocks in [1, 2, 5, 6, 7] {
-        let tuning = GpuTuning { max_blocks: Some(blocks), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().max_blocks(Some(blocks));
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 41, &options, &tuning)
                 .unwrap();
@@ -124,31 +125,49 @@ fn options_and_lengths_are_checked() {
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let wide = FusedSolver::<_, f64>::new(&emulator(), wide.view(), 1, &cg);
-    assert!(matches!(wide, Err(GpuSolveError::NotSquare { .. })));
+    assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     for group in [(3, 8), (8, 0), (4, 1), (2048, 1)] {
-        let tuning = GpuTuning { group: Some(group), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().group(Some(group));
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
-        assert!(matches!(plan, Err(GpuSolveError::Option { name: "group", .. })), "{group:?}");
+        assert!(
+            matches!(
+                plan,
+                Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "group", .. }))
+            ),
+            "{group:?}"
+        );
     }
     for parts in [0, 3, 16] {
-        let tuning = GpuTuning { parts: Some(parts), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().parts(Some(parts));
         let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
-        assert!(matches!(plan, Err(GpuSolveError::Option { name: "parts", .. })), "{parts}");
+        assert!(
+            matches!(
+                plan,
+                Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "parts", .. }))
+            ),
+            "{parts}"
+        );
     }
-    let tuning = GpuTuning { vectors: Some(2), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().vectors(Some(2));
     let plan = FusedSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &cg, &tuning);
-    assert!(matches!(plan, Err(GpuSolveError::Option { name: "vectors", .. })));
+    assert!(matches!(
+        plan,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "vectors", .. }))
+    ));
 
     let executor = emulator();
     let mut plan = FusedSolver::<_, f64>::new(&executor, pattern.view(), 2, &cg).unwrap();
     let up = |v: &[f64]| executor.upload(v).unwrap();
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "values", .. })));
+    assert!(matches!(
+        short,
+        Err(GpuSolveError::Argument(ArgumentError::Length { what: "values", .. }))
+    ));
     let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "b", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "b", .. }))));
     let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "x", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "x", .. }))));
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);
@@ -163,7 +182,7 @@ fn kernels_are_for_what_is_asked_of_them() {
     for (floor, [plain, guessing]) in [(None, ["0", "1"]), (Some(4.0), ["2", "3"])] {
         let executor = emulator();
         let options = one_step().floor(floor);
-        let tuning = GpuTuning { mixed: Some(true), ..GpuTuning::default() };
+        let tuning = GpuTuning::default().mixed(Some(true));
         let mut plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 5, &options, &tuning)
                 .unwrap();
@@ -308,7 +327,7 @@ fn threads_and_rows_go_by_how_many_systems_there_are() {
     let group = |(method, preconditioner), n: usize, items: usize, few| {
         let (pattern, ..) = tri(n, 1);
         let options = options(method, preconditioner).nrhs(2);
-        let tuning = GpuTuning { few, ..GpuTuning::default() };
+        let tuning = GpuTuning::default().few(few);
         let plan =
             FusedSolver::<_, f64>::with_tuning(&executor, pattern.view(), items, &options, &tuning);
         let launch = plan.unwrap().explain().launches[0].clone();
@@ -383,7 +402,10 @@ fn only_the_active_items_take_part() {
     assert!(on_device[active * nrhs..].iter().all(|&k| k == 0));
     plan.set_active(0).unwrap();
     plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
-    assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
+    assert!(matches!(
+        plan.set_active(items + 1),
+        Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
+    ));
 
     let ragged = Batch::<f64>::Ragged(RaggedCsr::new());
     let mut plan = FusedSolver::for_batch(&emulator, &ragged, &options).unwrap();

@@ -5,6 +5,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
 use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, Status, solve};
@@ -87,7 +88,7 @@ fn ragged_as_alone<T: Value>(
         ((0..matrices.len() * nrhs).map(|s| 40 + s as u32).collect::<Vec<_>>()).into();
     let executor = Emulator::new(Order::Random(7));
     // The same load class (`few`) as for a system alone.
-    let tuning = GpuTuning { few: Some(nrhs > 1), mixed: Some(true), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().few(Some(nrhs > 1)).mixed(Some(true));
 
     let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
     let values = executor.upload(ragged.values()).unwrap();
@@ -287,7 +288,7 @@ fn ragged_batches_are_checked() {
     let square = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![1.0]).unwrap();
     let batch: Batch<f64> = [square, wide].into_iter().collect();
     let plan = FusedSolver::for_batch(&executor, &batch, &options);
-    assert!(matches!(plan, Err(GpuSolveError::NotSquare { item: 1, .. })));
+    assert!(matches!(plan, Err(GpuSolveError::Argument(ArgumentError::NotSquare { item: 1, .. }))));
 
     let empty = Batch::Ragged(RaggedCsr::<f64>::new());
     let mut plan = FusedSolver::for_batch(&executor, &empty, &one_step()).unwrap();

@@ -81,7 +81,7 @@ fn systems_beyond_a_block_are_those_of_clusters() {
         let systems = chains(n, 2);
         for method in METHODS {
             let options = options(method, Preconditioner::Jacobi).rel_tol(1e-6);
-            let tuning = GpuTuning { values, ..GpuTuning::default() };
+            let tuning = GpuTuning::default().values(values);
             let gpu = on_gpu(&Emulator::new(Order::Forward), &systems, &options, &tuning);
 
             assert!(gpu.kernel.contains("<double, 1024, 8, 0, "), "{}", gpu.kernel);
@@ -98,7 +98,7 @@ fn the_largest_systems_are_solved() {
     let systems = chains(32_768, 1);
     let executor = Emulator::new(Order::Forward);
     let options = options(Method::Cg, Preconditioner::None).max_iters(3);
-    let tuning = GpuTuning { values: Some(ValuePlace::Global), ..GpuTuning::default() };
+    let tuning = GpuTuning::default().values(Some(ValuePlace::Global));
     let pattern = systems.pattern();
     let mut plan =
         FusedSolver::<_, f64>::with_tuning(&executor, pattern, 1, &options, &tuning).unwrap();

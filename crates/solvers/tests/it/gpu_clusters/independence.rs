@@ -46,7 +46,7 @@ fn neighbours_and_threads_change_no_bit() {
             };
             let all = on(Order::Forward, &systems, &tuning);
             assert_eq!(all.statuses()[0], Status::Converged);
-            let one = GpuTuning { max_blocks: Some(2), ..tuning };
+            let one = tuning.max_blocks(Some(2));
             let turned: Vec<usize> = (0..flaws.len()).rev().collect();
             let turned = on(Order::Reverse, &systems.select(&turned), &one);
             let again = [
@@ -97,7 +97,7 @@ fn ragged_systems_are_solved_as_alone() {
         let options = options(method, Preconditioner::Jacobi).nrhs(nrhs);
         for values in PLACES {
             // Two clusters; the other systems wait in the queue.
-            let tuning = GpuTuning { max_blocks: Some(9), ..forced(SMALL[1], values) };
+            let tuning = forced(SMALL[1], values).max_blocks(Some(9));
             let executor = Emulator::new(Order::Random(7));
             let mut plan = FusedSolver::ragged(&executor, ragged, &options, &tuning).unwrap();
             assert!(

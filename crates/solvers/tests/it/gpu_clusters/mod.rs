@@ -14,7 +14,7 @@ pub(crate) const SMALL: [(u32, u32, u32); 2] = [(64, 2, 2), (128, 4, 4)];
 /// A tuning with such a cluster and values in `values`.
 pub(crate) fn forced((threads, rows, blocks): (u32, u32, u32), values: ValuePlace) -> GpuTuning {
     let (group, cluster) = (Some((threads, rows)), Some(blocks));
-    GpuTuning { group, cluster, values: Some(values), ..GpuTuning::default() }
+    GpuTuning::default().group(group).cluster(cluster).values(Some(values))
 }
 
 mod honesty {

@@ -4,6 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{CsrPattern, Pattern};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuSolveError, GpuTuning, LaunchReport, ValuePlace};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
 use std::sync::Arc;
@@ -70,19 +71,37 @@ fn what_no_cluster_has_is_refused() {
     let small = pattern(Family::Tri, 100);
     let shape = forced(SMALL[0], ValuePlace::Shared);
     for cluster in [0, 3, 16] {
-        let tuning = GpuTuning { cluster: Some(cluster), ..shape };
+        let tuning = shape.cluster(Some(cluster));
         let refused = plan(&executor, &small, &cg, &tuning);
-        assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })), "{cluster}");
+        assert!(
+            matches!(
+                refused,
+                Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "cluster", .. }))
+            ),
+            "{cluster}"
+        );
     }
     let refused = plan(&older, &small, &cg, &shape);
-    assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })));
-    let one = GpuTuning { cluster: Some(1), ..none };
+    assert!(matches!(
+        refused,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "cluster", .. }))
+    ));
+    let one = none.cluster(Some(1));
     let refused = plan(&executor, &pattern(Family::Tri, 4097), &cg, &one);
-    assert!(matches!(refused, Err(GpuSolveError::Option { name: "cluster", .. })));
+    assert!(matches!(
+        refused,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "cluster", .. }))
+    ));
     // Less than a warp per block, and too few rows.
     for group in [(32, 4), (64, 1)] {
-        let tuning = GpuTuning { group: Some(group), ..shape };
+        let tuning = shape.group(Some(group));
         let refused = plan(&executor, &small, &cg, &tuning);
-        assert!(matches!(refused, Err(GpuSolveError::Option { name: "group", .. })), "{group:?}");
+        assert!(
+            matches!(
+                refused,
+                Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "group", .. }))
+            ),
+            "{group:?}"
+        );
     }
 }

@@ -95,7 +95,7 @@ fn check<T: SolveScalar>(
     let all = by_factors(&Emulator::new(Threads::Forward), &systems, &options, &tuning);
     let what = format!("{} n = {n} {tuning:?} {options:?} {flaws:?} seed {seed}", T::CPP);
     // The same batch with another order of threads and fewer blocks.
-    let tuning = FactoredTuning { max_blocks: Some(1), ..tuning };
+    let tuning = tuning.max_blocks(Some(1));
     let again = by_factors(&Emulator::new(Threads::Random(seed)), &systems, &options, &tuning);
     // Each system alone, and the batch in reverse.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();

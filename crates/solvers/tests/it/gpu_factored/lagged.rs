@@ -3,6 +3,7 @@
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Csr, Pattern};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FactoredSolver, Guess, ShiftedValues};
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, Status};
@@ -190,14 +191,23 @@ fn only_the_active_items_take_part() {
         plan.set_active(active + 1).unwrap();
         let more = plan.solve(&values, &b, Guess::Zero, &mut x);
         if kept {
-            assert!(matches!(more, Err(GpuSolveError::Option { name: "factors", .. })), "{more:?}");
+            assert!(
+                matches!(
+                    more,
+                    Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "factors", .. }))
+                ),
+                "{more:?}"
+            );
         } else {
             more.unwrap();
         }
         plan.set_active(0).unwrap();
         plan.factorise(&values).unwrap();
         plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
-        assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
+        assert!(matches!(
+            plan.set_active(items + 1),
+            Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
+        ));
     }
 
     // The factors of one item shared by all are computed whatever the number of active items.

@@ -3,6 +3,7 @@
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     FactoredPlace, FactoredSolver, FactoredTuning, Guess, LaunchReport,
@@ -83,17 +84,17 @@ fn options_and_lengths_are_checked() {
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let wide = FactoredSolver::<_, f64>::new(&emulator(), wide.view(), 1, &ilu0());
-    assert!(matches!(wide, Err(GpuSolveError::NotSquare { .. })));
+    assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     let tunings = [
-        ("threads", FactoredTuning { threads: Some(64), ..FactoredTuning::default() }),
-        ("max_blocks", FactoredTuning { max_blocks: Some(0), ..FactoredTuning::default() }),
+        ("threads", FactoredTuning::default().threads(Some(64))),
+        ("max_blocks", FactoredTuning::default().max_blocks(Some(0))),
         ("tuning", tuning((32, FactoredPlace::AllGlobal))),
     ];
     for (expected, tuning) in tunings {
         let plan =
             FactoredSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &ilu0(), &tuning);
         assert!(
-            matches!(plan, Err(GpuSolveError::Option { name, .. }) if name == expected),
+            matches!(plan, Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name, .. })) if name == expected),
             "{tuning:?}"
         );
     }
@@ -104,11 +105,14 @@ fn options_and_lengths_are_checked() {
     let (values, b) = (vec![1.0; 2 * pattern.view().nnz()], vec![1.0; 16]);
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "values", .. })));
+    assert!(matches!(
+        short,
+        Err(GpuSolveError::Argument(ArgumentError::Length { what: "values", .. }))
+    ));
     let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "b", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "b", .. }))));
     let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "x", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "x", .. }))));
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);

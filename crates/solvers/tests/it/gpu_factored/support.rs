@@ -4,6 +4,7 @@ use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::Value;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern, Scalar};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
 use sparsebatch_solvers::{Order, PrecondPrecision, Preconditioner, SolveOptions};
@@ -51,7 +52,7 @@ pub(crate) fn by_factors<T: Value>(
 
 /// A tuning with this shape.
 pub(crate) fn tuning((threads, place): (u32, FactoredPlace)) -> FactoredTuning {
-    FactoredTuning { threads: Some(threads), place: Some(place), ..FactoredTuning::default() }
+    FactoredTuning::default().threads(Some(threads)).place(Some(place))
 }
 
 /// Whether the place that a tuning fixes has room for the systems; device memory always has.
@@ -62,7 +63,7 @@ pub(crate) fn fits<T: Value>(
 ) -> bool {
     let executor = Emulator::new(Threads::Forward);
     match FactoredSolver::<_, T>::with_tuning(&executor, systems.pattern(), 1, options, tuning) {
-        Err(GpuSolveError::Option { name: "tuning", .. }) => {
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. })) => {
             assert!(tuning.place.is_some_and(|place| place != FactoredPlace::AllGlobal));
             false
         }

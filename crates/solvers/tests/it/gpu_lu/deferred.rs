@@ -4,6 +4,7 @@ use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess};
 use sparsebatch_solvers::{Outcome, SolveOptions, SolveScalar, Status};
@@ -346,7 +347,7 @@ fn what_is_asked_for_in_the_wrong_order_is_refused() {
     let b = executor.upload(&systems.b).unwrap();
     let mut x = executor.upload(&[7.0; 5]).unwrap();
     let option = |result: Result<(), GpuSolveError>| match result {
-        Err(GpuSolveError::Option { name, .. }) => name,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name, .. })) => name,
         other => panic!("{other:?}"),
     };
 
@@ -359,8 +360,14 @@ fn what_is_asked_for_in_the_wrong_order_is_refused() {
     assert_eq!(option(plan.verify(&[])), "solves");
     assert_eq!(option(plan.verify(&[(&b, &x); 9])), "solves");
     let short = executor.upload(&[1.0; 4]).unwrap();
-    assert!(matches!(plan.substitute(&short, &mut x), Err(GpuSolveError::Length { .. })));
-    assert!(matches!(plan.verify(&[(&b, &short)]), Err(GpuSolveError::Length { .. })));
+    assert!(matches!(
+        plan.substitute(&short, &mut x),
+        Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
+    ));
+    assert!(matches!(
+        plan.verify(&[(&b, &short)]),
+        Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
+    ));
     plan.verify(&[(&b, &x), (&b, &x)]).unwrap();
     let both = plan.verified().unwrap();
     assert_eq!(both.len(), 2);

@@ -65,11 +65,8 @@ fn tunings() -> impl Strategy<Value = LuTuning> {
     let threads =
         prop::sample::select(vec![None, Some(32), Some(64), Some(128), Some(256), Some(512)]);
     let systems = prop::sample::select(vec![None, Some(1), Some(2), Some(3), Some(7)]);
-    (threads, systems).prop_map(|(threads, systems)| LuTuning {
-        threads,
-        systems,
-        ..LuTuning::default()
-    })
+    (threads, systems)
+        .prop_map(|(threads, systems)| LuTuning::default().threads(threads).systems(systems))
 }
 
 fn check<T: SolveScalar>(
@@ -88,7 +85,7 @@ fn check<T: SolveScalar>(
         compare(&what, &systems, &all, &on_cpu(&systems, &options), rel_tol);
     }
     // The same batch with another order of threads and fewer blocks.
-    let tuning = LuTuning { max_blocks: Some(1), ..tuning };
+    let tuning = tuning.max_blocks(Some(1));
     let again = by_lu(&Emulator::new(Order::Random(seed)), &systems, &options, &tuning);
     // Each system alone, and the batch in reverse.
     let order: Vec<usize> = (0..flaws.len()).rev().collect();
@@ -137,12 +134,10 @@ fn threads_and_systems_side_by_side_change_no_bit() {
         let systems = batch::<f64>(n, most, &flaws, 6);
         let options = options().rel_tol(0.0).max_restarts(1);
         let solve = |threads, systems_of_block| {
-            let tuning = LuTuning {
-                threads: Some(threads),
-                systems: Some(systems_of_block),
-                order: Some(LuOrder::MinDegree),
-                ..LuTuning::default()
-            };
+            let tuning = LuTuning::default()
+                .threads(Some(threads))
+                .systems(Some(systems_of_block))
+                .order(Some(LuOrder::MinDegree));
             by_lu(&Emulator::new(Order::Forward), &systems, &options, &tuning)
         };
         let first = solve(32, 1);

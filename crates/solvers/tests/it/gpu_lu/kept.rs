@@ -4,7 +4,7 @@ use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Csr, CsrPattern, Pattern};
-use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::{ArgumentError, Outcome};
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
@@ -153,12 +153,21 @@ fn only_the_active_items_take_part() {
     assert_eq!(executor.download(&x).unwrap()[..n * 3], again.x[..n * 3]);
     plan.set_active(active + 1).unwrap();
     let refused = plan.solve_again(&b, Guess::Zero, &mut x);
-    assert!(matches!(refused, Err(GpuSolveError::Option { name: "factors", .. })), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "factors", .. }))
+        ),
+        "{refused:?}"
+    );
     plan.set_active(0).unwrap();
     plan.factor(&values).unwrap();
     plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
     assert_eq!(executor.download(&x).unwrap()[n * 3..], vec![7.0; n * (items - 3)]);
-    assert!(matches!(plan.set_active(items + 1), Err(GpuSolveError::Length { .. })));
+    assert!(matches!(
+        plan.set_active(items + 1),
+        Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
+    ));
 
     // The factors of one item shared by all are computed whatever the number of active items.
     let one = executor.upload(&systems.values()[..systems.values().len() / items]).unwrap();
@@ -178,14 +187,26 @@ fn without_factors_nothing_is_solved() {
 
     let refused = plan.solve_again(&b, Guess::Zero, &mut x);
 
-    assert!(matches!(refused, Err(GpuSolveError::Option { name: "factors", .. })), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "factors", .. }))
+        ),
+        "{refused:?}"
+    );
     assert_eq!(executor.download(&x).unwrap(), [7.0; 20]);
     let few = executor.upload(&vec![1.0; systems.values().len() - 1]).unwrap();
-    assert!(matches!(plan.factor(&few), Err(GpuSolveError::Length { .. })));
+    assert!(matches!(
+        plan.factor(&few),
+        Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
+    ));
     plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
     let short = executor.upload(&[1.0; 19]).unwrap();
     let refused = plan.solve_again(&short, Guess::Zero, &mut x);
-    assert!(matches!(refused, Err(GpuSolveError::Length { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(GpuSolveError::Argument(ArgumentError::Length { .. }))),
+        "{refused:?}"
+    );
 }
 
 #[test]

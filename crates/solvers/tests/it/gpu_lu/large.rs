@@ -4,6 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, CsrPattern, Pattern};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     FactoredPlace, FactoredSolver, FactoredTuning, GpuLu, Guess, PlanReport,
@@ -23,7 +24,7 @@ use crate::gpu_lu::support::{matrix, options, pattern};
 const PLACES: [FactoredPlace; 2] = [FactoredPlace::FactorsGlobal, FactoredPlace::AllGlobal];
 
 fn tuning(place: FactoredPlace) -> FactoredTuning {
-    FactoredTuning { place: Some(place), ..FactoredTuning::default() }
+    FactoredTuning::default().place(Some(place))
 }
 
 fn solve<T: Value>(
@@ -177,7 +178,7 @@ fn flawed_neighbours_change_no_bit() {
         let systems = batch::<f64>(n, most, &flaws, 6);
         let options = options().max_restarts(1);
         let all = solve(&systems, &options, place);
-        let one_block = FactoredTuning { max_blocks: Some(1), ..tuning(place) };
+        let one_block = tuning(place).max_blocks(Some(1));
         let again = by_factors(&Emulator::new(Order::Reverse), &systems, &options, &one_block);
         for item in 0..flaws.len() {
             let alone = systems.select(&[item]);
@@ -228,7 +229,7 @@ fn blocks_are_as_many_as_there_is_memory_for() {
     for place in PLACES {
         let all = solve(&systems, &options(), place);
         let plan = |max_bytes| {
-            let tuning = FactoredTuning { max_bytes, ..tuning(place) };
+            let tuning = tuning(place).max_bytes(max_bytes);
             let executor = Emulator::new(Order::Forward);
             let plan = FactoredSolver::<_, f64>::with_tuning(
                 &executor,
@@ -331,5 +332,8 @@ fn what_is_not_there_is_refused_in_one_line() {
     let tuning = tuning(FactoredPlace::AllShared);
     let plan =
         FactoredSolver::<_, f64>::with_tuning(&executor, small.view(), 1, &options(), &tuning);
-    assert!(matches!(plan, Err(GpuSolveError::Option { name: "tuning", .. })));
+    assert!(matches!(
+        plan,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. }))
+    ));
 }

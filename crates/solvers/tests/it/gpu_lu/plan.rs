@@ -3,6 +3,7 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{GpuLu, Guess, LuOrder, LuTuning};
 use sparsebatch_solvers::{
@@ -82,7 +83,7 @@ fn systems_beyond_shared_memory_or_16_bits_are_refused() {
     }
     let arrow = CsrPattern::try_new(400, 400, row_ptr, col_idx).unwrap();
     let make = |order| {
-        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        let tuning = LuTuning::default().order(Some(order));
         GpuLu::<_, f64>::with_tuning(&emulator(), arrow.view(), 1, &options(), &tuning)
     };
     unsupported(make(LuOrder::Natural));
@@ -106,24 +107,27 @@ fn options_and_lengths_are_checked() {
     }
     let wide = CsrPattern::try_new(1, 2, vec![0, 1], vec![0]).unwrap();
     let wide = GpuLu::<_, f64>::new(&emulator(), wide.view(), 1, &lu);
-    assert!(matches!(wide, Err(GpuSolveError::NotSquare { .. })));
+    assert!(matches!(wide, Err(GpuSolveError::Argument(ArgumentError::NotSquare { .. }))));
     let tunings = [
-        ("threads", LuTuning { threads: Some(48), ..LuTuning::default() }),
-        ("threads", LuTuning { threads: Some(1024), ..LuTuning::default() }),
-        ("systems", LuTuning { systems: Some(33), ..LuTuning::default() }),
-        ("resident", LuTuning { resident: Some(7), ..LuTuning::default() }),
-        ("max_blocks", LuTuning { max_blocks: Some(0), ..LuTuning::default() }),
+        ("threads", LuTuning::default().threads(Some(48))),
+        ("threads", LuTuning::default().threads(Some(1024))),
+        ("systems", LuTuning::default().systems(Some(33))),
+        ("resident", LuTuning::default().resident(Some(7))),
+        ("max_blocks", LuTuning::default().max_blocks(Some(0))),
     ];
     for (expected, tuning) in tunings {
         let plan = GpuLu::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &lu, &tuning);
         assert!(
-            matches!(plan, Err(GpuSolveError::Option { name, .. }) if name == expected),
+            matches!(plan, Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name, .. })) if name == expected),
             "{tuning:?}"
         );
     }
-    let tuning = LuTuning { systems: Some(2), ..LuTuning::default() };
+    let tuning = LuTuning::default().systems(Some(2));
     let plan = GpuLu::<_, f64>::with_tuning(&emulator(), dense(150).view(), 2, &lu, &tuning);
-    assert!(matches!(plan, Err(GpuSolveError::Option { name: "tuning", .. })));
+    assert!(matches!(
+        plan,
+        Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "tuning", .. }))
+    ));
 
     let executor = emulator();
     let mut plan = GpuLu::<_, f64>::new(&executor, pattern.view(), 2, &lu).unwrap();
@@ -131,11 +135,14 @@ fn options_and_lengths_are_checked() {
     let (values, b) = (vec![1.0; 2 * pattern.view().nnz()], vec![1.0; 16]);
     let mut x = up(&[5.0; 16]);
     let short = plan.solve(&up(&values[1..]), &up(&b), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "values", .. })));
+    assert!(matches!(
+        short,
+        Err(GpuSolveError::Argument(ArgumentError::Length { what: "values", .. }))
+    ));
     let short = plan.solve(&up(&values), &up(&b[1..]), Guess::Zero, &mut x);
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "b", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "b", .. }))));
     let short = plan.solve(&up(&values), &up(&b), Guess::Zero, &mut up(&b[1..]));
-    assert!(matches!(short, Err(GpuSolveError::Length { what: "x", .. })));
+    assert!(matches!(short, Err(GpuSolveError::Argument(ArgumentError::Length { what: "x", .. }))));
     assert_eq!(executor.download(&x).unwrap(), [5.0; 16]);
 
     let small = Emulator::with_memory(64);
@@ -238,7 +245,7 @@ fn a_tridiagonal_matrix_is_reduced_cyclically() {
     let cpu = on_cpu(&systems, &options());
     let orders = [LuOrder::Natural, LuOrder::MinDegree, LuOrder::IndependentSets { tolerance: 1 }];
     for order in orders {
-        let tuning = LuTuning { order: Some(order), ..LuTuning::default() };
+        let tuning = LuTuning::default().order(Some(order));
         let gpu = by_lu(&emulator(), &systems, &options(), &tuning);
         assert_eq!(gpu.statuses(), cpu.statuses(), "{order}");
         for (found, expected) in gpu.x.iter().zip(&cpu.x) {

@@ -328,6 +328,7 @@ fn criteria() -> Criteria {
         max_restarts: 3,
         floor: Some(1.0),
         history: true,
+        watch: None,
     }
 }
 

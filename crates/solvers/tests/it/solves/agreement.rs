@@ -60,11 +60,9 @@ fn check_bits<T: SolveScalar>(matrices: &[Csr<T>], mut options: SolveOptions) {
         })
         .collect();
 
-    options.engine = Engine::Composed(SpmvOptions {
-        format: FormatChoice::Csr,
-        kernel: KernelChoice::Rows,
-        ..SpmvOptions::default()
-    });
+    options.engine = Engine::Composed(
+        SpmvOptions::default().format(FormatChoice::Csr).kernel(KernelChoice::Rows),
+    );
     let composed = Bits::all(&solve(&batch, &b, Some(&x0), &options).unwrap(), &rows);
 
     let what = format!("{} {} {}", T::NAME, options.method, options.preconditioner);
@@ -127,14 +125,9 @@ fn engines_agree_bit_for_bit_on_a_laplacian() {
 /// The composed engine with every format, and with every kernel that has another order of sums.
 fn products() -> Vec<SpmvOptions> {
     use FormatChoice::{Coo, Csr, Dia, Ell, Hyb, SellP};
-    let mut products: Vec<SpmvOptions> = [Csr, Coo, Ell, Dia, Hyb, SellP]
-        .map(|format| SpmvOptions { format, ..SpmvOptions::default() })
-        .into();
-    products.push(SpmvOptions {
-        kernel: KernelChoice::CsrI,
-        parts: Some(7),
-        ..SpmvOptions::default()
-    });
+    let mut products: Vec<SpmvOptions> =
+        [Csr, Coo, Ell, Dia, Hyb, SellP].map(|format| SpmvOptions::default().format(format)).into();
+    products.push(SpmvOptions::default().kernel(KernelChoice::CsrI).parts(Some(7)));
     products
 }
 

@@ -74,10 +74,9 @@ fn what_is_asked_for_is_done() {
 
 #[test]
 fn the_composed_engine_tells_its_format_and_what_the_products_cost() {
-    let options = one_step().engine(Engine::Composed(SpmvOptions {
-        format: sparsebatch_solve_core::FormatChoice::Ell,
-        ..SpmvOptions::default()
-    }));
+    let options = one_step().engine(Engine::Composed(
+        SpmvOptions::default().format(sparsebatch_solve_core::FormatChoice::Ell),
+    ));
 
     let report = report(&family(Family::Tri, 32), &options);
 

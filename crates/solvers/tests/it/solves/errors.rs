@@ -3,7 +3,7 @@
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_cpu_ref::lanes::{LaneOptions, LanePlan};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_solve_core::Scheme;
+use sparsebatch_solve_core::{ArgumentError, Scheme};
 use sparsebatch_solvers::{
     BatchSolver, Engine, Method, Order, Preconditioner, SolveError, SolveOptions, SpmvOptions,
     solve,
@@ -28,7 +28,10 @@ fn matrices_that_are_not_square_are_named() {
 
     let error = error(&batch, &[1.0; 5], None, &one_step());
 
-    assert!(matches!(error, SolveError::NotSquare { item: 1, nrows: 2, ncols: 3 }));
+    assert!(matches!(
+        error,
+        SolveError::Argument(ArgumentError::NotSquare { item: 1, nrows: 2, ncols: 3 })
+    ));
     assert_eq!(error.to_string(), "system 1 is 2 x 3, expected a square matrix");
 }
 
@@ -58,7 +61,7 @@ fn lengths_that_do_not_fit_are_named() {
         ),
     ];
     for (error, expected) in table {
-        assert!(matches!(error, SolveError::Length { .. }));
+        assert!(matches!(error, SolveError::Argument(ArgumentError::Length { .. })));
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -88,7 +91,10 @@ fn options_out_of_range_are_named() {
         ),
     ];
     for (error, expected) in table {
-        assert!(matches!(error, SolveError::Option { .. }), "{error:?}");
+        assert!(
+            matches!(error, SolveError::Argument(ArgumentError::OutOfRange { .. })),
+            "{error:?}"
+        );
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -123,26 +129,22 @@ fn what_the_backend_refuses_comes_through() {
 
     let zero = block(0);
     let large = block(129);
-    let kernel = composed(SpmvOptions {
-        format: FormatChoice::Ell,
-        kernel: KernelChoice::CsrI,
-        ..SpmvOptions::default()
-    });
-    let layout = composed(SpmvOptions {
-        layout: sparsebatch_formats::Layout::Interleaved,
-        ..SpmvOptions::default()
-    });
-    let fill = composed(SpmvOptions {
-        format: FormatChoice::Ell,
-        max_fill: f64::NAN,
-        ..SpmvOptions::default()
-    });
+    let kernel =
+        composed(SpmvOptions::default().format(FormatChoice::Ell).kernel(KernelChoice::CsrI));
+    let layout = composed(SpmvOptions::default().layout(sparsebatch_formats::Layout::Interleaved));
+    let fill = composed(SpmvOptions::default().format(FormatChoice::Ell).max_fill(f64::NAN));
 
     assert!(matches!(zero, SolveError::Cpu(CpuError::Symbolic(_))), "{zero:?}");
     assert_eq!(zero.to_string(), "block size is 0, expected 1 to 128");
     assert_eq!(large.to_string(), "block size is 129, expected 1 to 128");
-    assert!(matches!(kernel, SolveError::Cpu(CpuError::Parameter { .. })), "{kernel:?}");
-    assert!(matches!(layout, SolveError::Option { name: "layout", .. }), "{layout:?}");
+    assert!(
+        matches!(kernel, SolveError::Cpu(CpuError::Argument(ArgumentError::OutOfRange { .. }))),
+        "{kernel:?}"
+    );
+    assert!(
+        matches!(layout, SolveError::Argument(ArgumentError::OutOfRange { name: "layout", .. })),
+        "{layout:?}"
+    );
     assert!(matches!(fill, SolveError::Cpu(CpuError::Format(_))), "{fill:?}");
 }
 

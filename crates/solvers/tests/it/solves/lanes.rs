@@ -42,6 +42,7 @@ fn criteria(max_iters: u32) -> Criteria {
         max_restarts: 2,
         floor: Some(2.0),
         history: true,
+        watch: None,
     }
 }
 

@@ -73,7 +73,7 @@ pub struct ChainCost {
 
 /// What a product of a kernel does, in the terms of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
+pub struct ModelledWork {
     /// Dependent rounds of the longest thread, beyond the first.
     pub rounds: f64,
     /// Bytes moved.
@@ -109,7 +109,7 @@ pub struct Chain {
 
 impl Cost {
     /// The time of a product in microseconds.
-    pub fn time_us(&self, work: &Work) -> f64 {
+    pub fn time_us(&self, work: &ModelledWork) -> f64 {
         let (unit, chain) = (&self.chain, &work.chain);
         let rows = chain.additions * unit.addition_us
             + chain.groups * unit.group_us
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_most_in_demand_rules() {
         let cost = Cost { launch_us: 1.0, gb_per_s: 1000.0, wave_us: 4.0, ..cost(Family::Dia) };
-        let work = Work { bytes: 3e6, waves: 1.0, ..Work::default() };
+        let work = ModelledWork { bytes: 3e6, waves: 1.0, ..ModelledWork::default() };
 
         assert!((cost.time_us(&work) - 6.0).abs() < 1e-12);
     }
@@ -188,7 +188,7 @@ mod tests {
         let cost = cost(Family::CsrAdaptive);
         let rows = Chain { additions: 10.0, groups: 1.0, ..Chain::default() };
         let chains = [rows, Chain { meetings: 1.0, ..Chain::default() }];
-        let time = |chain| cost.time_us(&Work { chain, ..Work::default() });
+        let time = |chain| cost.time_us(&ModelledWork { chain, ..ModelledWork::default() });
 
         let both = Chain { meetings: 1.0, ..rows };
         assert_eq!(time(both), chains.map(time).into_iter().fold(0.0, f64::max));

@@ -1,4 +1,4 @@
-//! Automatic choice of the kernel for a matrix: a pure function of the matrix's [`Shape`].
+//! Automatic choice of the kernel for a matrix: a pure function of the matrix's [`MatrixShape`].
 //!
 //! The [model](cost) predicts a time for every [`Candidate`]; the candidate with the least time is
 //! taken. Formats that would store far more than the matrix are not candidates.
@@ -10,8 +10,8 @@ mod shape;
 use std::fmt;
 
 pub use blocks::Blocks;
-pub use cost::{Chain, Cost, Work};
-pub use shape::{LANES, Shape, Slices, WINDOWS};
+pub use cost::{Chain, Cost, ModelledWork};
+pub use shape::{LANES, MatrixShape, Slices, WINDOWS};
 
 use super::adaptive::{BLOCK_ENTRIES, shape as block_shape};
 use super::launch::DIA_ROUND;
@@ -85,7 +85,7 @@ pub struct Candidate {
     /// Lanes of `csr-vector`, entries of a block of `csr-adaptive`, window of `sell`; else 0.
     pub parameter: u32,
     /// The work of a product.
-    pub work: Work,
+    pub work: ModelledWork,
 }
 
 impl Candidate {
@@ -140,7 +140,7 @@ impl fmt::Display for Candidate {
 /// The kernel for a matrix: the candidate with the least predicted time, and the reason.
 ///
 /// `value_bytes` is 4 or 8. With `only_csr` the matrix stays in CSR.
-pub fn choose(shape: &Shape, value_bytes: usize, only_csr: bool) -> (Candidate, String) {
+pub fn choose(shape: &MatrixShape, value_bytes: usize, only_csr: bool) -> (Candidate, String) {
     let mut all = candidates(shape, value_bytes);
     all.retain(|candidate| !only_csr || candidate.kernel().reads_csr());
     all.sort_by(|a, b| a.time_us().total_cmp(&b.time_us()));
@@ -168,7 +168,7 @@ pub fn choose(shape: &Shape, value_bytes: usize, only_csr: bool) -> (Candidate, 
 }
 
 /// The kernels that come into question, in no particular order. Never empty.
-pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
+pub fn candidates(shape: &MatrixShape, value_bytes: usize) -> Vec<Candidate> {
     let (nrows, nnz) = (shape.nrows, shape.nnz);
     let vectors = (value_bytes * (shape.ncols + 2 * nrows)) as f64;
     let gathers = (32.0 * shape.sectors - (value_bytes * shape.ncols) as f64).max(0.0);
@@ -181,20 +181,21 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         let warps = nrows.div_ceil(32 / lanes);
         let rounds = (shape.longest.div_ceil(at_once).max(1) - 1) as f64;
         let waves = warps.div_ceil(8 * resident_blocks(family) * MULTIPROCESSORS) as f64;
-        let work = Work { rounds, gathers, warps: warps as f64, waves, ..Work::default() };
+        let work =
+            ModelledWork { rounds, gathers, warps: warps as f64, waves, ..ModelledWork::default() };
         candidate(family, parameter, work)
     };
     let warps = nrows.div_ceil(32);
     let mut all = Vec::new();
     let mut push = |candidate: Candidate, bytes: f64, steps: usize| {
-        let work = Work { bytes, steps: steps as f64, ..candidate.work };
+        let work = ModelledWork { bytes, steps: steps as f64, ..candidate.work };
         all.push(Candidate { work, ..candidate });
     };
 
     if let Some(ndiags) = shape.ndiags.filter(|&ndiags| fits(ndiags * nrows)) {
         let rounds = (ndiags.div_ceil(DIA_ROUND).max(1) - 1) as f64;
         let mut dia = rows(Family::Dia, 0, 1, 8);
-        dia.work = Work { rounds, gathers: 0.0, ..dia.work };
+        dia.work = ModelledWork { rounds, gathers: 0.0, ..dia.work };
         push(
             dia,
             vectors + (value_bytes * ndiags * nrows) as f64,
@@ -228,7 +229,7 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
         }
     }
     for (entries, blocks) in BLOCK_ENTRIES.into_iter().zip(shape.blocks) {
-        let work = Work { gathers, ..block_work(entries, &blocks) };
+        let work = ModelledWork { gathers, ..block_work(entries, &blocks) };
         let bytes = csr + 36.0 * blocks.count as f64;
         let adaptive = candidate(Family::CsrAdaptive, entries, work);
         push(adaptive, bytes, blocks.all_group_steps as usize);
@@ -236,13 +237,13 @@ pub fn candidates(shape: &Shape, value_bytes: usize) -> Vec<Candidate> {
     if nnz >= BALANCED_ENTRIES && shape.mean() >= BALANCED_MEAN {
         // The second launch adds the sums of the parts of a row, a warp's worth at a time.
         let parts = BALANCED_PARTS * shape.longest / nnz;
-        let work = Work { rounds: (parts / 32) as f64, gathers, ..Work::default() };
+        let work = ModelledWork { rounds: (parts / 32) as f64, gathers, ..ModelledWork::default() };
         push(candidate(Family::CsrBalanced, 0, work), csr, 0);
     }
     let is_even = shape.deviation <= PACKED_DEVIATION * shape.mean();
     if nnz >= PACKED_ENTRIES && is_even && shape.longest <= PACKED_LONGEST {
         let bytes = vectors + entries + (2 * nnz + 8 * nrows) as f64;
-        let work = Work { gathers, ..Work::default() };
+        let work = ModelledWork { gathers, ..ModelledWork::default() };
         push(candidate(Family::Packed, 0, work), bytes, nnz / 256);
     }
     all
@@ -258,11 +259,11 @@ fn resident_blocks(family: Family) -> usize {
 }
 
 /// The work of the blocks of `csr-adaptive`, without their memory traffic.
-fn block_work(entries: u32, blocks: &Blocks) -> Work {
+fn block_work(entries: u32, blocks: &Blocks) -> ModelledWork {
     let (threads, loads) = block_shape(entries);
     let threads_held = if loads <= 4 { 6 * 256 } else { 4 * 256 };
     let at_once = MULTIPROCESSORS * (threads_held / threads as usize).min(MOST_BLOCKS);
-    Work {
+    ModelledWork {
         rounds: f64::from(blocks.rounds),
         warps: blocks.count as f64,
         waves: blocks.count.div_ceil(at_once) as f64,
@@ -274,7 +275,7 @@ fn block_work(entries: u32, blocks: &Blocks) -> Work {
             group_additions: f64::from(blocks.group_steps),
             meetings: f64::from(u8::from(blocks.meet)),
         },
-        ..Work::default()
+        ..ModelledWork::default()
     }
 }
 
@@ -285,12 +286,12 @@ mod tests {
 
     use super::*;
 
-    fn chosen(shape: &Shape, only_csr: bool) -> String {
+    fn chosen(shape: &MatrixShape, only_csr: bool) -> String {
         choose(shape, 8, only_csr).0.to_string()
     }
 
     /// A matrix whose rows have these lengths; the columns of each row count from 0.
-    fn shape(lengths: impl Iterator<Item = usize>) -> Shape {
+    fn shape(lengths: impl Iterator<Item = usize>) -> MatrixShape {
         let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
         for length in lengths {
             col_idx.extend(0..length as i32);
@@ -298,13 +299,13 @@ mod tests {
         }
         let ncols = col_idx.iter().max().map_or(1, |&last| last as usize + 1);
         let pattern = CsrPattern::try_new(row_ptr.len() - 1, ncols, row_ptr, col_idx).unwrap();
-        Shape::new(pattern.view())
+        MatrixShape::new(pattern.view())
     }
 
     #[test]
     fn large_stencils_are_diagonals() {
         let a: Csr<f64> = laplace(Stencil::Point5, &[600, 600]).unwrap();
-        let shape = Shape::new(a.view().pattern());
+        let shape = MatrixShape::new(a.view().pattern());
 
         let (candidate, why) = choose(&shape, 8, false);
 
@@ -327,7 +328,7 @@ mod tests {
     #[test]
     fn equal_rows_without_diagonals_have_lanes() {
         // As large as bodyy5: its entries are few to a row and scattered.
-        let mesh = Shape { ndiags: None, ..shape((0..18_589).map(|row| 6 + row % 3)) };
+        let mesh = MatrixShape { ndiags: None, ..shape((0..18_589).map(|row| 6 + row % 3)) };
 
         assert!(chosen(&mesh, false).starts_with("csr-vector("), "{mesh:?}");
         assert!(chosen(&mesh, true).starts_with("csr"));
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn many_short_rows_are_too_many_for_lanes() {
         // As luxembourg_osm and usroads.
-        let roads = Shape { ndiags: None, ..shape((0..120_000).map(|row| 1 + row % 4)) };
+        let roads = MatrixShape { ndiags: None, ..shape((0..120_000).map(|row| 1 + row % 4)) };
 
         let of = chosen(&roads, true);
         assert!(of == "csr-unrolled" || of.starts_with("csr-adaptive"), "{of}");
@@ -379,7 +380,7 @@ mod tests {
     #[test]
     fn candidates_are_called_as_in_the_bench_suite() {
         let names: Vec<String> =
-            candidates(&Shape { ndiags: Some(3), ..shape([3; 64].into_iter()) }, 8)
+            candidates(&MatrixShape { ndiags: Some(3), ..shape([3; 64].into_iter()) }, 8)
                 .iter()
                 .map(ToString::to_string)
                 .collect();

@@ -30,7 +30,7 @@ pub struct Slices {
 /// Figures of a CSR pattern. Cost: a few passes over the row pointers, and one over the columns
 /// that ends as soon as there are too many diagonals for DIA.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Shape {
+pub struct MatrixShape {
     /// Rows.
     pub nrows: usize,
     /// Columns.
@@ -56,7 +56,7 @@ pub struct Shape {
     pub blocks: [Blocks; BLOCK_ENTRIES.len()],
 }
 
-impl Shape {
+impl MatrixShape {
     /// Computes the figures of a pattern.
     pub fn new(pattern: CsrPatternRef<'_>) -> Self {
         let mut shape = Self::of_row_ptr(pattern.row_ptr(), pattern.ncols());
@@ -186,7 +186,7 @@ mod tests {
     fn a_stencil_has_its_diagonals_and_hardly_any_padding() {
         let a: Csr<f64> = laplace(Stencil::Point5, &[64, 64]).unwrap();
 
-        let shape = Shape::new(a.view().pattern());
+        let shape = MatrixShape::new(a.view().pattern());
 
         assert_eq!((shape.ndiags, shape.longest), (Some(5), 5));
         assert_eq!(
@@ -204,7 +204,7 @@ mod tests {
         let pattern =
             sparsebatch_formats::CsrPattern::try_new(100, 100, (0..=100).collect(), columns);
 
-        let shape = Shape::new(pattern.unwrap().view());
+        let shape = MatrixShape::new(pattern.unwrap().view());
 
         assert_eq!(shape.ndiags, None);
     }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_figures() {
-        let shape = Shape::of_row_ptr(&[0], 5);
+        let shape = MatrixShape::of_row_ptr(&[0], 5);
 
         assert_eq!((shape.nrows, shape.nnz, shape.longest), (0, 0, 0));
         assert_eq!(shape.steps, [0; 6]);

@@ -129,19 +129,17 @@ fn variants(kernel: FlexibleKernel) -> Vec<FlexibleOptions> {
     let base = FlexibleOptions::new(kernel);
     let mut variants = vec![
         base.clone(),
-        FlexibleOptions { nrhs: 3, shared_bytes: Some(0), threads: Some(32), ..base.clone() },
-        FlexibleOptions {
-            nrhs: 2,
-            shared_bytes: Some(300),
-            threads: Some(96),
-            max_blocks: Some(3),
-            threads_per_row: 8,
-            ..base.clone()
-        },
-        FlexibleOptions { threads: Some(1024), threads_per_row: 2, ..base.clone() },
+        base.clone().nrhs(3).shared_bytes(Some(0)).threads(Some(32)),
+        base.clone()
+            .nrhs(2)
+            .shared_bytes(Some(300))
+            .threads(Some(96))
+            .max_blocks(Some(3))
+            .threads_per_row(8),
+        base.clone().threads(Some(1024)).threads_per_row(2),
     ];
     if kernel == FlexibleKernel::SellP {
-        variants.push(FlexibleOptions { threads_per_row: 1, ..base });
+        variants.push(base.threads_per_row(1));
     }
     variants
 }
@@ -235,7 +233,7 @@ fn the_last_columns_of_16_bits_are_no_padding() {
         let mut x = vec![f64::NAN; ncols];
         (x[0], x[ncols - 1]) = (2.0, 3.0);
         for &kernel in FlexibleKernel::ALL {
-            let options = FlexibleOptions { shared_bytes: Some(0), ..FlexibleOptions::new(kernel) };
+            let options = FlexibleOptions::new(kernel).shared_bytes(Some(0));
 
             let found = product(&executor, &batch, options, (1.0, 0.0), &x, &[0.0; 2]);
 
@@ -253,7 +251,7 @@ fn check_special<E: Executor + Clone, T: Value>(executor: &E) {
     }
     let nan = vec![T::from_f64(f64::NAN); batch.row_offsets()[16]];
     for options in FlexibleKernel::ALL.iter().copied().flat_map(variants) {
-        let options = FlexibleOptions { nrhs: 1, ..options };
+        let options = options.nrhs(1);
         let ragged = Batch::Ragged(batch.clone());
         let found = product(executor, &ragged, options, (1.0, 0.0), &x, &nan);
         for item in 0..batch.nitems() {
@@ -380,7 +378,7 @@ fn results_depend_neither_on_the_order_of_threads_nor_on_neighbours() {
         offsets.windows(2).rev().flat_map(|w| v[w[0]..w[1]].to_vec()).collect()
     };
     for kernel in FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable()) {
-        let options = FlexibleOptions { threads: Some(128), ..FlexibleOptions::new(kernel) };
+        let options = FlexibleOptions::new(kernel).threads(Some(128));
         let run = |order, batch: &RaggedCsr<f64>, x: &[f64]| {
             let batch = Batch::Ragged(batch.clone());
             let y = vec![0.0; nrows];

@@ -30,7 +30,7 @@ fn numbers_of_items_and_values_do_not_wrap() {
     let executor = Emulator::new(Order::Forward);
     let a = dense(2, 2, 1).unwrap();
     let text = |batch: &Batch<f64>, nrhs| {
-        let options = FlexibleOptions { nrhs, ..FlexibleOptions::new(FlexibleKernel::CsrScalar) };
+        let options = FlexibleOptions::new(FlexibleKernel::CsrScalar).nrhs(nrhs);
         FlexiblePlan::new(&executor, batch, options).map(drop).unwrap_err().to_string()
     };
     let shared = |nitems| Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
@@ -71,12 +71,12 @@ fn what_does_not_fit_is_refused_by_name() {
     assert_eq!(length(plan.set_scale(Some(&[1.0; 2]))), ("scale", 1, 2));
 
     let options = [
-        ("nrhs", FlexibleOptions { nrhs: 0, ..base.clone() }),
-        ("threads", FlexibleOptions { threads: Some(33), ..base.clone() }),
-        ("threads", FlexibleOptions { threads: Some(2048), ..base.clone() }),
-        ("max_blocks", FlexibleOptions { max_blocks: Some(0), ..base.clone() }),
-        ("shared_bytes", FlexibleOptions { shared_bytes: Some(232_448), ..base.clone() }),
-        ("threads_per_row", FlexibleOptions { threads_per_row: 16, ..base.clone() }),
+        ("nrhs", base.clone().nrhs(0)),
+        ("threads", base.clone().threads(Some(33))),
+        ("threads", base.clone().threads(Some(2048))),
+        ("max_blocks", base.clone().max_blocks(Some(0))),
+        ("shared_bytes", base.clone().shared_bytes(Some(232_448))),
+        ("threads_per_row", base.clone().threads_per_row(16)),
     ];
     for (expected, options) in options {
         match FlexiblePlan::new(&executor, &batch, options) {

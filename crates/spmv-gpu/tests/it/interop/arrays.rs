@@ -45,7 +45,7 @@ fn check_single<E: Executor + Clone, T: Value>(executor: &E, a: &Csr<T>) {
     let (alpha, beta) = (T::from_f64(2.0), T::from_f64(-3.0));
     for kernel in SingleKernel::ALL.iter().copied().filter(|kernel| kernel.reads_csr()) {
         let arrays = upload(executor, a.pattern().row_ptr(), a.pattern().col_idx(), a.values());
-        let options = SingleOptions { parts: Some(5), ..SingleOptions::with_kernel(kernel) };
+        let options = SingleOptions::with_kernel(kernel).parts(Some(5));
         let mut plan = single_plan(executor, (a.nrows(), a.ncols()), arrays, &options).unwrap();
         let x_device = executor.upload(&x).unwrap();
         let mut found = executor.upload(&y).unwrap();

@@ -19,7 +19,7 @@ fn products_of_one_matrix_are_recorded_on_a_gpu() {
     let a = mixed::<f64>(900, 1000, Some(33));
     for &kernel in SingleKernel::ALL {
         println!("{kernel}");
-        let options = SingleOptions { max_fill: 1e9, ..SingleOptions::with_kernel(kernel) };
+        let options = SingleOptions::with_kernel(kernel).max_fill(1e9);
         let mut plan = SinglePlan::new(&device, a.view(), &options).unwrap();
         check_replays(&device, (a.ncols(), a.nrows()), |x, beta, y| plan.apply(2.0, x, beta, y));
     }
@@ -42,8 +42,7 @@ fn products_of_batches_are_recorded_on_a_gpu() {
     // batch-coo adds in an arbitrary order.
     for kernel in FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable()) {
         println!("{kernel}");
-        let options =
-            FlexibleOptions { shared_bytes: Some(200 << 10), ..FlexibleOptions::new(kernel) };
+        let options = FlexibleOptions::new(kernel).shared_bytes(Some(200 << 10));
         let plan = FlexiblePlan::new(&device, &batch, options).unwrap();
         assert!(plan.explain().shared_bytes > 100 << 10);
         check_replays(&device, sizes, |x, beta, y| plan.apply(2.0, x, beta, y));

@@ -5,7 +5,7 @@ use sparsebatch_cuda::Executor;
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_formats::{Batch, BatchCsr, Csr, RaggedCsr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
-use sparsebatch_spmv_gpu::{CsrSize, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{CsrSize, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{
@@ -108,7 +108,7 @@ fn check_batches<E: Executor + Clone>(executor: &E) {
             for (kernel, group_entries) in
                 [(None, Some(0)), (REGISTERS, Some(10_000)), (None, Some(10_000))]
             {
-                let options = PackedOptions { kernel, group_entries, ..options(nrhs) };
+                let options = options(nrhs).kernel(kernel).group_entries(group_entries);
                 let plan = PackedPlan::new(executor.clone(), &batch, options).unwrap();
                 let nan = vec![f64::NAN; y.len()];
 

@@ -30,7 +30,7 @@ fn products_of_several_launches_are_recorded_on_a_gpu() {
     for batch in [large(), shapes(), of_uniform, ragged(&[Csr::zeros(0, 3).unwrap()])] {
         for nrhs in [1, 3] {
             for kernel in [None, REGISTERS] {
-                check(&device, &batch, PackedOptions { kernel, ..options(nrhs) });
+                check(&device, &batch, options(nrhs).kernel(kernel));
             }
         }
     }

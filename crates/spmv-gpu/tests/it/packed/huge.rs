@@ -8,7 +8,7 @@ use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
 use sparsebatch_spmv_gpu::flexible::BatchSizes;
 use sparsebatch_spmv_gpu::kernels::module;
-use sparsebatch_spmv_gpu::{CsrArrays, PackedKernel, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{CsrArrays, PackedKernel, PackedPlan};
 
 use super::{options, oracle, ragged, size_of_matrix, some};
 use crate::common::arrays::{get, set};
@@ -48,7 +48,7 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch() {
         x.set(item * SIZE, &integers(SIZE, item as u64));
     }
     for share in SHARES {
-        let options = PackedOptions { share: Some(share), ..options(1) };
+        let options = options(1).share(Some(share));
         let plan = PackedPlan::new(executor.clone(), &batch, options).unwrap();
         assert_eq!((plan.explain().pieces, plan.explain().launches), (NITEMS, 1));
         // With several pieces per block, only the items of the first and of the last block are
@@ -272,7 +272,7 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch_on_a_gpu() {
     }
     for kernel in [None, Some(PackedKernel::Registers { depth: 4 })] {
         for share in SHARES {
-            let options = PackedOptions { kernel, share: Some(share), ..options(1) };
+            let options = options(1).kernel(kernel).share(Some(share));
             let plan = PackedPlan::new(device.clone(), &batch, options).unwrap();
             for item in some_items() {
                 set(&device, &y, item * SIZE, &[f32::NAN; SIZE]);

@@ -52,7 +52,7 @@ fn more_pieces_than_16_bits_count_are_one_launch() {
     let batch = Batch::Uniform(UniformBatch::shared(a.clone(), COUNT));
     let x = integers::<f64>(2 * COUNT, 1);
     let unset = vec![f64::from_bits(u64::MAX); 2 * COUNT];
-    let options = PackedOptions { group_entries: Some(0), share: Some(usize::MAX), ..options(1) };
+    let options = options(1).group_entries(Some(0)).share(Some(usize::MAX));
     let plan = PackedPlan::new(executor.clone(), &batch, options).unwrap();
     let explain = plan.explain();
     assert_eq!((explain.pieces, explain.blocks, explain.launches), (COUNT, COUNT, 1));
@@ -73,7 +73,7 @@ fn more_pieces_than_16_bits_count_are_packed_and_multiplied_on_a_gpu() {
     let Some(device) = device_or_skip() else { return };
     let all: Vec<Csr<f64>> = (0..2 * COUNT).map(tiny).collect();
     for share in [1, usize::MAX] {
-        let options = PackedOptions { group_entries: Some(0), share: Some(share), ..options(1) };
+        let options = options(1).group_entries(Some(0)).share(Some(share));
         check_integers(&device, &ragged(&all), options);
         let own = uniform(&banded(3, 2), 2 * COUNT);
         check_integers(&device, &Batch::Uniform(own), options);
@@ -84,9 +84,8 @@ fn more_pieces_than_16_bits_count_are_packed_and_multiplied_on_a_gpu() {
 fn last_groups_of_a_uniform_batch_may_be_smaller() {
     let executor = Emulator::new(Order::Forward);
     let a: Csr<f64> = mixed(30, 25, Some(4));
-    let grouped = |nitems: usize, each: usize| PackedOptions {
-        group_entries: Some(each * a.nnz() + usize::from(nitems > 1)),
-        ..options(1)
+    let grouped = |nitems: usize, each: usize| {
+        options(1).group_entries(Some(each * a.nnz() + usize::from(nitems > 1)))
     };
     for nitems in [1, 2, 5, 6, 7, 11, 12, 13] {
         let mut own = uniform(&a, nitems);
@@ -115,7 +114,7 @@ fn items_of_a_uniform_batch_do_not_depend_on_their_group() {
     let mut expected = None;
     for nitems in [1, 6, 7] {
         for group_entries in [Some(0), Some(3 * a.nnz()), Some(usize::MAX)] {
-            let options = PackedOptions { group_entries, ..options(1) };
+            let options = options(1).group_entries(group_entries);
             let batch = Batch::Uniform(UniformBatch::shared(a.clone(), nitems));
             let found = super::product(&executor, &batch, options, &x.repeat(nitems));
             for y in found.chunks(30) {

@@ -161,7 +161,7 @@ fn some(count: u64) -> Vec<u64> {
 }
 
 fn options(nrhs: usize) -> PackedOptions {
-    PackedOptions { nrhs, ..PackedOptions::default() }
+    PackedOptions::default().nrhs(nrhs)
 }
 
 const REGISTERS: Option<PackedKernel> = Some(PackedKernel::Registers { depth: 4 });

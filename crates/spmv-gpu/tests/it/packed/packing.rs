@@ -63,7 +63,7 @@ proptest! {
         let numbered = (0..).map(|k| 10_000 * k).zip(matrices).map(|(k, a)| numbered(a, k));
         let batch = ragged(&numbered.collect::<Vec<_>>());
         for group_entries in [Some(0), Some(200), None, Some(1 << 20)] {
-            let options = PackedOptions { group_entries, ..options(1) };
+            let options = options(1).group_entries(group_entries);
             check_entries(&Emulator::new(Order::Random(seed)), &batch, options);
         }
     }
@@ -77,7 +77,7 @@ fn every_entry_of_a_uniform_batch_is_stored_once() {
             uniform(&banded(17, 17), nitems),
             UniformBatch::shared(with_reals(banded(33, 20)), nitems),
         ] {
-            let options = PackedOptions { group_entries, ..options(1) };
+            let options = options(1).group_entries(group_entries);
             check_entries(&Emulator::new(Order::Forward), &Batch::Uniform(batch), options);
         }
     }

@@ -47,12 +47,12 @@ fn products<E: Executor + Clone, T: Value>(
 }
 
 fn all_options() -> Vec<PackedOptions> {
-    let of = |(kernel, group_entries, piece_entries, share)| PackedOptions {
-        kernel,
-        group_entries,
-        piece_entries,
-        share: Some(share),
-        ..options(1)
+    let of = |(kernel, group_entries, piece_entries, share)| {
+        options(1)
+            .kernel(kernel)
+            .group_entries(group_entries)
+            .piece_entries(piece_entries)
+            .share(Some(share))
     };
     let stream = |warps| Some(PackedKernel::Stream { steps: 8, stages: 2, warps });
     [

@@ -4,7 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchCsr, UniformBatch};
-use sparsebatch_spmv_gpu::{PackedKernel, PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::{PackedKernel, PackedPlan};
 use sparsebatch_testing::random_vector;
 
 use super::{REGISTERS, check, columns, large, options, shapes, spread};
@@ -34,7 +34,7 @@ fn every_kernel_agrees_with_exact_sums_on_a_gpu() {
         stream(8, 3, 4),
     ] {
         for share in [1, 1000] {
-            let options = PackedOptions { kernel: Some(kernel), share: Some(share), ..options(1) };
+            let options = options(1).kernel(Some(kernel)).share(Some(share));
             check(&device, &batch, options, &x);
         }
     }
@@ -71,7 +71,7 @@ fn systems_of_any_size_together() {
     let batch = large();
     for (nrhs, kernel) in [(1, None), (2, None), (1, REGISTERS)] {
         let x: Vec<f64> = random_vector(columns(&batch) * nrhs, 2);
-        let options = PackedOptions { kernel, ..options(nrhs) };
+        let options = options(nrhs).kernel(kernel);
         check(&Emulator::new(Order::Forward), &batch, options, &x);
     }
 }
@@ -82,7 +82,7 @@ fn systems_of_any_size_together_on_a_gpu() {
     let batch = large();
     for (nrhs, kernel) in [(1, None), (3, None), (1, REGISTERS), (2, REGISTERS)] {
         let x: Vec<f64> = random_vector(columns(&batch) * nrhs, 2);
-        let options = PackedOptions { kernel, ..options(nrhs) };
+        let options = options(nrhs).kernel(kernel);
         check(&device, &batch, options, &x);
         let x: Vec<f32> = random_vector(columns(&batch) * nrhs, 3);
         check(&device, &batch.cast::<f32>(), options, &x);

@@ -27,12 +27,12 @@ fn variants(nrhs: usize) -> impl Iterator<Item = PackedOptions> {
         (REGISTERS, 1000, Some(0), Some(40)),
     ]
     .into_iter()
-    .map(move |(kernel, share, group_entries, piece_entries)| PackedOptions {
-        kernel,
-        share: Some(share),
-        group_entries,
-        piece_entries,
-        ..options(nrhs)
+    .map(move |(kernel, share, group_entries, piece_entries)| {
+        options(nrhs)
+            .kernel(kernel)
+            .share(Some(share))
+            .group_entries(group_entries)
+            .piece_entries(piece_entries)
     })
 }
 
@@ -164,7 +164,7 @@ fn check_special_x<E: Executor + Clone>(executor: &E) {
     let x = integers::<f64>(columns(&batch), 3).iter().map(|x| x + 0.5).collect::<Vec<_>>();
     for kernel in [None, REGISTERS] {
         for group_entries in [Some(0), Some(2000)] {
-            let options = PackedOptions { kernel, group_entries, ..options(1) };
+            let options = options(1).kernel(kernel).group_entries(group_entries);
             let plain = product(executor, &batch, options, &x);
             for item in 0..batch.nitems() {
                 let (begin, end) = (batch.col_offset(item), batch.col_offset(item + 1));

@@ -18,14 +18,14 @@ fn refused(batch: &Batch<f64>, options: PackedOptions) -> GpuError {
 #[test]
 fn options_out_of_range_are_refused_by_name() {
     let fine = ragged(&[uneven(20, 30)]);
-    let kernel = |kernel| PackedOptions { kernel: Some(kernel), ..options(1) };
+    let kernel = |kernel| options(1).kernel(Some(kernel));
     let stream = |steps, stages, warps| kernel(PackedKernel::Stream { steps, stages, warps });
     for (name, options) in [
-        ("nrhs", PackedOptions { nrhs: 0, ..options(1) }),
-        ("nrhs", PackedOptions { nrhs: 1 << 31, ..options(1) }),
-        ("nrhs", PackedOptions { nrhs: usize::MAX, ..options(1) }),
-        ("share", PackedOptions { share: Some(0), ..options(1) }),
-        ("piece_entries", PackedOptions { piece_entries: Some(0), ..options(1) }),
+        ("nrhs", options(1).nrhs(0)),
+        ("nrhs", options(1).nrhs(1 << 31)),
+        ("nrhs", options(1).nrhs(usize::MAX)),
+        ("share", options(1).share(Some(0))),
+        ("piece_entries", options(1).piece_entries(Some(0))),
         ("kernel", kernel(PackedKernel::Registers { depth: 5 })),
         ("kernel", stream(4, 5, 4)),
         ("kernel", stream(8, 3, 3)),
@@ -109,7 +109,7 @@ fn a_system_that_cannot_be_divided_is_named() {
 #[test]
 fn batches_of_more_items_than_can_be_launched_are_refused() {
     let shared = |a: Csr<f64>, nitems| Batch::Uniform(UniformBatch::shared(a, nitems));
-    let alone = PackedOptions { group_entries: Some(0), ..options(1) };
+    let alone = options(1).group_entries(Some(0));
     for (batch, options) in [
         (shared(banded(2, 2), 1 << 31), alone),
         (shared(banded(2, 2), 1 << 32), alone),

@@ -20,7 +20,7 @@ fn pieces(a: &Csr<f64>, options: PackedOptions) -> usize {
 
 /// Options with no more pieces than needed.
 fn undivided() -> PackedOptions {
-    PackedOptions { piece_entries: Some(usize::MAX), ..options(1) }
+    options(1).piece_entries(Some(usize::MAX))
 }
 
 /// x with NaN in all elements that no entry multiplies.
@@ -46,7 +46,7 @@ fn check_exactly<E: Executor + Clone, T: Value>(executor: &E, batch: &Batch<T>) 
     for (nrhs, kernel, piece_entries) in
         [(1, None, None), (1, REGISTERS, all), (2, None, all), (2, REGISTERS, None)]
     {
-        let options = PackedOptions { kernel, piece_entries, ..options(nrhs) };
+        let options = options(nrhs).kernel(kernel).piece_entries(piece_entries);
         let plan = PackedPlan::new(executor.clone(), batch, options).unwrap();
         let x = x_where_it_is_read(batch, nrhs);
         let y = integers::<T>(rows(batch) * nrhs, 2);

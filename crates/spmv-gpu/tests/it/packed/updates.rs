@@ -4,7 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_spmv_gpu::{PackedOptions, PackedPlan};
+use sparsebatch_spmv_gpu::PackedPlan;
 use sparsebatch_testing::random_vector;
 
 use super::{
@@ -43,7 +43,7 @@ fn kinds<T: Value>() -> Vec<Batch<T>> {
 fn check_updates<E: Executor + Clone, T: Value>(executor: &E) {
     for first in kinds::<T>() {
         for kernel in [None, REGISTERS] {
-            let options = PackedOptions { kernel, ..options(1) };
+            let options = options(1).kernel(kernel);
             let x: Vec<T> = random_vector(columns(&first), 2);
             let zeros = vec![T::ZERO; rows(&first)];
             let apply = |plan: &PackedPlan<E, T>| {

@@ -195,7 +195,7 @@ fn more_rows_and_columns_than_31_bits_count_are_one_launch() {
     for &kernel in FlexibleKernel::ALL {
         for shared_bytes in [None, Some(0)] {
             let threads = Some(64);
-            let options = FlexibleOptions { shared_bytes, threads, ..FlexibleOptions::new(kernel) };
+            let options = FlexibleOptions::new(kernel).shared_bytes(shared_bytes).threads(threads);
             let plan = FlexiblePlan::new(&executor, &batch, options).unwrap();
             for &item in &items {
                 y.set(item * SIZE, &[f32::NAN; SIZE]);
@@ -236,7 +236,7 @@ fn more_values_than_31_bits_count_are_one_launch() {
         let sizes = BatchSizes::Uniform { item: size, nitems: NITEMS, shared_values: false };
         // SAFETY: the arrays are the batch's own.
         let batch = unsafe { DeviceBatch::from_arrays(&executor, sizes, arrays) }.unwrap();
-        let options = FlexibleOptions { threads: Some(64), ..FlexibleOptions::new(kernel) };
+        let options = FlexibleOptions::new(kernel).threads(Some(64));
         let some_blocks = executor.clone().with_blocks(some);
         let plan = FlexiblePlan::with_batch(&some_blocks, batch, options).unwrap();
         for &item in &items {

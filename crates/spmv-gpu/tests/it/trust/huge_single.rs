@@ -49,7 +49,7 @@ fn entries_up_to_the_last_of_31_bits_are_read() {
         col_idx.set(FIRST, &columns);
         values.set(FIRST, &entries);
         let arrays = CsrArrays { row_ptr: executor.upload(&row_ptr).unwrap(), col_idx, values };
-        let options = SingleOptions { parts: Some(1 << 24), ..SingleOptions::with_kernel(kernel) };
+        let options = SingleOptions::with_kernel(kernel).parts(Some(1 << 24));
         // SAFETY: the arrays are the plan's own. The rows that are checked and multiplied are those
         // of the last block.
         let plan = unsafe { SinglePlan::from_arrays(&executor, NROWS, NCOLS, arrays, &options) };

@@ -42,11 +42,8 @@ fn systems<T: Scalar>(largest: usize) -> Vec<Csr<T>> {
 
 /// Options of single products whose results do not depend on the device.
 fn single_options() -> Vec<SingleOptions> {
-    let of = |kernel| SingleOptions {
-        max_fill: 1e9,
-        parts: Some(7),
-        block_entries: Some(256),
-        ..SingleOptions::with_kernel(kernel)
+    let of = |kernel| {
+        SingleOptions::with_kernel(kernel).max_fill(1e9).parts(Some(7)).block_entries(Some(256))
     };
     SingleKernel::ALL.iter().copied().map(of).collect()
 }
@@ -54,9 +51,7 @@ fn single_options() -> Vec<SingleOptions> {
 /// Options of repeatable flexible products, with a fixed number of threads.
 fn flexible_options() -> Vec<FlexibleOptions> {
     let kernels = FlexibleKernel::ALL.iter().copied().filter(|kernel| kernel.is_repeatable());
-    kernels
-        .map(|kernel| FlexibleOptions { threads: Some(128), ..FlexibleOptions::new(kernel) })
-        .collect()
+    kernels.map(|kernel| FlexibleOptions::new(kernel).threads(Some(128))).collect()
 }
 
 fn batch_of<T: Scalar>(matrices: &[Csr<T>]) -> Batch<T> {

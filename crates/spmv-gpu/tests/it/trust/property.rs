@@ -19,14 +19,9 @@ fn variants() -> impl Iterator<Item = FlexibleOptions> {
     FlexibleKernel::ALL.iter().copied().flat_map(|kernel| {
         let base = FlexibleOptions::new(kernel);
         [
-            FlexibleOptions { nrhs: 2, ..base.clone() },
-            FlexibleOptions { shared_bytes: Some(0), threads: Some(64), ..base.clone() },
-            FlexibleOptions {
-                shared_bytes: Some(100),
-                max_blocks: Some(2),
-                threads_per_row: 8,
-                ..base
-            },
+            base.clone().nrhs(2),
+            base.clone().shared_bytes(Some(0)).threads(Some(64)),
+            base.shared_bytes(Some(100)).max_blocks(Some(2)).threads_per_row(8),
         ]
     })
 }

@@ -124,7 +124,7 @@ fn twenty_runs_give_the_same_bits_for_one_matrix_on_a_gpu() {
         let scattered = matches!(options.kernel.name(), "ell" | "dia");
         let small = with_reals(mixed::<f64>(700, 900, Some(300)));
         let a = if scattered { &small } else { &a };
-        let defaults = SingleOptions { parts: None, ..options.clone() };
+        let defaults = options.clone().parts(None);
         for options in [options, defaults] {
             check_single(std::slice::from_ref(&device), a, &options, RUNS);
         }

@@ -243,7 +243,7 @@ impl<E: Executor + Clone> Plan<E> for StageLu<E> {
         // One order for all, so that zones keep their bits.
         let order =
             first.and_then(|own| own.plan.explain().launches[0].lu().map(|shape| shape.order));
-        let tuning = LuTuning { order, ..LuTuning::default() };
+        let tuning = LuTuning::default().order(order);
         let pattern = equations.pattern().view();
         // If T9 is an unknown, some systems need a refinement, which is done stage by stage.
         let asked = options.rel_tol_of::<f64>(0);

@@ -1,10 +1,10 @@
-//! Batches that go through the GPU in pieces, with some of the pieces there at a time.
+//! Batches that go through the GPU in chunks, with some of the chunks there at a time.
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Gpu, Method, Pieces, Preconditioner, SolveOptions, Status,
+    Backend, BatchSolver, Chunks, Gpu, Method, Preconditioner, SolveOptions, Status,
     solve_on_executor,
 };
 
@@ -21,10 +21,10 @@ fn uniform(len: usize, nrows: usize) -> Batch<f64> {
     Batch::Uniform(UniformBatch::try_new(pattern, len, values).unwrap())
 }
 
-/// A backend with pieces of `bytes`, `at_once` of them on the GPU.
-fn in_pieces(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulator> {
-    let pieces = Pieces::default().bytes(bytes).at_once(at_once);
-    Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces))
+/// A backend with chunks of `bytes`, `at_once` of them on the GPU.
+fn in_chunks(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulator> {
+    let chunks = Chunks::default().bytes(bytes).at_once(at_once);
+    Backend::Gpu(Gpu::new(executor.clone()).chunks(chunks))
 }
 
 fn lu() -> SolveOptions {
@@ -37,26 +37,26 @@ fn bicgstab() -> SolveOptions {
 }
 
 #[test]
-fn any_pieces_give_the_same_bits() {
+fn any_chunks_give_the_same_bits() {
     let executor = Emulator::new(Order::Forward);
     let batch = uniform(31, 12);
     let b = rhs(&batch, 2);
     let x0: Vec<f64> = rhs(&batch, 2).iter().map(|v| 0.5 - v).collect();
-    // Only some of the pieces have guesses.
+    // Only some of the chunks have guesses.
     let mut some = x0.clone();
     some[..10 * 24].fill(0.0);
     for options in [cg(), bicgstab(), lu()] {
         let options = options.nrhs(2);
         for guess in [None, Some(&*x0), Some(&*some)] {
             let whole =
-                solve_on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, &b, guess, &options);
+                solve_on_executor(&in_chunks(&executor, 1 << 20, 3), &batch, &b, guess, &options);
             let whole = whole.unwrap();
             assert_eq!(whole.report.runs[0].chunks, 1);
-            for (bytes, at_once, pieces) in [(1, 1, 31), (1, 3, 31), (5000, 2, 5), (8000, 9, 3)] {
-                let backend = in_pieces(&executor, bytes, at_once);
+            for (bytes, at_once, chunks) in [(1, 1, 31), (1, 3, 31), (5000, 2, 5), (8000, 9, 3)] {
+                let backend = in_chunks(&executor, bytes, at_once);
                 let what = format!("{} {bytes} {at_once}", options.method);
                 let found = agree(&what, &backend, &batch, &b, guess, &options);
-                assert_eq!(found.report.runs[0].chunks, pieces, "{what}");
+                assert_eq!(found.report.runs[0].chunks, chunks, "{what}");
                 for system in 0..62 {
                     let expected = bits(&batch, &whole, 2, system);
                     assert_eq!(bits(&batch, &found, 2, system), expected, "{what}");
@@ -68,7 +68,7 @@ fn any_pieces_give_the_same_bits() {
 }
 
 #[test]
-fn limits_of_the_systems_go_with_their_pieces() {
+fn limits_of_the_systems_go_with_their_chunks() {
     let executor = Emulator::new(Order::Forward);
     let batch = uniform(23, 12);
     let b = rhs(&batch, 2);
@@ -78,15 +78,15 @@ fn limits_of_the_systems_go_with_their_pieces() {
         .abs_tol((0..46).map(|s| if s % 7 == 3 { 1e3 } else { 0.0 }).collect::<Vec<_>>())
         .max_iters((0..46).map(|s| if s % 5 == 2 { 3 } else { 50 }).collect::<Vec<_>>());
     let whole =
-        solve_on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, &b, None, &options).unwrap();
-    let backend = in_pieces(&executor, 3000, 3);
+        solve_on_executor(&in_chunks(&executor, 1 << 20, 3), &batch, &b, None, &options).unwrap();
+    let backend = in_chunks(&executor, 3000, 3);
     let found = agree("limits", &backend, &batch, &b, None, &options);
     let statuses = found.report.status_counts();
     assert!(statuses.len() == 2 && statuses[1].0 == Status::MaxIterations, "{statuses:?}");
     for system in 0..46 {
         assert_eq!(bits(&batch, &found, 2, system), bits(&batch, &whole, 2, system));
     }
-    // Limits of the last piece must not remain for the first piece of the next solve.
+    // Limits of the last chunk must not remain for the first chunk of the next solve.
     let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
     let allocations = executor.allocations();
     for _ in 0..2 {
@@ -105,7 +105,7 @@ fn layouts_patterns_and_rungs() {
     for uniform in [own.to_interleaved(), own, shared] {
         let batch = Batch::Uniform(uniform);
         let b = rhs(&batch, 1);
-        let solution = agree("layout", &in_pieces(&executor, 2000, 3), &batch, &b, None, &cg());
+        let solution = agree("layout", &in_chunks(&executor, 2000, 3), &batch, &b, None, &cg());
         assert!(solution.report.runs[0].chunks > 1);
     }
     // Values that differ between items reveal where each went.
@@ -114,17 +114,17 @@ fn layouts_patterns_and_rungs() {
         (Batch::Uniform(different.clone()), Batch::Uniform(different.to_interleaved()));
     let b = rhs(&different, 1);
     let x = [&different, &interleaved].map(|batch| {
-        solve_on_executor(&in_pieces(&executor, 2000, 2), batch, &b, None, &cg()).unwrap().x
+        solve_on_executor(&in_chunks(&executor, 2000, 2), batch, &b, None, &cg()).unwrap().x
     });
     assert_eq!(x[0], x[1]);
-    // Some patterns are solved in pieces and some whole; some systems go on to other rungs.
+    // Some patterns are solved in chunks and some whole; some systems go on to other rungs.
     let several = ragged(patterns::<f64>(60));
     let b = rhs(&several, 2);
     let options = cg()
         .nrhs(2)
         .max_iters((0..120).map(|s| if s % 10 == 4 { 3 } else { 50 }).collect::<Vec<_>>())
         .fallback(true);
-    let solution = agree("several", &in_pieces(&executor, 1000, 3), &several, &b, None, &options);
+    let solution = agree("several", &in_chunks(&executor, 1000, 3), &several, &b, None, &options);
     assert!(solution.report.runs[0].chunks > 1 && solution.report.runs.len() > 1);
 }
 
@@ -135,11 +135,11 @@ fn a_solve_allocates_nothing() {
     let large = uniform(40, 12);
     let limited = Gpu::new(executor.clone()).memory_limit(6000).in_chunks(true);
     for (what, backend, batch, options) in [
-        ("whole", in_pieces(&executor, 1 << 20, 3), &large, cg()),
-        ("pieces", in_pieces(&executor, 2000, 3), &large, bicgstab()),
-        ("lu", in_pieces(&executor, 2000, 2), &large, lu()),
-        ("ragged", in_pieces(&executor, 1 << 20, 3), &several, cg()),
-        ("ragged pieces", in_pieces(&executor, 1000, 3), &several, cg()),
+        ("whole", in_chunks(&executor, 1 << 20, 3), &large, cg()),
+        ("chunks", in_chunks(&executor, 2000, 3), &large, bicgstab()),
+        ("lu", in_chunks(&executor, 2000, 2), &large, lu()),
+        ("ragged", in_chunks(&executor, 1 << 20, 3), &several, cg()),
+        ("ragged chunks", in_chunks(&executor, 1000, 3), &several, cg()),
         ("within a limit", Backend::Gpu(limited), &large, cg()),
     ] {
         let b = rhs(batch, 1);
@@ -164,7 +164,7 @@ fn rungs_keep_their_memory() {
         .max_iters((0..15).map(|s| if s % 4 == 1 { 5 } else { 40 }).collect::<Vec<_>>())
         .fallback(true);
     let mut solver =
-        BatchSolver::on_executor(&in_pieces(&executor, 1 << 20, 3), &batch, None, &options)
+        BatchSolver::on_executor(&in_chunks(&executor, 1 << 20, 3), &batch, None, &options)
             .unwrap();
     let mut solve = |batch: &Batch<f64>, b: &[f64]| {
         let mut x = vec![0.0; b.len()];
@@ -180,7 +180,7 @@ fn rungs_keep_their_memory() {
     let other = ragged((0..15).map(|i| chain::<f64>(12, 21.0 + i as f64)));
     let values = solve(&other, &b);
     assert_eq!((executor.allocations(), executor.bytes_in_use()), (allocations, in_use));
-    let backend = in_pieces(&executor, 1 << 20, 3);
+    let backend = in_chunks(&executor, 1 << 20, 3);
     let fresh = solve_on_executor(&backend, &other, &b, None, &options).unwrap();
     assert_eq!(values, (fresh.x, fresh.report.systems));
     // Other systems fail: their rungs are set up again in place of the old ones.
@@ -206,7 +206,7 @@ fn ragged_batches_are_solved_together() {
     for options in [cg(), bicgstab(), limits] {
         let options = options.nrhs(2);
         for (bytes, chunks) in [(1 << 20, 1), (6000, 4)] {
-            let backend = in_pieces(&executor, bytes, 2);
+            let backend = in_chunks(&executor, bytes, 2);
             let before = executor.allocations();
             let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
             // 24 patterns; a plan has some 10 arrays, plus more for each of its few bins.
@@ -221,7 +221,7 @@ fn ragged_batches_are_solved_together() {
                 let rows = 2 * batch.row_offset(item)..2 * batch.row_offset(item + 1);
                 let options = options.for_systems(&[2 * item, 2 * item + 1]);
                 let (b, x0) = (&b[rows.clone()], &x0[rows]);
-                let apart = in_pieces(&executor, 1 << 20, 2);
+                let apart = in_chunks(&executor, 1 << 20, 2);
                 let apart = solve_on_executor(&apart, &alone, b, Some(x0), &options).unwrap();
                 for rhs in 0..2 {
                     let expected = bits(&alone, &apart, 2, rhs);
@@ -252,7 +252,7 @@ fn data(batch: &Batch<f64>, nrhs: usize) -> u64 {
     8 * (nnz + 2 * nrhs * batch.row_offset(batch.nitems())) as u64
 }
 
-/// Whole: matrices and vectors, and little more. In pieces: less than these.
+/// Whole: matrices and vectors, and little more. In chunks: less than these.
 #[test]
 fn memory_is_at_most_a_fifth_above_that_of_the_data() {
     let chains = uniform(1000, 32);
@@ -260,19 +260,19 @@ fn memory_is_at_most_a_fifth_above_that_of_the_data() {
         0 => dense(8, 9.0),
         n => chain::<f64>(20 + 4 * n, 2.5),
     }));
-    for (what, batch, nrhs, pieces, most, options) in [
+    for (what, batch, nrhs, chunks, most, options) in [
         ("cg", &chains, 1, None, 1.2, cg()),
         ("several right-hand sides", &chains, 3, None, 1.2, bicgstab()),
         ("lu", &chains, 1, None, 1.2, lu()),
         ("ragged", &classes, 1, None, 1.2, cg()),
-        ("pieces", &chains, 1, Some(100 << 10), 0.4, cg()),
-        ("pieces of lu", &chains, 1, Some(100 << 10), 0.5, lu()),
-        ("ragged pieces", &classes, 1, Some(20 << 10), 1.2, cg()),
+        ("chunks", &chains, 1, Some(100 << 10), 0.4, cg()),
+        ("chunks of lu", &chains, 1, Some(100 << 10), 0.5, lu()),
+        ("ragged chunks", &classes, 1, Some(20 << 10), 1.2, cg()),
     ] {
         let executor = Emulator::new(Order::Forward);
         let options = options.nrhs(nrhs);
-        let pieces = Pieces::default().bytes(pieces).at_once(3);
-        let backend = Backend::Gpu(Gpu::new(executor.clone()).pieces(pieces));
+        let chunks = Chunks::default().bytes(chunks).at_once(3);
+        let backend = Backend::Gpu(Gpu::new(executor.clone()).chunks(chunks));
         let solution =
             solve_on_executor(&backend, batch, &rhs(batch, nrhs), None, &options).unwrap();
 
@@ -294,7 +294,7 @@ fn a_limit_holds() {
         let gpu = Gpu::new(executor.clone())
             .memory_limit(limit)
             .in_chunks(true)
-            .pieces(Pieces::default().bytes(1 << 30).at_once(at_once));
+            .chunks(Chunks::default().bytes(1 << 30).at_once(at_once));
         let b = rhs(&batch, 1);
         let solution = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap();
         assert!(solution.report.all_converged());
