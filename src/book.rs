@@ -10,6 +10,7 @@
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
+//! | [`recipes`] | how to add a solver, a kernel, a format, a method, a suite, ... |
 
 #[doc = include_str!("../docs/guide/first-solve.md")]
 pub mod first_solve {}
@@ -40,3 +41,6 @@ pub mod gpu_solvers {}
 
 #[doc = include_str!("../docs/design/confirming-on-the-device.md")]
 pub mod confirming_on_the_device {}
+
+#[doc = include_str!("../docs/design/recipes.md")]
+pub mod recipes {}

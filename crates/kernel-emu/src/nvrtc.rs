@@ -57,6 +57,11 @@ pub fn all_listed() -> HashSet<String> {
     names.collect()
 }
 
+/// The modules that have a list.
+pub fn listed_modules() -> Vec<&'static str> {
+    LISTS.iter().map(|(module, _)| *module).collect()
+}
+
 fn parse(text: &'static str) -> Vec<Listed> {
     let mut all: Vec<Listed> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

@@ -116,7 +116,10 @@ impl Preconditioner {
 
     /// Whether it has factors or inverses of blocks, which are recomputed when values change.
     pub fn has_factors(self) -> bool {
-        matches!(self, Self::BlockJacobi { .. } | Self::Ilu0 { .. } | Self::Ic0 { .. })
+        match self {
+            Self::BlockJacobi { .. } | Self::Ilu0 { .. } | Self::Ic0 { .. } => true,
+            Self::Auto | Self::None | Self::Jacobi => false,
+        }
     }
 
     /// The order of elimination; natural where nothing is eliminated.

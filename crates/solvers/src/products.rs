@@ -79,10 +79,10 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
         self.plan.update_values(&values_in(self.order, batch)?)?;
         let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, &self.plan, &self.analysis)?;
         let mut run = Composed::new(batch, nrhs, b, x, criteria, &failed);
-        if matches!(self.scheme, Scheme::Cg(_)) {
-            run.cg(x, &mut primitives)?;
-        } else {
-            run.bicgstab(x, &mut primitives)?;
+        match self.scheme {
+            Scheme::Cg(_) => run.cg(x, &mut primitives)?,
+            Scheme::BiCgStab(_) => run.bicgstab(x, &mut primitives)?,
+            Scheme::Lu | Scheme::PivotingLu => unreachable!("LU has no products to compose"),
         }
         let (products, product_time) = (primitives.products, primitives.product_time);
         self.cost = Some(ProductCost::new(products, product_time, self.plan.explain().cost));

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `systems.rs` | batches, and the test of every solution on the host |
-//! | `gpu.rs` | our plans on the device; a new one is a `Plan` and a line in `plan` |
+//! | `gpu.rs` | our plans on the device: any `GpuSolver` |
 //! | `host.rs` | our solver of data on the host, on the CPU or the GPU |
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |

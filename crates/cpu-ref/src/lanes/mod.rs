@@ -319,7 +319,10 @@ impl LanePlan {
                 let unsuited = self.run_cg(class, lanes, job);
                 debug_assert!(unsuited.is_empty(), "the whole pattern takes any values");
             }
-            (_, factors) => match factors {
+            (Scheme::PivotingLu, _) | (Scheme::Lu, _) => {
+                unreachable!("plans of LU have factors, and partial pivoting has no lanes")
+            }
+            (Scheme::BiCgStab(_), factors) => match factors {
                 Factors::None => {
                     self.go(lanes, bicgstab::BiCgStab { job, precond: precond::Identity });
                 }

@@ -29,3 +29,20 @@ fn every_instance_of_the_emulation_is_launched_or_compiled_for_a_gpu() {
 
     assert!(idle.is_empty(), "{} instances that nothing needs: {idle:#?}", idle.len());
 }
+
+/// A module in none of these lists would be compiled for GPUs by no test.
+#[test]
+fn every_module_with_instances_for_gpus_is_tested_by_its_crate() {
+    let modules = [
+        sparsebatch_cuda::kernels::MODULES,
+        sparsebatch_spmv_gpu::kernels::MODULES,
+        sparsebatch_solvers_gpu::MODULES,
+    ];
+    let tested: HashSet<&str> = modules.into_iter().flatten().map(|module| module.name()).collect();
+
+    let listed = kernel_emu::nvrtc::listed_modules();
+
+    let forgotten: Vec<_> = listed.iter().filter(|name| !tested.contains(*name)).collect();
+    assert!(forgotten.is_empty(), "modules in no `MODULES` of their crate: {forgotten:?}");
+    assert_eq!(listed.len(), tested.len());
+}
