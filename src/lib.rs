@@ -84,6 +84,7 @@ pub mod gpu {
         KernelKey, KernelScalar, LaunchConfig, Module, PinnedBuffer, PinnedValues, Pod, Value,
         check_apart, device, executor,
     };
+    pub use sparsebatch_solvers::DeviceSolver;
     pub use sparsebatch_solvers::gpu::{
         Amortisation, ComposedExplain, ComposedSolver, Confirmer, DeviceOutcomes, FactoredPlace,
         FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu,

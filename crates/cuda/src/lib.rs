@@ -6,7 +6,7 @@
 //! | [`device`] | the GPU: availability, compiler and its cache, memory, streams, timing, graphs |
 //! | [`executor`] | an [`Executor`] runs the kernels of plans on a [`Device`] or in an emulation |
 //! | [`module`] | [`Module`]: a CUDA source with its headers, and the common prelude |
-//! | [`kernels`] | kernels over vectors, by which bandwidth is measured |
+//! | [`kernels`] | kernels over vectors: copies, and those by which bandwidth is measured |
 //!
 //! Kernels are compiled by NVRTC for the GPU at hand and cached on disk. On machines with neither
 //! driver nor CUDA the crate builds, and its functions return typed errors.
@@ -22,6 +22,7 @@ pub mod module;
 #[doc(hidden)]
 pub mod testing;
 mod value;
+mod vector;
 
 pub use device::{Device, DeviceBuffer, DeviceInfo, PinnedBuffer};
 pub use error::{CudaVersion, GpuError, check_len};
@@ -31,3 +32,4 @@ pub use executor::{
 };
 pub use module::Module;
 pub use value::Value;
+pub use vector::{copy_values, prepare_copy};

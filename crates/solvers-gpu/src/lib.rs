@@ -38,7 +38,7 @@ pub use common::{
     ShiftedValues,
 };
 #[doc(hidden)]
-pub use common::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
+pub use common::{ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use error::GpuSolveError;
 pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning};
@@ -60,6 +60,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &common::kernels::CONFIRM,
     &factored::kernels::FACTORED,
     &common::kernels::SHIFT,
+    &common::kernels::ITEMS,
     &composed::kernels::DIAGONAL,
 ];
 

@@ -31,6 +31,7 @@ mod again;
 mod backend;
 mod choose;
 mod composed;
+mod device;
 mod error;
 mod ladder;
 mod products;
@@ -42,6 +43,7 @@ mod static_pivoting;
 
 pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
+pub use device::DeviceSolver;
 pub use error::SolveError;
 pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};

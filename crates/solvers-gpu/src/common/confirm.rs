@@ -211,6 +211,15 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         })
     }
 
+    /// Replaces tolerances and limits. Each must be given per system if and only if it was before.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] when there is not one per system, for negative ones.
+    pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), GpuSolveError> {
+        let criteria = options.criteria::<T>(self.sizes.nitems * self.sizes.nrhs)?;
+        self.limits.replace(&self.executor, criteria)
+    }
+
     /// Bytes that the confirmer holds on the device.
     pub fn bytes(&self) -> u64 {
         let columns = match &self.col_idx {

@@ -1,6 +1,7 @@
 //! What all solvers of the GPU share.
 
 mod confirm;
+mod items;
 pub(crate) mod kernels;
 pub(crate) mod outcomes;
 mod report;
@@ -9,6 +10,7 @@ mod solver;
 pub(crate) mod task;
 
 pub use confirm::Confirmer;
+pub use items::ItemList;
 pub use outcomes::DeviceOutcomes;
 pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};

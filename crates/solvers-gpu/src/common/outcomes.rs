@@ -3,6 +3,7 @@
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
 use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len, is_stopped};
 
+use super::items::ItemList;
 use crate::GpuSolveError;
 
 /// Tolerances and limits on the device.
@@ -175,6 +176,27 @@ impl<E: Executor> Outcomes<E> {
             residual_norm: executor.alloc_zeroed(systems)?,
             rhs_norm: executor.alloc_zeroed(systems)?,
         })
+    }
+
+    /// Overwrites the outcomes of some items, given item by item.
+    pub(super) fn overwrite(
+        &mut self,
+        list: &ItemList<E>,
+        outcomes: &[Outcome],
+    ) -> Result<(), GpuSolveError>
+    where
+        E: Clone,
+    {
+        let each = |outcome: &Outcome| outcome.restarts << 1 | u32::from(outcome.accepted_by_floor);
+        let statuses: Vec<u8> = outcomes.iter().map(|outcome| outcome.status as u8).collect();
+        let iterations: Vec<u32> = outcomes.iter().map(|outcome| outcome.iterations).collect();
+        let restarts: Vec<u32> = outcomes.iter().map(each).collect();
+        let norms = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<f64>>();
+        list.scatter(&statuses, &mut self.status)?;
+        list.scatter(&iterations, &mut self.iterations)?;
+        list.scatter(&restarts, &mut self.restarts)?;
+        list.scatter(&norms(|outcome| outcome.residual_norm), &mut self.residual_norm)?;
+        list.scatter(&norms(|outcome| outcome.rhs_norm), &mut self.rhs_norm)
     }
 
     /// The number of systems.

@@ -3,6 +3,7 @@
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_solve_core::{Outcome, SolveOptions};
 
+use super::confirm::Confirmer;
 use super::outcomes::{Limits, Outcomes};
 use super::report::PlanReport;
 use super::task::Guess;
@@ -26,6 +27,29 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError>;
 
+    /// Compiles the kernels for solves from `guess`, so that such a solve can be recorded in a graph.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] when the compiler fails.
+    fn prepare(&self, guess: Guess) -> Result<(), GpuSolveError> {
+        let _ = guess;
+        Ok(())
+    }
+
+    /// Confirms which systems of the last solve converged, with the rounding errors of their
+    /// residuals bounded: see [`Confirmer`]. `values`, `b` and `x` are those of that solve.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] when an array does not fit, or the confirmer is for another number
+    /// of systems; [`GpuSolveError::Gpu`] when the launch is refused.
+    fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError>;
+
     /// How each system of the last solve ended, item by item. Waits for the solve.
     ///
     /// # Errors
@@ -34,6 +58,10 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
 
     /// The outcomes on the device, to be copied after the solve.
     fn outcome_arrays(&self) -> &Outcomes<E>;
+
+    /// The outcomes on the device, to be overwritten by those of later attempts.
+    #[doc(hidden)]
+    fn outcome_arrays_mut(&mut self) -> &mut Outcomes<E>;
 
     /// Tolerances and limits on the device.
     #[doc(hidden)]

@@ -430,12 +430,26 @@ where
         Self::solve(self, values, b, guess, x)
     }
 
+    fn confirm(
+        &mut self,
+        confirmer: &Confirmer<E, T>,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        Self::confirm(self, confirmer, values, b, x)
+    }
+
     fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
         Self::outcomes(self)
     }
 
     fn outcome_arrays(&self) -> &Outcomes<E> {
         &self.outcomes
+    }
+
+    fn outcome_arrays_mut(&mut self) -> &mut Outcomes<E> {
+        &mut self.outcomes
     }
 
     fn limits_mut(&mut self) -> &mut Limits<E> {

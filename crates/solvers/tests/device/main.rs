@@ -7,4 +7,5 @@ mod fused;
 #[path = "../it/backends/listed.rs"]
 mod listed;
 mod lu;
+mod resident;
 mod statuses;

@@ -49,6 +49,8 @@ use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is
 use part::{Part, PartResults, Site};
 use staging::{Staging, Systems};
 
+pub(crate) use plan::tuning;
+
 /// A GPU, with the options of the solves that run there.
 pub(crate) struct GpuBackend<E> {
     gpu: Gpu<E>,

@@ -6,7 +6,7 @@ use crate::gpu::{FactoredTuning, GpuTuning, SolverTuning};
 
 /// The tuning of every plan: a system is solved alike however many have its pattern, and whatever
 /// the chunks. `max_bytes` is the device memory that a plan may take, where that is known.
-pub(super) fn tuning(max_bytes: Option<u64>) -> SolverTuning {
+pub(crate) fn tuning(max_bytes: Option<u64>) -> SolverTuning {
     SolverTuning::default()
         .fused(GpuTuning::default().few(Some(false)))
         .factored(FactoredTuning::default().max_bytes(max_bytes))

@@ -5,6 +5,7 @@ mod auto;
 mod certified;
 mod chunks;
 pub(crate) mod common;
+mod device;
 mod factors;
 mod fallback;
 mod large_lu;

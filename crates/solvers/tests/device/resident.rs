@@ -1,0 +1,139 @@
+//! Batches that stay on the GPU: bits, verdicts and reports as from the host, also from a graph.
+
+use std::time::Instant;
+
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, Executor};
+use sparsebatch_formats::generate::{Family, Problem};
+use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
+use sparsebatch_solvers::gpu::{Guess, SolverTuning, solver_for};
+use sparsebatch_solvers::{
+    Backend, BatchReport, BatchSolver, DeviceSolver, Gpu, Method, Preconditioner, SolveOptions,
+    Status,
+};
+
+/// A batch of one pattern in which some systems fail: not finite, singular, and with a zero for a
+/// pivot.
+fn batch(family: Family, nrows: usize, items: usize) -> (Batch<f64>, Vec<f64>, Vec<f64>) {
+    let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+    let mut copy = Vec::new();
+    let mut values: Vec<f64> =
+        (0..items).flat_map(|item| problem.batch.values_in(item, &mut copy).to_vec()).collect();
+    let nnz = values.len() / items;
+    values[nnz + 1] = f64::NAN;
+    values[3 * nnz..4 * nnz].fill(0.0);
+    values[5 * nnz] = 0.0;
+    let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
+    let pattern = uniform.pattern().clone();
+    let all = BatchValues::ItemMajor(values.clone());
+    let batch = UniformBatch::try_new(pattern, items, all).unwrap();
+    (Batch::Uniform(batch), problem.rhs, values)
+}
+
+fn methods() -> Vec<SolveOptions> {
+    let of =
+        |method, preconditioner| SolveOptions::new().method(method).preconditioner(preconditioner);
+    vec![
+        SolveOptions::new(),
+        of(Method::Cg, Preconditioner::Jacobi),
+        of(Method::BiCgStab, Preconditioner::None),
+        of(Method::BiCgStab, Preconditioner::ILU0),
+        of(Method::Lu, Preconditioner::Auto),
+        of(Method::Cg, Preconditioner::Jacobi).max_iters(5).fallback(false),
+    ]
+}
+
+fn compare(what: &str, found: (&BatchReport, &[f64]), expected: (&BatchReport, &[f64])) {
+    let ((report, x), (host, host_x)) = (found, expected);
+    for (system, (found, expected)) in report.systems.iter().zip(&host.systems).enumerate() {
+        let same = (found.outcome.status, found.rung, found.outcome.iterations)
+            == (expected.outcome.status, expected.rung, expected.outcome.iterations);
+        assert!(same, "{what} {system}: {found:?}, {expected:?}");
+    }
+    let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+    assert_eq!(bits(x), bits(host_x), "{what}");
+}
+
+#[test]
+fn the_device_says_what_the_host_says() {
+    let Some(device) = device_or_skip() else { return };
+    for (family, nrows) in [(Family::Tri, 32), (Family::Lap2d, 64), (Family::Rand9, 54)] {
+        let (batch, b, values) = batch(family, nrows, systems(300).max(8));
+        let on_values = device.upload(&values).unwrap();
+        let on_b = device.upload(&b).unwrap();
+        for options in methods() {
+            let what = format!("{family:?} {nrows} {}", options.method);
+            let backend = Backend::Gpu(Gpu::new(device.clone()).or_cpu(true));
+            let mut host = BatchSolver::on(&backend, &batch, &options).unwrap();
+            let mut host_x = vec![0.0; b.len()];
+            let expected = host.solve(&batch, &b, &mut host_x).unwrap();
+            let mut solver: DeviceSolver<Device, f64> =
+                DeviceSolver::new(&device, &batch, &options).unwrap();
+            let mut x = device.alloc_zeroed(b.len()).unwrap();
+
+            let report = solver.solve(&on_values, &on_b, Guess::Zero, &mut x).unwrap();
+            let found = device.download(&x).unwrap();
+            compare(&what, (&report, &found), (&expected, &host_x));
+            let statuses = device.download(solver.device_outcomes().statuses).unwrap();
+            assert!(
+                report.systems.iter().zip(&statuses).all(|(s, &k)| s.outcome.status as u8 == k)
+            );
+            assert_eq!(report.systems[1].outcome.status, Status::NonFinite);
+
+            // From guesses, and recorded: the same again.
+            let start: Vec<f64> = b.iter().map(|b| 0.5 - b).collect();
+            host_x.copy_from_slice(&start);
+            let expected = host.solve(&batch, &b, &mut host_x).unwrap();
+            solver.prepare_guesses().unwrap();
+            let graph = device
+                .capture(|_| {
+                    solver.enqueue(&on_values, &on_b, Guess::InX, &mut x).unwrap();
+                    Ok(())
+                })
+                .unwrap();
+            for _ in 0..2 {
+                device.copy_from_host(&start, &mut x).unwrap();
+                // SAFETY: buffers and solver are alive until `finish` has waited.
+                #[expect(unsafe_code, reason = "the launch of a graph")]
+                unsafe { graph.launch() }.unwrap();
+                let report = solver.finish(&on_values, &on_b, &mut x).unwrap();
+                let found = device.download(&x).unwrap();
+                compare(&what, (&report, &found), (&expected, &host_x));
+            }
+        }
+    }
+}
+
+/// Prints the time of a call of `enqueue` beside that of the bare plan.
+#[test]
+fn a_call_takes_hardly_longer_than_that_of_the_plan() {
+    let Some(device) = device_or_skip() else { return };
+    let problem = Problem::new(Family::Tri, 32).unwrap().batch(100).unwrap();
+    let mut copy = Vec::new();
+    let values: Vec<f64> =
+        (0..100).flat_map(|item| problem.batch.values_in(item, &mut copy).to_vec()).collect();
+    let values = device.upload(&values).unwrap();
+    let b = device.upload(&problem.rhs).unwrap();
+    let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
+    let options = SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::Jacobi);
+    let of = (problem.batch.pattern(0), 100);
+    let scheme = options.scheme::<f64>();
+    let mut plan =
+        solver_for::<Device, f64>(&device, scheme, of, &options, &SolverTuning::default()).unwrap();
+    let mut solver = DeviceSolver::new(&device, &problem.batch, &options).unwrap();
+    let (mut bare, mut whole) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let start = Instant::now();
+        plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+        bare.push(start.elapsed().as_secs_f64() * 1e6);
+        device.synchronize().unwrap();
+        let start = Instant::now();
+        solver.enqueue(&values, &b, Guess::Zero, &mut x).unwrap();
+        whole.push(start.elapsed().as_secs_f64() * 1e6);
+        device.synchronize().unwrap();
+    }
+    bare.sort_by(f64::total_cmp);
+    whole.sort_by(f64::total_cmp);
+    println!("call of the plan {:.2} us, enqueue {:.2} us (medians)", bare[100], whole[100]);
+    assert!(solver.finish(&values, &b, &mut x).unwrap().all_converged());
+}

@@ -1,0 +1,291 @@
+//! Batches that stay on the device: the same verdicts, bits and reports as from the host.
+
+use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::{Executor, KernelBuffer};
+use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solvers::gpu::Guess;
+use sparsebatch_solvers::{
+    Backend, BatchReport, BatchSolver, DeviceSolver, Gpu, Method, Preconditioner, Rung, SolveError,
+    SolveOptions, SolveScalar, Status,
+};
+
+use crate::backends::common::{chain, dense, patterns, ragged, rhs};
+
+/// A uniform batch of some matrices of one pattern.
+fn uniform<T: SolveScalar>(matrices: &[Csr<T>]) -> Batch<T> {
+    let values = matrices.iter().flat_map(|matrix| matrix.values().to_vec()).collect();
+    let pattern = matrices[0].pattern().clone();
+    let batch = UniformBatch::try_new(pattern, matrices.len(), BatchValues::ItemMajor(values));
+    Batch::Uniform(batch.unwrap())
+}
+
+fn values_of<T: SolveScalar>(batch: &Batch<T>) -> Vec<T> {
+    let mut copy = Vec::new();
+    (0..batch.nitems()).flat_map(|item| batch.values_in(item, &mut copy).to_vec()).collect()
+}
+
+/// Solves on the device; returns solutions, the report, and statuses and residuals as they lie there.
+fn on_device<T: SolveScalar>(
+    batch: &Batch<T>,
+    b: &[T],
+    x0: Option<&[T]>,
+    options: &SolveOptions,
+) -> (Vec<T>, BatchReport, Vec<u8>, Vec<f64>) {
+    let executor = Emulator::new(Order::Forward);
+    let mut solver = DeviceSolver::new(&executor, batch, options).unwrap();
+    let values = executor.upload(&values_of(batch)).unwrap();
+    let b = executor.upload(b).unwrap();
+    let mut x = match x0 {
+        Some(x0) => executor.upload(x0).unwrap(),
+        None => executor.upload(&vec![T::from_f64(7.0); b.len()]).unwrap(),
+    };
+    let guess = if x0.is_some() { Guess::InX } else { Guess::Zero };
+    let report = solver.solve(&values, &b, guess, &mut x).unwrap();
+    let outcomes = solver.device_outcomes();
+    let statuses = executor.download(outcomes.statuses).unwrap();
+    let residuals = executor.download(outcomes.residual_norms).unwrap();
+    (executor.download(&x).unwrap(), report, statuses, residuals)
+}
+
+fn from_host<T: SolveScalar>(
+    batch: &Batch<T>,
+    b: &[T],
+    x0: Option<&[T]>,
+    options: &SolveOptions,
+) -> (Vec<T>, BatchReport) {
+    let backend = Backend::Gpu(Gpu::new(Emulator::new(Order::Forward)).or_cpu(true));
+    let mut solver = BatchSolver::on_executor(&backend, batch, None, options).unwrap();
+    let mut x = x0.map_or_else(|| vec![T::ZERO; b.len()], <[T]>::to_vec);
+    let report = solver.solve(batch, b, &mut x).unwrap();
+    (x, report)
+}
+
+/// Status, rung, singular flag and bits of x of every system agree; what lies on the device is what
+/// the report says.
+fn agree<T: SolveScalar>(batch: &Batch<T>, x0: bool, options: &SolveOptions) -> BatchReport {
+    let b = rhs(batch, options.nrhs);
+    let guesses: Option<Vec<T>> =
+        x0.then(|| b.iter().map(|&b| T::from_f64(0.3) - b).collect::<Vec<T>>());
+    let (host_x, host) = from_host(batch, &b, guesses.as_deref(), options);
+
+    let (x, report, statuses, residuals) = on_device(batch, &b, guesses.as_deref(), options);
+
+    assert_eq!(report.scheme, host.scheme);
+    for (system, (found, expected)) in report.systems.iter().zip(&host.systems).enumerate() {
+        assert_eq!(found.outcome.status, expected.outcome.status, "{system}");
+        assert_eq!(found.rung, expected.rung, "{system}");
+        assert_eq!(found.singular, expected.singular, "{system}");
+        assert_eq!(found.outcome.iterations, expected.outcome.iterations, "{system}");
+        assert_eq!(statuses[system], found.outcome.status as u8, "{system}");
+        let residual = found.outcome.residual_norm;
+        assert!(residuals[system] == residual || residual.is_nan(), "{system}");
+    }
+    let bits = |x: &[T]| x.iter().map(|x| x.to_f64().to_bits()).collect::<Vec<u64>>();
+    assert_eq!(bits(&x), bits(&host_x));
+    report
+}
+
+fn methods() -> [SolveOptions; 5] {
+    let of =
+        |method, preconditioner| SolveOptions::new().method(method).preconditioner(preconditioner);
+    [
+        SolveOptions::new(),
+        of(Method::Cg, Preconditioner::Jacobi),
+        of(Method::BiCgStab, Preconditioner::None),
+        of(Method::BiCgStab, Preconditioner::ILU0),
+        of(Method::Lu, Preconditioner::Auto),
+    ]
+}
+
+#[test]
+fn the_device_says_what_the_host_says() {
+    let chains: Vec<Csr<f64>> = (0..17).map(|item| chain(9, 2.3 + 0.1 * item as f64)).collect();
+    let batch = uniform(&chains);
+    let narrow =
+        uniform(&(0..5).map(|item| chain::<f32>(8, 2.5 + item as f64)).collect::<Vec<_>>());
+    for options in methods() {
+        for nrhs in [1, 3] {
+            for x0 in [false, true] {
+                let report = agree(&batch, x0, &options.clone().nrhs(nrhs));
+                assert!(report.all_converged());
+                assert!(agree(&narrow, x0, &options.clone().nrhs(nrhs)).all_converged());
+            }
+        }
+    }
+}
+
+#[test]
+fn items_of_other_schemes_are_solved_by_their_own() {
+    // Of one pattern: symmetric ones for CG, unsymmetric ones for BiCGStab.
+    let mut matrices: Vec<Csr<f64>> = (0..9).map(|item| dense(6, 9.0 + item as f64)).collect();
+    for item in [2, 5] {
+        matrices[item].values_mut()[1] = 0.25;
+    }
+    let batch = uniform(&matrices);
+    let report = agree(&batch, false, &SolveOptions::new().max_iters(60));
+    agree(&batch, true, &SolveOptions::new().max_iters(60));
+    let systems: usize = report.schemes.iter().map(|scheme| scheme.systems).sum();
+    assert_eq!(systems, 9);
+}
+
+#[test]
+fn what_fails_climbs_the_ladder_and_the_device_learns_of_it() {
+    // Well-conditioned, singular without a solution, not finite, permuted (no pivots on the
+    // diagonal).
+    let mut matrices: Vec<Csr<f64>> = (0..8).map(|item| dense(5, 6.0 + item as f64)).collect();
+    matrices[1].values_mut().fill(1.0);
+    matrices[3].values_mut()[7] = f64::NAN;
+    let swapped: Vec<f64> = (0..25)
+        .map(|k| {
+            if (k / 5 + 1) % 5 == k % 5 {
+                4.0
+            } else if k / 5 == k % 5 {
+                0.0
+            } else {
+                0.5
+            }
+        })
+        .collect();
+    matrices[6].values_mut().copy_from_slice(&swapped);
+    let batch = uniform(&matrices);
+    for options in methods() {
+        for options in [options.clone(), options.max_iters(3).fallback(false)] {
+            for x0 in [false, true] {
+                let report = agree(&batch, x0, &options);
+                assert_eq!(report.systems[3].outcome.status, Status::NonFinite);
+                assert_ne!(report.systems[1].outcome.status, Status::Converged);
+                assert_eq!(report.runs.len() > 1, options.fallback);
+                if options.fallback {
+                    assert_eq!(report.systems[6].outcome.status, Status::Converged);
+                    let by_lu = options.method == Method::Lu;
+                    assert!(!by_lu || report.systems[6].rung == Rung::StaticPivotingLu);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_system_alone_has_the_bits_that_it_has_beside_failing_ones() {
+    let healthy: Vec<Csr<f64>> = (0..6).map(|item| dense(7, 8.0 + item as f64)).collect();
+    let mut poisoned = healthy.clone();
+    poisoned[0].values_mut().fill(f64::INFINITY);
+    poisoned[5].values_mut().fill(0.0);
+    for options in methods() {
+        let b = rhs(&uniform(&healthy), 1);
+        let (x, ..) = on_device(&uniform(&healthy), &b, None, &options);
+        let (other, ..) = on_device(&uniform(&poisoned), &b, None, &options);
+        assert_eq!(x[7..35], other[7..35]);
+    }
+}
+
+#[test]
+fn solves_repeat_with_other_values_and_shared_ones() {
+    let executor = Emulator::new(Order::Forward);
+    let first = uniform(&(0..4).map(|item| chain(6, 2.5 + item as f64)).collect::<Vec<_>>());
+    let second = uniform(&(0..4).map(|item| chain(6, 4.5 + item as f64)).collect::<Vec<_>>());
+    let options = SolveOptions::new().method(Method::Cg);
+    let mut solver: DeviceSolver<_, f64> = DeviceSolver::new(&executor, &first, &options).unwrap();
+    let b = rhs(&first, 1);
+    let on_b = executor.upload(&b).unwrap();
+    for batch in [&first, &second, &first] {
+        let values = executor.upload(&values_of(batch)).unwrap();
+        let mut x = executor.alloc(b.len()).unwrap();
+        solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+        assert_eq!(executor.download(&x).unwrap(), from_host(batch, &b, None, &options).0);
+    }
+    // The values of one item for all, one of whose right-hand sides is not finite.
+    let one = chain::<f64>(6, 3.0);
+    let shared = Batch::Uniform(UniformBatch::shared(one.clone(), 4));
+    let mut b = b;
+    b[8] = f64::NAN;
+    let values = executor.upload(one.values()).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+    let (expected, host) = from_host(&shared, &b, None, &options);
+    // NaN is not equal to itself, but prints alike.
+    assert_eq!(format!("{:?}", report.systems), format!("{:?}", host.systems));
+    assert_eq!(report.systems[1].outcome.status, Status::NonFinite);
+    assert_eq!(executor.download(&x).unwrap()[..6], expected[..6]);
+
+    let pattern = first_pattern(&first);
+    let on_values = executor.upload(&values_of(&first)).unwrap();
+    let mut again =
+        DeviceSolver::with_values(&executor, &pattern, 4, &on_values, &SolveOptions::new())
+            .unwrap();
+    let on_b = executor.upload(&rhs(&first, 1)).unwrap();
+    assert!(again.solve(&on_values, &on_b, Guess::Zero, &mut x).unwrap().all_converged());
+}
+
+fn first_pattern(batch: &Batch<f64>) -> sparsebatch_formats::CsrPattern {
+    batch.pattern(0).to_pattern()
+}
+
+#[test]
+fn limits_are_replaced_between_solves() {
+    let executor = Emulator::new(Order::Forward);
+    let batch =
+        uniform(&(0..3).map(|item| chain::<f64>(30, 2.1 + item as f64)).collect::<Vec<_>>());
+    let options = SolveOptions::new().method(Method::Cg).fallback(false);
+    let mut solver = DeviceSolver::new(&executor, &batch, &options).unwrap();
+    let b = rhs(&batch, 1);
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    for limited in [options.clone().max_iters(2), options.clone().rel_tol(1e-2), options] {
+        solver.replace_limits(&limited).unwrap();
+        let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+        let (expected, host) = from_host(&batch, &b, None, &limited);
+        assert_eq!(report.systems, host.systems);
+        assert_eq!(executor.download(&x).unwrap(), expected);
+    }
+    let per_system = SolveOptions::new().rel_tol(vec![1e-3; 3]);
+    let error = solver.replace_limits(&per_system).unwrap_err();
+    assert!(error.to_string().contains("rel_tols"), "{error}");
+}
+
+#[test]
+fn bad_calls_are_refused_and_change_nothing() {
+    let executor = Emulator::new(Order::Forward);
+    let batch = uniform(&(0..3).map(|item| chain::<f64>(4, 3.0 + item as f64)).collect::<Vec<_>>());
+    let options = SolveOptions::new();
+    let refused = |error: SolveError, words: &str| {
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    let mixed = ragged::<f64>(patterns(4));
+    refused(DeviceSolver::new(&executor, &mixed, &options).err().unwrap(), "ragged");
+    let history = options.clone().history(true);
+    refused(DeviceSolver::new(&executor, &batch, &history).err().unwrap(), "history");
+    let tall = Csr::try_new(2, 1, vec![0, 1, 2], vec![0, 0], vec![1.0, 1.0]).unwrap();
+    let tall = Batch::Uniform(UniformBatch::shared(tall, 2));
+    refused(DeviceSolver::new(&executor, &tall, &options).err().unwrap(), "square");
+    let short = executor.upload(&[1.0; 9]).unwrap();
+    let pattern = first_pattern(&batch);
+    let error = DeviceSolver::with_values(&executor, &pattern, 3, &short, &options).err().unwrap();
+    refused(error, "values has 9 entries, expected 30");
+
+    let mut solver = DeviceSolver::new(&executor, &batch, &options).unwrap();
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let b = executor.upload(&[1.0; 12]).unwrap();
+    let mut x = executor.upload(&[0.5; 12]).unwrap();
+    refused(solver.finish(&values, &b, &mut x).unwrap_err(), "enqueued before");
+    refused(solver.enqueue(&short, &b, Guess::Zero, &mut x).unwrap_err(), "values has 9");
+    refused(solver.enqueue(&values, &short, Guess::InX, &mut x).unwrap_err(), "b has 9");
+    let mut small = executor.upload(&[0.5; 7]).unwrap();
+    refused(solver.enqueue(&values, &b, Guess::InX, &mut small).unwrap_err(), "x has 7");
+    assert_eq!(executor.download(&x).unwrap(), [0.5; 12]);
+    assert!(solver.solve(&values, &b, Guess::InX, &mut x).unwrap().all_converged());
+}
+
+#[test]
+fn batches_of_nothing_end_at_once() {
+    let executor = Emulator::new(Order::Forward);
+    let none = Batch::Uniform(UniformBatch::shared(chain::<f64>(3, 3.0), 0));
+    let mut solver = DeviceSolver::new(&executor, &none, &SolveOptions::new()).unwrap();
+    let empty = executor.upload::<f64>(&[]).unwrap();
+    let mut x = executor.upload::<f64>(&[]).unwrap();
+    assert!(empty.is_empty());
+    let report = solver.solve(&empty, &empty, Guess::Zero, &mut x).unwrap();
+    assert!(report.systems.is_empty() && report.all_converged());
+}
