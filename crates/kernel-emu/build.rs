@@ -142,7 +142,7 @@ fn build() -> Result<(), String> {
 }
 
 /// The sources of the emulator itself.
-const RUNTIME: [&str; 6] = ["engine", "fiber", "shared", "copies", "checks", "registry"];
+const RUNTIME: [&str; 7] = ["engine", "warps", "fiber", "shared", "copies", "checks", "registry"];
 
 fn runtime_files<'a>(names: &'a [&'a str]) -> impl Iterator<Item = String> + 'a {
     names.iter().map(|name| format!("runtime/{name}.cpp"))
