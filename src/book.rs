@@ -6,6 +6,7 @@
 //! | [`batches`] | matrices, batches, files |
 //! | [`choosing`] | methods, preconditioners, tolerances, the ladder |
 //! | [`on_a_gpu`] | data on the host and on the device |
+//! | [`gradients`] | transposed systems, gradients of solutions |
 //! | [`products`] | products alone, and solves over them |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
@@ -23,6 +24,9 @@ pub mod choosing {}
 
 #[doc = include_str!("../docs/guide/gpu.md")]
 pub mod on_a_gpu {}
+
+#[doc = include_str!("../docs/guide/gradients.md")]
+pub mod gradients {}
 
 #[doc = include_str!("../docs/guide/products.md")]
 pub mod products {}

@@ -61,11 +61,12 @@ pub use sparsebatch_solve_core::{
     ArgumentError, Criteria, norm2, residual, residual_magnitude, symbolic, verdict,
 };
 pub use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Budget, Chunks, CpuScalar, Engine, FormatChoice, Gpu,
-    GpuExecutor, InnerPrecision, KernelChoice, Krylov, Machine, Method, Order, Outcome, PerSystem,
-    PrecondPrecision, Preconditioner, ProductCost, Progress, Rhs, Rung, RungRun, Scheme, SchemeRun,
-    Solution, SolveError, SolveOptions, SolveScalar, SpmvOptions, Status, SystemReport, Watch,
-    choose_schemes, cpu_instruction_sets, solve, solve_on,
+    AdjointSolver, Backend, BatchReport, BatchSolver, Budget, Chunks, CpuScalar, Engine,
+    FormatChoice, Gpu, GpuExecutor, InnerPrecision, KernelChoice, Krylov, Machine, Method, Order,
+    Outcome, PerSystem, PrecondPrecision, Preconditioner, ProductCost, Progress, Rhs, Rung,
+    RungRun, Scheme, SchemeRun, Solution, SolveError, SolveOptions, SolveScalar, SpmvOptions,
+    Status, SystemReport, Watch, choose_schemes, cpu_instruction_sets, solve, solve_on,
+    value_gradient,
 };
 
 /// Products on the CPU: the sequential reference, all cores, plans for repeated products.

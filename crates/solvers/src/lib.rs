@@ -27,6 +27,7 @@
 //! of [`gpu`].
 #![deny(unsafe_code)]
 
+mod adjoint;
 mod again;
 mod backend;
 mod choose;
@@ -41,6 +42,7 @@ mod share;
 mod solver;
 mod static_pivoting;
 
+pub use adjoint::{AdjointSolver, value_gradient};
 pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
 pub use device::DeviceSolver;

@@ -1,9 +1,10 @@
 //! Solves of whole batches through the public interface: statuses, errors, independence of
 //! neighbours, agreement of the engines, the contract's details, preconditioners, the ladder,
-//! factors that are kept.
+//! factors that are kept, adjoints.
 //!
 //! One binary, since the modules share their systems and linking takes longer than running.
 
+mod adjoint;
 mod again;
 mod agreement;
 mod choice;

@@ -1,0 +1,154 @@
+//! [`TransposedBatch`]: the transposed matrices of a batch.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use sparsebatch_formats::convert::SlotMap;
+use sparsebatch_formats::{
+    Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, Scalar, UniformBatch,
+};
+use sparsebatch_solve_core::{ArgumentError, check_len};
+
+/// The transposed matrices of a batch, with a copy of its values that follows the original's:
+/// patterns are transposed once, values are moved at every
+/// [`update_values`](TransposedBatch::update_values).
+#[derive(Clone, Debug)]
+pub(super) struct TransposedBatch<T> {
+    batch: Batch<T>,
+    /// For each entry of an item, its position in the transposed item: of the one pattern, or of all
+    /// items one after the other.
+    slots: Vec<u32>,
+}
+
+impl<T: Scalar> TransposedBatch<T> {
+    /// The transposed matrices of a batch. Cost: a pass over all entries, O(nrows + ncols) for each
+    /// pattern.
+    pub(super) fn new(original: &Batch<T>) -> Self {
+        let (batch, slots) = match original {
+            Batch::Uniform(uniform) => {
+                let (pattern, slots) = transposed(uniform.pattern());
+                let zeros = |len: usize| vec![T::ZERO; len];
+                let values = match uniform.values() {
+                    BatchValues::ItemMajor(values) => BatchValues::ItemMajor(zeros(values.len())),
+                    BatchValues::Interleaved(values) => {
+                        BatchValues::Interleaved(zeros(values.len()))
+                    }
+                    BatchValues::Shared(values) => BatchValues::Shared(zeros(values.len())),
+                };
+                let batch = UniformBatch::try_new(Arc::new(pattern), uniform.nitems(), values);
+                (Batch::Uniform(batch.expect("as many values as before")), slots)
+            }
+            Batch::Ragged(ragged) => {
+                let mut batch = RaggedCsr::new();
+                let mut slots = Vec::with_capacity(ragged.total_nnz());
+                for item in 0..ragged.nitems() {
+                    let matrix = ragged.item(item);
+                    let (pattern, own) = transposed(&matrix.pattern().to_pattern());
+                    let zeros = vec![T::ZERO; own.len()];
+                    let empty = Csr::from_parts(Arc::new(pattern), zeros);
+                    batch.push(empty.expect("one value per entry").view());
+                    slots.extend(own);
+                }
+                (Batch::Ragged(batch), slots)
+            }
+        };
+        let mut transposed = Self { batch, slots };
+        transposed.update_values(original).expect("the batch that it was made of");
+        transposed
+    }
+
+    /// The transposed matrices.
+    pub(super) fn batch(&self) -> &Batch<T> {
+        &self.batch
+    }
+
+    /// Takes the values of `original`, a batch with the patterns and the layout of the one that this
+    /// was made of.
+    ///
+    /// # Errors
+    /// [`ArgumentError::Length`] for another number of items or values,
+    /// [`ArgumentError::OutOfRange`] for another layout.
+    pub(super) fn update_values(&mut self, original: &Batch<T>) -> Result<(), ArgumentError> {
+        check_len("items of the batch", self.batch.nitems(), original.nitems())?;
+        let slots = &self.slots;
+        match (&mut self.batch, original) {
+            (Batch::Uniform(own), Batch::Uniform(uniform)) => {
+                let (nitems, nnz) = (own.nitems(), slots.len());
+                check_len("values of an item", nnz, uniform.pattern().nnz())?;
+                let same =
+                    own.is_shared() == uniform.is_shared() && own.layout() == uniform.layout();
+                if !same {
+                    return Err(other_layout());
+                }
+                let is_interleaved = matches!(uniform.values(), BatchValues::Interleaved(_));
+                let (BatchValues::ItemMajor(from)
+                | BatchValues::Interleaved(from)
+                | BatchValues::Shared(from)) = uniform.values();
+                let to = own.values_mut();
+                if nnz == 0 || nitems == 0 {
+                    return Ok(());
+                }
+                if is_interleaved {
+                    // Rows of `nitems` values move as a whole; their places are all different.
+                    let mut source = vec![0; nnz];
+                    slots.iter().enumerate().for_each(|(k, &slot)| source[slot as usize] = k);
+                    to.par_chunks_mut(nitems).zip(&source).for_each(|(to, &k)| {
+                        to.copy_from_slice(&from[k * nitems..(k + 1) * nitems]);
+                    });
+                } else {
+                    let each = to.par_chunks_mut(nnz).zip(from.par_chunks(nnz)).with_min_len(64);
+                    each.for_each(|(to, from)| scatter(slots, from, to));
+                }
+                Ok(())
+            }
+            (Batch::Ragged(own), Batch::Ragged(ragged)) => {
+                check_len("entries of the batch", slots.len(), ragged.total_nnz())?;
+                let offsets = own.nnz_offsets().to_vec();
+                if offsets != ragged.nnz_offsets() {
+                    let other = offsets.iter().zip(ragged.nnz_offsets()).position(|(a, b)| a != b);
+                    let item = other.unwrap_or(1).saturating_sub(1);
+                    let len = |offsets: &[usize]| offsets[item + 1] - offsets[item];
+                    check_len("values of an item", len(&offsets), len(ragged.nnz_offsets()))?;
+                }
+                let mut parts = Vec::with_capacity(offsets.len());
+                let mut rest = own.values_mut();
+                for item in offsets.windows(2) {
+                    let (part, after) = rest.split_at_mut(item[1] - item[0]);
+                    parts.push((item[0]..item[1], part));
+                    rest = after;
+                }
+                let values = ragged.values();
+                parts.into_par_iter().with_min_len(64).for_each(|(entries, to)| {
+                    scatter(&slots[entries.clone()], &values[entries], to);
+                });
+                Ok(())
+            }
+            (Batch::Uniform(_), Batch::Ragged(_)) | (Batch::Ragged(_), Batch::Uniform(_)) => {
+                Err(other_layout())
+            }
+        }
+    }
+}
+
+fn other_layout() -> ArgumentError {
+    ArgumentError::OutOfRange {
+        name: "batch",
+        expected: "uniform or ragged, shared or not, interleaved or not as the batch analysed",
+        found: "another layout".to_owned(),
+    }
+}
+
+fn transposed(pattern: &CsrPattern) -> (CsrPattern, Vec<u32>) {
+    let (transposed, map) = pattern.transpose();
+    let slots = match map {
+        SlotMap::Slots(slots) => slots,
+        SlotMap::Identity => (0..pattern.nnz() as u32).collect(),
+    };
+    (transposed, slots)
+}
+
+fn scatter<T: Copy>(slots: &[u32], from: &[T], to: &mut [T]) {
+    for (&slot, &value) in slots.iter().zip(from) {
+        to[slot as usize] = value;
+    }
+}
