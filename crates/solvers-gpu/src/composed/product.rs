@@ -82,7 +82,7 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     ) -> Result<Self, GpuError> {
         Ok(match kernel {
             ProductKernel::Packed(options) => {
-                let options = options.clone().nrhs(nrhs);
+                let options = options.nrhs(nrhs);
                 Self::Packed(Box::new(PackedPlan::new(executor.clone(), batch, options)?))
             }
             ProductKernel::Flexible(options) => {

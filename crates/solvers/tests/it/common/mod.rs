@@ -143,7 +143,7 @@ pub(crate) fn on_gpu<T: Value>(
     tuning: &GpuTuning,
 ) -> Solved<T> {
     let (pattern, items) = (systems.pattern(), systems.batch.nitems());
-    let tuning = tuning.clone().mixed(tuning.mixed.or(Some(true)));
+    let tuning = tuning.mixed(tuning.mixed.or(Some(true)));
     let plan = FusedSolver::<_, T>::with_tuning(executor, pattern, items, options, &tuning);
     let mut plan = plan.unwrap();
     from_guesses(executor, systems, |values, b, x| {
