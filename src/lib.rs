@@ -91,7 +91,7 @@ pub mod gpu {
         FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu,
         GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape, Layouts, LuOrder,
         LuShape, LuSolve, LuTuning, PlanReport, ProductKernel, ShiftedValues, SolverTuning,
-        ValuePlace, most_rows, solver_for, solver_for_ragged,
+        ValueGradient, ValuePlace, most_rows, solver_for, solver_for_ragged,
     };
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,

@@ -9,7 +9,7 @@
 //! | `lu/` | sparse LU on chip |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
 //! | `choose.rs` | the solver of a scheme: [`solver_for`] |
-//! | `common/` | shared: limits, outcomes, checks; [`Confirmer`], [`ShiftedValues`] |
+//! | `common/` | shared: limits, outcomes, checks; [`Confirmer`], [`ShiftedValues`], [`ValueGradient`] |
 //!
 //! Each solver has its plan, its kernels (`kernels/`) and the lists of their instances.
 //!
@@ -35,7 +35,7 @@ mod lu;
 pub use choose::{SolverTuning, solver_for, solver_for_ragged};
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
-    ShiftedValues,
+    ShiftedValues, ValueGradient,
 };
 #[doc(hidden)]
 pub use common::{ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
@@ -61,6 +61,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &factored::kernels::FACTORED,
     &common::kernels::SHIFT,
     &common::kernels::ITEMS,
+    &common::kernels::GRADIENT,
     &composed::kernels::DIAGONAL,
 ];
 

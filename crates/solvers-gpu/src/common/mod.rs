@@ -1,6 +1,7 @@
 //! What all solvers of the GPU share.
 
 mod confirm;
+mod gradient;
 mod items;
 pub(crate) mod kernels;
 pub(crate) mod outcomes;
@@ -10,6 +11,7 @@ mod solver;
 pub(crate) mod task;
 
 pub use confirm::Confirmer;
+pub use gradient::ValueGradient;
 pub use items::ItemList;
 pub use outcomes::DeviceOutcomes;
 pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};

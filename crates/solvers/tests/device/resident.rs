@@ -2,15 +2,17 @@
 
 use std::time::Instant;
 
+use sparsebatch_cuda::device::measure_bandwidth;
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
-use sparsebatch_solvers::gpu::{Guess, SolverTuning, solver_for};
+use sparsebatch_solvers::gpu::{Guess, SolverTuning, ValueGradient, solver_for};
 use sparsebatch_solvers::{
     Backend, BatchReport, BatchSolver, DeviceSolver, Gpu, Method, Preconditioner, SolveOptions,
-    Status,
+    Status, value_gradient,
 };
+use sparsebatch_testing::random_vector;
 
 /// A batch of one pattern in which some systems fail: not finite, singular, and with a zero for a
 /// pivot.
@@ -136,4 +138,55 @@ fn a_call_takes_hardly_longer_than_that_of_the_plan() {
     whole.sort_by(f64::total_cmp);
     println!("call of the plan {:.2} us, enqueue {:.2} us (medians)", bare[100], whole[100]);
     assert!(solver.finish(&values, &b, &mut x).unwrap().all_converged());
+}
+
+/// Gradients by values agree with the host's; prints their rate beside that of copies, by bytes:
+/// values written once, lambda and x read once.
+#[test]
+fn gradients_are_those_of_the_host() {
+    let Some(device) = device_or_skip() else { return };
+    let copies = measure_bandwidth(&device).unwrap();
+    for (family, nrows) in [(Family::Tri, 32), (Family::Lap2d, 256), (Family::Rand9, 54)] {
+        let items = systems(100_000);
+        let problem = Problem::new(family, nrows).unwrap().batch(items).unwrap();
+        let rows = problem.rhs.len();
+        let (lambda, x) = (random_vector::<f64>(rows, 1), random_vector::<f64>(rows, 2));
+        let (on_lambda, on_x) = (device.upload(&lambda).unwrap(), device.upload(&x).unwrap());
+        let nnz = problem.batch.pattern(0).nnz();
+        let mut gradient: ValueGradient<Device, f64> =
+            ValueGradient::new(&device, problem.batch.pattern(0), items, 1).unwrap();
+        let mut found = device.alloc::<f64>(nnz * items).unwrap();
+        let mut times = Vec::new();
+        for _ in 0..20 {
+            device.synchronize().unwrap();
+            let start = Instant::now();
+            gradient.apply(&on_lambda, &on_x, &mut found).unwrap();
+            device.synchronize().unwrap();
+            times.push(start.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        let bytes = 8.0 * (nnz * items + 2 * rows) as f64;
+        println!(
+            "{family:?} {nrows} x {items}: gradient {:.0} GB/s, copies {copies:?}",
+            bytes / times[10] / 1e9
+        );
+        let first = device.download(&found).unwrap();
+        gradient.apply(&on_lambda, &on_x, &mut found).unwrap();
+        assert_eq!(device.download(&found).unwrap(), first);
+        let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
+        let values = BatchValues::ItemMajor(vec![0.0; nnz * items]);
+        let batch = UniformBatch::try_new(uniform.pattern().clone(), items, values).unwrap();
+        let mut expected = vec![0.0; nnz * items];
+        value_gradient(&Batch::Uniform(batch), 1, &lambda, &x, &mut expected).unwrap();
+        assert_eq!(first, expected);
+        // Shared by all items: the same sum up to rounding.
+        let mut sum = device.alloc::<f64>(nnz).unwrap();
+        gradient.apply(&on_lambda, &on_x, &mut sum).unwrap();
+        let sum = device.download(&sum).unwrap();
+        for (k, sum) in sum.iter().enumerate() {
+            let each = expected.iter().skip(k).step_by(nnz);
+            let (exact, size) = each.fold((0.0, 0.0), |(s, a), g: &f64| (s + g, a + g.abs()));
+            assert!((sum - exact).abs() <= 1e-12 * size, "{k}: {sum}, {exact}");
+        }
+    }
 }

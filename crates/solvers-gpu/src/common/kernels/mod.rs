@@ -11,6 +11,8 @@ pub(crate) const EVALUATE: Header = ("evaluate.cuh", include_str!("evaluate.cuh"
 /// Confirms what converged.
 pub(crate) static CONFIRM: Module =
     Module::new("confirm", include_str!("confirm.cu"), &[EVALUATE, SOLVER]);
+/// Gradients by values.
+pub(crate) static GRADIENT: Module = Module::new("gradient", include_str!("gradient.cu"), &[]);
 /// Copies of some items.
 pub(crate) static ITEMS: Module = Module::new("items", include_str!("items.cu"), &[]);
 /// Matrices `I/dt - J`.

@@ -8,6 +8,7 @@ pub(crate) mod common;
 mod device;
 mod factors;
 mod fallback;
+mod gradient;
 mod large_lu;
 mod listed;
 mod memory;

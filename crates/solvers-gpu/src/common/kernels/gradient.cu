@@ -1,0 +1,80 @@
+// Gradients of a loss of the solutions of A x = b by the values of A, from the adjoint solutions.
+
+constexpr u32 GRADIENT_ITEMS = 8;  // items of a block, a warp each
+constexpr u32 GRADIENT_THREADS = WARP_THREADS * GRADIENT_ITEMS;
+
+// -sum over right-hand sides of lambda[row] * x[col], of one item's vectors, `nrows` each.
+template <typename V>
+__device__ __forceinline__ V gradient_of(u64 place, u32 nrows, u32 nrhs, const V* lambda,
+                                         const V* x) {
+    const u32 row = u32(place), col = u32(place >> 32);
+    V sum = V(0);
+    for (u32 rhs = 0; rhs < nrhs; ++rhs) {
+        sum -= load(lambda + u64(rhs) * nrows + row) * load(x + u64(rhs) * nrows + col);
+    }
+    return sum;
+}
+
+// gradient: out[item*nnz + k] = -sum of lambda[row k] * x[col k], for every item of a batch of one
+// pattern.
+// - Launch: blocks of GRADIENT_THREADS threads, any grid. In x, blocks stride over the items, one
+//   warp per item; in y, over the entries of an item.
+// - places: row | column << 32 of each of the nnz entries.
+// - lambda, x: nrows * nrhs values per item.
+// - out: nnz values per item. It overlaps no other argument.
+// - Traffic per entry: reads its place, mostly from the cache, lambda and x, from the first-level
+//   cache; writes out. No atomics: bitwise repeatable.
+template <typename V>
+__global__ void __launch_bounds__(GRADIENT_THREADS)
+    gradient(u64 nitems, u32 nnz, u32 nrows, u32 nrhs, const u64* __restrict__ places,
+             const V* __restrict__ lambda, const V* __restrict__ x, V* __restrict__ out) {
+    const u32 lane = threadIdx.x % WARP_THREADS;
+    const u64 first = u64(blockIdx.x) * GRADIENT_ITEMS + threadIdx.x / WARP_THREADS;
+    const u64 rows = u64(nrows) * nrhs;
+    for (u64 item = first; item < nitems; item += u64(gridDim.x) * GRADIENT_ITEMS) {
+        const V* const own_lambda = lambda + item * rows;
+        const V* const own_x = x + item * rows;
+        V* const own_out = out + item * nnz;
+        for (u64 k = u64(blockIdx.y) * WARP_THREADS + lane; k < nnz;
+             k += u64(gridDim.y) * WARP_THREADS) {
+            own_out[k] = gradient_of(load(places + k), nrows, nrhs, own_lambda, own_x);
+        }
+    }
+}
+
+// gradient_sums: partial[c*nnz + k] = the gradients by entry k of the items of chunk c, in order:
+// `chunk` items, fewer in the last chunk.
+// - Launch: any block in x; threads in x stride over the entries, blocks in y over the chunks.
+// - Other arguments as those of `gradient`.
+template <typename V>
+__global__ void gradient_sums(u64 nitems, u32 chunk, u32 nnz, u32 nrows, u32 nrhs,
+                              const u64* __restrict__ places, const V* __restrict__ lambda,
+                              const V* __restrict__ x, V* __restrict__ partial) {
+    const u64 rows = u64(nrows) * nrhs, chunks = (nitems + chunk - 1) / chunk;
+    for (u64 c = blockIdx.y; c < chunks; c += gridDim.y) {
+        const u64 end = minimum((c + 1) * chunk, nitems);
+        for (u64 k = u64(blockIdx.x) * blockDim.x + threadIdx.x; k < nnz;
+             k += u64(gridDim.x) * blockDim.x) {
+            const u64 place = load(places + k);
+            V sum = V(0);
+            for (u64 item = c * chunk; item < end; ++item) {
+                sum += gradient_of(place, nrows, nrhs, lambda + item * rows, x + item * rows);
+            }
+            partial[c * nnz + k] = sum;
+        }
+    }
+}
+
+// gradient_total: out[k] = the sum of partial[c*nnz + k] over `chunks` chunks, in order.
+// - Launch: any grid and block in x; threads stride over the entries.
+template <typename V>
+__global__ void gradient_total(u64 chunks, u32 nnz, const V* __restrict__ partial,
+                               V* __restrict__ out) {
+    for (u64 k = grid_thread(); k < nnz; k += grid_threads()) {
+        V sum = V(0);
+        for (u64 c = 0; c < chunks; ++c) {
+            sum += load(partial + c * nnz + k);
+        }
+        out[k] = sum;
+    }
+}
