@@ -23,8 +23,8 @@ type Callback = dyn Fn(Progress) -> ControlFlow<()> + Send + Sync;
 /// Clones share one state, so that one thread may hold a clone and call [`Watch::stop`] or
 /// [`Watch::progress`] while another thread solves with
 /// [`SolveOptions::watch`](crate::SolveOptions::watch). A stopped solve finishes the systems at hand,
-/// and on a GPU the launches that are queued, starts no others, and returns an error. The next solve
-/// begins anew.
+/// and on a GPU the launches that are queued, starts no others, and returns an error. A request between
+/// solves stops the next one. One watch follows one solve at a time.
 ///
 /// # Examples
 /// ```
@@ -68,13 +68,11 @@ impl Watch {
 
     /// How far the solve has come.
     pub fn progress(&self) -> Progress {
-        Progress {
-            ended: self.0.ended.load(Ordering::Relaxed),
-            systems: self.0.systems.load(Ordering::Relaxed),
-        }
+        let systems = self.0.systems.load(Ordering::Relaxed);
+        Progress { ended: self.0.ended.load(Ordering::Relaxed).min(systems), systems }
     }
 
-    /// Asks the solve that runs to stop.
+    /// Asks the solve that runs, or else the next one, to stop.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
@@ -104,7 +102,7 @@ impl Watch {
         let ended = self.0.ended.fetch_add(ended, Ordering::Relaxed) + ended;
         if let Some(callback) = &self.0.callback {
             let systems = self.0.systems.load(Ordering::Relaxed);
-            if callback(Progress { ended, systems }).is_break() {
+            if callback(Progress { ended: ended.min(systems), systems }).is_break() {
                 self.stop();
             }
         }

@@ -7,7 +7,7 @@ use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Status, check_len};
 
-use crate::error::go_on;
+use crate::error::{go_on, stopped};
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, RungRun, SystemReport};
 use crate::share::systems_of;
@@ -129,7 +129,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
         let report = self.solve_factored_watched(rows, b, x);
-        self.stopped(report)
+        stopped(&self.options.watch, report)
     }
 
     fn solve_factored_watched(
@@ -150,6 +150,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         }
         let start = Instant::now();
         let factors = self.kept_factors().ok_or(SolveError::NotFactored)?;
+        go_on(&criteria.watch)?;
         let outcomes = factors.solve_again(nrhs, b, x, &criteria)?;
         go_on(&criteria.watch)?;
         let mut systems = reports(outcomes.into_iter().map(Some).collect());

@@ -203,6 +203,19 @@ impl<'a, T: Scalar> Composed<'a, T> {
         }
     }
 
+    /// Refuses to go on when the solve was asked to stop; x is without the scales of the iterations
+    /// then.
+    fn go_on(&self, x: &mut [T]) -> Result<(), SolveError> {
+        let stopped = go_on(&self.criteria.watch);
+        if stopped.is_err() {
+            for system in (0..self.active.len()).filter(|&system| self.active[system]) {
+                let scale = self.scales[system] - self.matrix_scales[system];
+                rescale(scale, &mut x[self.range(system)]);
+            }
+        }
+        stopped
+    }
+
     /// `y = A x` with A scaled as in the iterations.
     fn product(&self, on: &mut impl Primitives<T>, x: &[T], y: &mut [T]) -> Result<(), SolveError> {
         on.spmv(x, y)?;
@@ -239,7 +252,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         self.fail_unless_positive(&rho, x);
         on.axpby(&self.active, &ones, &z, &zeros, &mut p);
         while self.any_active() {
-            go_on(&self.criteria.watch)?;
+            self.go_on(x)?;
             self.product(on, &p, &mut ap)?;
             on.dot(&self.active, &ap, &p, &mut curvature);
             for s in 0..systems {
@@ -311,7 +324,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         on.dot(&self.active, &self.r, &self.r, &mut rho);
         shadow_square.copy_from_slice(&rho);
         while self.any_active() {
-            go_on(&self.criteria.watch)?;
+            self.go_on(x)?;
             negate(&omega, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut p);
             on.axpby(&self.active, &ones, &self.r, &beta, &mut p);

@@ -4,22 +4,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
+use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_cuda::{Executor, KernelBuffer, copy_values, prepare_copy};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, Outcome, Scheme, Status, check_len};
 
-use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
+use crate::backend::{AnalysedSolve, GpuBackend, Placement, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
-use crate::error::go_on;
+use crate::error::{go_on, stopped};
 use crate::gpu::{Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemList, solver_for};
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
+use crate::solver::drop_lost;
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 /// Solves batches of systems of one pattern whose values, right-hand sides and solutions lie on a
-/// GPU, with everything that [`BatchSolver`](crate::BatchSolver) has: `auto`, the ladder, a report.
+/// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
+///
+/// It takes what [`solver_for`] takes: systems of at most 4,096 rows (32,768 from compute capability
+/// 9.0 on) without factors, no composed engine, no residual history. `BatchSolver` takes the rest.
 ///
 /// The arrays are item-major: `nnz` values per item, or those of one item for all; `nrows * nrhs`
 /// elements of `b` and of `x` per item, one right-hand side after the other.
@@ -55,7 +60,7 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     criteria: Criteria,
     pattern: Arc<CsrPattern>,
     nitems: usize,
-    backend: GpuBackend<E>,
+    backend: Box<dyn SolveBackend<T>>,
     /// The scheme of most items, and its plan for all of them.
     chosen: Chosen,
     plan: Box<dyn GpuSolver<E, T>>,
@@ -102,6 +107,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(executor: &E, batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         let start = Instant::now();
+        check_threads()?;
         let Batch::Uniform(uniform) = batch else {
             return Err(SolveError::Unsupported {
                 what: "a ragged batch on the device",
@@ -119,10 +125,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         if nrows != ncols {
             return Err(SolveError::Argument(ArgumentError::NotSquare { item: 0, nrows, ncols }));
         }
+        if options.nrhs == 0 {
+            return Err(SolveError::Argument(ArgumentError::OutOfRange {
+                name: "nrhs",
+                expected: "at least 1",
+                found: "0".to_owned(),
+            }));
+        }
         let criteria = options.criteria::<T>(nitems.saturating_mul(options.nrhs))?;
         let gpu = Gpu::new(executor.clone()).or_cpu(true).in_chunks(true);
-        let backend = GpuBackend::new(gpu, options.clone());
-        let target = SolveBackend::<T>::target(&backend);
+        let backend: Box<dyn SolveBackend<T>> = Box::new(GpuBackend::new(gpu, options.clone()));
+        let target = backend.target();
         let mut choices = choose(batch, options, target).into_iter();
         let chosen = choices.next().expect("there is at least one choice");
         let others = choices.map(|chosen| Other { chosen, analysed: None }).collect();
@@ -162,7 +175,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let nnz = pattern.nnz();
         let is_shared = values.len() == nnz && nitems != 1;
         if !is_shared {
-            check_len("values", nnz * nitems, values.len())?;
+            check_len("values", nnz.saturating_mul(nitems), values.len())?;
         }
         let values = executor.download(values)?;
         let values = match is_shared {
@@ -190,7 +203,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// Takes tolerances and iteration limits of other options for the solves that follow. Each must be
-    /// given per system if and only if it was before. Waits for the last solve.
+    /// given per system if and only if it was before. Waits for the last solve. A graph that was
+    /// recorded before keeps the limits that are common to all systems.
     ///
     /// # Errors
     /// [`SolveError::Argument`] when there is not one per system, for negative ones.
@@ -202,6 +216,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let criteria = own.criteria::<T>(self.nitems * own.nrhs)?;
         self.plan.replace_limits(&self.executor, &own)?;
         self.confirmer.replace_limits(&own)?;
+        // Plans of other schemes and of later rungs hold limits.
+        self.backend = self.backend.with_options(&own);
+        self.kept.clear();
+        self.others.iter_mut().for_each(|other| other.analysed = None);
         (self.options, self.criteria) = (own, criteria);
         Ok(())
     }
@@ -224,6 +242,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         self.guess = None;
+        if let Some(watch) = &self.criteria.watch {
+            watch.begin(self.nitems * self.options.nrhs);
+        }
         if guess == Guess::InX {
             check_len("x", self.nitems * self.options.nrhs * self.pattern.nrows(), x.len())?;
             self.prepare_guesses()?;
@@ -246,12 +267,23 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// Waits for the last [`DeviceSolver::enqueue`], whose arrays these are, confirms its verdicts,
     /// solves what is left, and tells how each system ended.
     ///
-    /// A system that did not converge has the better of its guess and its last iterate in `x`.
+    /// A system that did not converge has the better of its guess and its last iterate in `x`. After a
+    /// graph the guesses are those of the last call of `enqueue`, which is to be the recorded one.
     ///
     /// # Errors
     /// [`SolveError::Argument`] without a solve before, or when an array does not fit;
     /// [`SolveError::Gpu`] with what the device reports; [`SolveError::Stopped`].
     pub fn finish(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+    ) -> Result<BatchReport, SolveError> {
+        let report = self.finish_watched(values, b, x);
+        stopped(&self.options.watch, report)
+    }
+
+    fn finish_watched(
         &mut self,
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
@@ -265,12 +297,20 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 found: "none".to_owned(),
             }));
         };
+        if b.shares_memory_with(x) || values.shares_memory_with(x) {
+            return Err(SolveError::Argument(ArgumentError::OutOfRange {
+                name: "x",
+                expected: "memory apart from values and b",
+                found: "memory shared with them".to_owned(),
+            }));
+        }
         self.plan.confirm(&self.confirmer, values, b, x)?;
         let mut systems: Vec<SystemReport> =
             self.plan.outcomes()?.into_iter().map(SystemReport::first).collect();
         if let Some(watch) = &self.criteria.watch {
             watch.begin(systems.len());
-            watch.add(systems.len());
+            go_on(&self.criteria.watch)?;
+            watch.add(self.chosen.items.len() * self.options.nrhs);
         }
         let arrays = Arrays { values, b, x };
         let runs = self.finish_items(guess, arrays, &mut systems)?;
@@ -309,17 +349,29 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         });
         self.others = others;
         solved?;
+        let lost = self.lost_guesses(guess, systems)?;
+        if !lost.is_empty() {
+            let reason = self.chosen.reason.clone();
+            let chosen = Chosen { scheme: Scheme::Lu, reason, items: lost };
+            let mut again = Other { chosen, analysed: None };
+            self.solve_other(&mut again, guess, &mut arrays, systems)?;
+        }
         let has_failed = |systems: &[SystemReport]| {
             systems.iter().any(|system| system.outcome.status != Status::Converged)
         };
         let items: Vec<usize> =
             (0..self.nitems).filter(|&i| has_failed(&systems[i * nrhs..(i + 1) * nrhs])).collect();
+        go_on(&self.criteria.watch)?;
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        go_on(&self.criteria.watch)?;
         let list = ItemList::new(&self.executor, &items, self.nitems)?;
         let mut copied = self.copy(&list, &items, guess, &arrays)?;
+        if let Some(guesses) = &mut copied.guesses {
+            let each = guesses.chunks_mut((self.pattern.nrows() * nrhs).max(1));
+            let of_lu = items.iter().zip(each).filter(|(item, _)| first[**item] == Scheme::Lu);
+            of_lu.for_each(|(_, guess)| drop_lost(guess));
+        }
         let places = systems_of(&items, nrhs);
         let criteria = self.criteria.pick(&places);
         let mut some: Vec<SystemReport> = places.iter().map(|&s| systems[s].clone()).collect();
@@ -327,10 +379,16 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let some_first: Vec<Scheme> = items.iter().map(|&item| first[item]).collect();
         let mut runs = Vec::new();
         if self.options.fallback || some_first.contains(&Scheme::Lu) {
+            // Plans of rungs hold the limits of their systems.
+            let options = self.options.for_systems(&places);
+            let backend = self.backend.with_options(&options);
+            if options.has_own_limits() {
+                self.kept.clear();
+            }
             let ladder = Ladder {
-                backend: &self.backend,
+                backend: &*backend,
                 batch: &copied.batch,
-                options: &self.options.for_systems(&places),
+                options: &options,
                 criteria: &criteria,
                 b: &copied.b,
                 first: &some_first,
@@ -344,7 +402,36 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(runs)
     }
 
-    /// Solves items of another scheme than most.
+    /// Items of the first scheme that the sparse LU failed on because of their guesses: NaN and
+    /// infinities there count as 0, which its kernel does not know.
+    fn lost_guesses(
+        &self,
+        guess: Guess,
+        systems: &[SystemReport],
+    ) -> Result<Vec<usize>, SolveError> {
+        let Some(guesses) = self.guesses.as_ref().filter(|_| guess == Guess::InX) else {
+            return Ok(Vec::new());
+        };
+        let nrhs = self.options.nrhs;
+        let is_lost = |item: usize| {
+            let own = &systems[item * nrhs..(item + 1) * nrhs];
+            own.iter().any(|system| system.outcome.status == Status::NonFinite)
+        };
+        let items = match self.chosen.scheme {
+            Scheme::Lu => self.chosen.items.iter().copied().filter(|&item| is_lost(item)).collect(),
+            _ => Vec::new(),
+        };
+        if items.is_empty() {
+            return Ok(items);
+        }
+        let guesses = ItemList::new(&self.executor, &items, self.nitems)?.gather(guesses)?;
+        let each = guesses.chunks((self.pattern.nrows() * nrhs).max(1));
+        let lost = items.into_iter().zip(each);
+        let is_finite = |guess: &[T]| guess.iter().all(|x| x.is_finite());
+        Ok(lost.filter(|(_, guess)| !is_finite(guess)).map(|(item, _)| item).collect())
+    }
+
+    /// Solves items of another scheme than most, or once more.
     fn solve_other(
         &mut self,
         other: &mut Other<T>,
@@ -356,12 +443,15 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let list = ItemList::new(&self.executor, items, self.nitems)?;
         let mut copied = self.copy(&list, items, guess, arrays)?;
         copied.x = copied.guesses.take().unwrap_or_else(|| vec![T::ZERO; copied.x.len()]);
+        if other.chosen.scheme == Scheme::Lu {
+            drop_lost(&mut copied.x);
+        }
         let places = systems_of(items, nrhs);
         let analysed = match &mut other.analysed {
             Some(analysed) => analysed,
             none => {
                 let options = self.options.for_systems(&places);
-                let backend = SolveBackend::<T>::with_options(&self.backend, &options);
+                let backend = self.backend.with_options(&options);
                 let scheme = (Rung::First, other.chosen.scheme);
                 none.insert(backend.analyse(&copied.batch, scheme, None)?)
             }
@@ -443,38 +533,43 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         solve_time: Duration,
     ) -> BatchReport {
         let explained = self.plan.explain();
-        let kernel = explained.kernels();
+        let of_plan = Placement {
+            backend: Machine::Gpu,
+            device: self.executor.info().name.clone(),
+            kernel: explained.kernels(),
+            chunks: 1,
+            device_bytes: explained.bytes() + self.confirmer.bytes(),
+            cpu_reason: None,
+            composed_reason: None,
+        };
         let of = |chosen: &Chosen, kernel: String| SchemeRun {
             scheme: chosen.scheme,
             systems: chosen.items.len() * self.options.nrhs,
             reason: chosen.reason.clone(),
             kernel,
         };
-        let mut schemes = vec![of(&self.chosen, kernel.clone())];
-        schemes.extend(self.others.iter().map(|other| {
-            let analysed = other.analysed.as_ref();
-            of(&other.chosen, analysed.map_or(String::new(), |a| a.placement().kernel))
-        }));
-        let mut runs = vec![RungRun {
-            rung: Rung::First,
-            systems: systems.len(),
-            backend: Machine::Gpu,
-            kernel: kernel.clone(),
-            chunks: 1,
-            device_bytes: explained.bytes() + self.confirmer.bytes(),
-            cpu_reason: None,
-            composed_reason: None,
-        }];
+        let mut schemes = vec![of(&self.chosen, of_plan.kernel.clone())];
+        let mut placements = vec![of_plan];
+        for other in &self.others {
+            let placement = other.analysed.as_ref().map(|analysed| analysed.placement());
+            schemes.push(of(
+                &other.chosen,
+                placement.as_ref().map_or(String::new(), |p| p.kernel.clone()),
+            ));
+            placements.extend(placement);
+        }
+        let placement = Placement::together(placements);
+        let mut runs = vec![RungRun::new(Rung::First, systems.len(), placement.clone())];
         runs.extend(later);
         BatchReport {
             systems,
             scheme: self.chosen.scheme,
             reason: self.chosen.reason.clone(),
             schemes,
-            backend: Machine::Gpu,
-            device: self.executor.info().name.clone(),
+            backend: placement.backend,
+            device: placement.device,
             format: "csr",
-            kernel,
+            kernel: placement.kernel,
             runs,
             plan_time: self.plan_time,
             solve_time,

@@ -14,8 +14,8 @@ pub enum SolveError {
     /// A solve with kept matrices was asked for, and none are kept.
     #[error("no matrices are kept to solve with: expected a call of factor before solve_again")]
     NotFactored,
-    /// The solve was stopped by its [watch](crate::Watch). `x` holds the solutions of the systems that
-    /// ended; the others have their guess, or an iterate of it.
+    /// The solve was stopped by its [watch](crate::Watch). For each system `x` then holds its
+    /// guess, an iterate or its solution. On the ladder the counts are those of the rung.
     #[error("the solve was stopped: {ended} of {systems} systems had ended")]
     Stopped {
         /// Number of systems that had ended.
@@ -60,5 +60,20 @@ pub(crate) fn go_on(watch: &Option<Watch>) -> Result<(), SolveError> {
             Err(SolveError::Stopped { ended, systems })
         }
         _ => Ok(()),
+    }
+}
+
+/// Completes the error of a stopped solve by its counts, and forgets the request to stop.
+pub(crate) fn stopped<R>(
+    watch: &Option<Watch>,
+    result: Result<R, SolveError>,
+) -> Result<R, SolveError> {
+    match (result, watch) {
+        (Err(SolveError::Stopped { .. }), Some(watch)) => {
+            let Progress { ended, systems, .. } = watch.progress();
+            watch.clear();
+            Err(SolveError::Stopped { ended, systems })
+        }
+        (result, _) => result,
     }
 }

@@ -6,13 +6,13 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solve_core::{
-    ArgumentError, Engine, Method, Outcome, ProductCost, Progress, Rhs, Scheme, check_len,
+    ArgumentError, Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len,
 };
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::choose;
-use crate::error::go_on;
+use crate::error::{go_on, stopped};
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
@@ -248,19 +248,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
         let report = self.solve_watched(batch, b, x);
-        self.stopped(report)
-    }
-
-    /// Completes the error of a stopped solve by its counts, and forgets the request to stop.
-    pub(crate) fn stopped<R>(&self, result: Result<R, SolveError>) -> Result<R, SolveError> {
-        match (result, &self.options.watch) {
-            (Err(SolveError::Stopped { .. }), Some(watch)) => {
-                let Progress { ended, systems, .. } = watch.progress();
-                watch.clear();
-                Err(SolveError::Stopped { ended, systems })
-            }
-            (result, _) => result,
-        }
+        stopped(&self.options.watch, report)
     }
 
     fn solve_watched(
@@ -451,7 +439,7 @@ fn sizes<T: Scalar>(batch: &Batch<T>, nrhs: usize) -> Result<(usize, usize), Sol
     Ok((systems, batch.vector_len(nrhs).map_err(CpuError::from)?))
 }
 
-fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
+pub(crate) fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
     let items = match batch {
         Batch::Uniform(batch) => batch.nitems().min(1),
         Batch::Ragged(batch) => batch.nitems(),

@@ -1,6 +1,8 @@
 //! One task of a batched solve: loads systems with equal patterns from a queue into lanes and
 //! judges each system when its lane stops.
 
+use std::cell::Cell;
+
 use sparsebatch_formats::Batch;
 
 use super::matrix::LaneMatrix;
@@ -35,6 +37,8 @@ pub(crate) struct Job<'a, T> {
     pub(crate) criteria: &'a Criteria,
     /// Waiting systems, taken from the back.
     pub(crate) queue: Vec<Slot<'a, T>>,
+    /// Number of systems that were not begun, since the solve was stopped.
+    pub(crate) skipped: &'a Cell<usize>,
 }
 
 /// What happens to a stopped lane.
@@ -130,6 +134,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
     ) -> u32 {
         let (batch, matrix) = (self.job.batch, self.job.matrix);
         if is_stopped(&self.job.criteria.watch) {
+            self.job.skipped.set(self.job.skipped.get() + self.job.queue.len());
             let rest = self.job.queue.drain(..);
             rest.for_each(|slot| *slot.outcome = Some(Outcome::not_begun()));
         }

@@ -215,9 +215,9 @@ impl LanePlan {
                 let matrix = &class.matrix;
                 let solve = SolvePart { part, pattern, matrix, lu, nrhs, criteria, slots };
                 dispatch_narrow(self.isa, lanes, solve);
-            }
-            if let Some(watch) = &criteria.watch {
-                watch.add(count);
+                if let Some(watch) = &criteria.watch {
+                    watch.add(count);
+                }
             }
         });
         // Items that are not in the plan have no outcome.

@@ -24,6 +24,8 @@ mod single;
 
 pub use single::{SystemPreconditioner, dot};
 
+use std::cell::Cell;
+
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
@@ -240,7 +242,7 @@ impl LanePlan {
             }
         }
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
-            let count = queue.len();
+            let (count, skipped) = (queue.len(), Cell::new(0));
             let rows = &class.matrix;
             let squares_products = self.scheme != Scheme::Lu;
             let job = |matrix, queue| Job {
@@ -251,6 +253,7 @@ impl LanePlan {
                 squares_products,
                 criteria,
                 queue,
+                skipped: &skipped,
             };
             let rest = match &class.symmetric {
                 Some(matrix) => self.run_cg(class, lanes, job(matrix, queue)),
@@ -259,8 +262,9 @@ impl LanePlan {
             if !rest.is_empty() {
                 self.run(class, lanes, job(rows, rest));
             }
-            if let Some(watch) = &criteria.watch {
-                watch.add(count);
+            let ended = count - skipped.get();
+            if let Some(watch) = criteria.watch.as_ref().filter(|_| ended > 0) {
+                watch.add(ended);
             }
         });
         let settled = outcomes.into_iter();

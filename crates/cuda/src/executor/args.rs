@@ -14,6 +14,7 @@ const MAX_WORDS: usize = 64;
 
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// The address of a buffer.
     Pointer,

@@ -3,7 +3,7 @@
 use sparsebatch_cuda::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod, Value,
 };
-use sparsebatch_solve_core::{Outcome, check_len};
+use sparsebatch_solve_core::{ArgumentError, Outcome, check_len};
 
 use super::kernels::ITEMS;
 use super::outcomes::Outcomes;
@@ -35,15 +35,22 @@ impl<E: Executor + Clone> ItemList<E> {
         ])
     }
 
-    /// The given items, all different, of a batch of `nitems`.
+    /// The given items, in ascending order, of a batch of `nitems`.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] for an item that the batch does not have, [`GpuSolveError::Gpu`]
-    /// when memory is short.
+    /// [`GpuSolveError::Argument`] for an item that the batch does not have or that does not follow
+    /// the one before, [`GpuSolveError::Gpu`] when memory is short.
     pub fn new(executor: &E, items: &[usize], nitems: usize) -> Result<Self, GpuSolveError> {
-        let largest = items.iter().max().map_or(0, |&item| item + 1);
-        if largest > nitems {
-            check_len("items of the batch", nitems, largest)?;
+        let is_beyond = |item: usize| item >= nitems || u32::try_from(item).is_err();
+        let wrong = (0..items.len()).find(|&place| {
+            is_beyond(items[place]) || (place > 0 && items[place] <= items[place - 1])
+        });
+        if let Some(place) = wrong {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                name: "items",
+                expected: "items of the batch in ascending order",
+                found: format!("{} at place {place}, of {nitems}", items[place]),
+            }));
         }
         let items: Vec<u32> = items.iter().map(|&item| item as u32).collect();
         Ok(Self { items: executor.upload(&items)?, executor: executor.clone(), nitems })
@@ -55,7 +62,7 @@ impl<E: Executor + Clone> ItemList<E> {
     /// # Errors
     /// [`GpuSolveError::Gpu`] with what the device reports.
     pub fn gather<T: Value>(&self, all: &E::Buffer<T>) -> Result<Vec<T>, GpuSolveError> {
-        let len = all.len() / self.nitems.max(1);
+        let len = self.len_of_item(all.len())?;
         let count = self.items.len() * len;
         let mut packed = self.executor.alloc(count)?;
         let mut args = Args::new();
@@ -78,7 +85,7 @@ impl<E: Executor + Clone> ItemList<E> {
         packed: &[T],
         all: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        let len = all.len() / self.nitems.max(1);
+        let len = self.len_of_item(all.len())?;
         check_len("values of the items", self.items.len() * len, packed.len())?;
         let packed = self.executor.upload(packed)?;
         let mut args = Args::new();
@@ -102,6 +109,13 @@ impl<E: Executor + Clone> ItemList<E> {
         all: &mut Outcomes<E>,
     ) -> Result<(), GpuSolveError> {
         all.overwrite(self, outcomes)
+    }
+
+    /// Values per item of an array with `all` values.
+    fn len_of_item(&self, all: usize) -> Result<usize, GpuSolveError> {
+        let len = all / self.nitems.max(1);
+        check_len("values of all items", len * self.nitems, all)?;
+        Ok(len)
     }
 
     #[expect(unsafe_code, reason = "a launch")]

@@ -1,7 +1,9 @@
 //! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
-use sparsebatch_solve_core::{Criteria, Outcome, PerSystem, Status, check_len, is_stopped};
+use sparsebatch_solve_core::{
+    ArgumentError, Criteria, Outcome, PerSystem, Status, check_len, is_stopped,
+};
 
 use super::items::ItemList;
 use crate::GpuSolveError;
@@ -36,9 +38,17 @@ impl<E: Executor> Limits<E> {
         executor: &E,
         criteria: Criteria,
     ) -> Result<(), GpuSolveError> {
-        overwrite(executor, "rel_tols", &criteria.rel_tol, &mut self.rel_tols)?;
-        overwrite(executor, "abs_tols", &criteria.abs_tol, &mut self.abs_tols)?;
-        overwrite(executor, "max_iters_each", &criteria.max_iters, &mut self.max_iters)?;
+        // All fit before any is overwritten.
+        check_each("rel_tol", &criteria.rel_tol, self.rel_tols.as_ref().map(KernelBuffer::len))?;
+        check_each("abs_tol", &criteria.abs_tol, self.abs_tols.as_ref().map(KernelBuffer::len))?;
+        check_each(
+            "max_iters",
+            &criteria.max_iters,
+            self.max_iters.as_ref().map(KernelBuffer::len),
+        )?;
+        overwrite(executor, &criteria.rel_tol, &mut self.rel_tols)?;
+        overwrite(executor, &criteria.abs_tol, &mut self.abs_tols)?;
+        overwrite(executor, &criteria.max_iters, &mut self.max_iters)?;
         self.criteria = criteria;
         Ok(())
     }
@@ -102,20 +112,29 @@ fn upload_each<E: Executor, V: Pod>(
     }
 }
 
-fn overwrite<E: Executor, V: Pod>(
-    executor: &E,
+/// Refuses limits that are given per system where they were not, or the reverse, or of another number
+/// of systems.
+fn check_each<V>(
     what: &'static str,
     limits: &PerSystem<V>,
-    buffer: &mut Option<E::Buffer<V>>,
-) -> Result<(), GpuSolveError> {
-    match (limits, buffer) {
+    before: Option<usize>,
+) -> Result<(), ArgumentError> {
+    match (limits, before) {
         (PerSystem::All(_), None) => Ok(()),
-        (PerSystem::Each(each), Some(buffer)) => {
-            check_len(what, buffer.len(), each.len())?;
-            Ok(executor.copy_from_host(each, buffer)?)
-        }
-        (PerSystem::All(_), Some(buffer)) => Ok(check_len(what, buffer.len(), 0)?),
-        (PerSystem::Each(each), None) => Ok(check_len(what, 0, each.len())?),
+        (PerSystem::Each(each), before) => check_len(what, before.unwrap_or(0), each.len()),
+        (PerSystem::All(_), Some(systems)) => check_len(what, systems, 0),
+    }
+}
+
+/// Overwrites limits that are given per system.
+fn overwrite<E: Executor, V: Pod>(
+    executor: &E,
+    limits: &PerSystem<V>,
+    buffer: &mut Option<E::Buffer<V>>,
+) -> Result<(), GpuError> {
+    match (limits, buffer) {
+        (PerSystem::Each(each), Some(buffer)) => executor.copy_from_host(each, buffer),
+        _ => Ok(()),
     }
 }
 

@@ -5,10 +5,12 @@ mod transpose;
 use std::ops::Range;
 
 use rayon::prelude::*;
+use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_solve_core::{Rhs, check_len};
 
 use self::transpose::TransposedBatch;
+use crate::solver::check_square;
 use crate::{
     Backend, BatchReport, BatchSolver, GpuExecutor, SolveError, SolveOptions, SolveScalar,
 };
@@ -61,6 +63,8 @@ impl<T: SolveScalar> AdjointSolver<T> {
         batch: &Batch<T>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
+        check_threads()?;
+        check_square(batch)?;
         let transposed = TransposedBatch::new(batch);
         let solver = BatchSolver::on(backend, transposed.batch(), options)?;
         Ok(Self { solver, transposed })
@@ -77,6 +81,8 @@ impl<T: SolveScalar> AdjointSolver<T> {
         rhs: Option<Rhs<'_, T>>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
+        check_threads()?;
+        check_square(batch)?;
         let transposed = TransposedBatch::new(batch);
         let solver = BatchSolver::on_executor(backend, transposed.batch(), rhs, options)?;
         Ok(Self { solver, transposed })
@@ -87,13 +93,15 @@ impl<T: SolveScalar> AdjointSolver<T> {
     /// batch that was analysed.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::solve`]; [`SolveError::Argument`] for another layout.
+    /// Those of [`BatchSolver::solve`]; [`SolveError::Argument`] for another layout. `lambda` is
+    /// untouched by these.
     pub fn solve(
         &mut self,
         batch: &Batch<T>,
         g: &[T],
         lambda: &mut [T],
     ) -> Result<BatchReport, SolveError> {
+        check_threads()?;
         self.transposed.update_values(batch)?;
         self.solver.solve(self.transposed.batch(), g, lambda)
     }
@@ -104,6 +112,7 @@ impl<T: SolveScalar> AdjointSolver<T> {
     /// # Errors
     /// Those of [`BatchSolver::factor`]; [`SolveError::Argument`] for another layout.
     pub fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
+        check_threads()?;
         self.transposed.update_values(batch)?;
         self.solver.factor(self.transposed.batch())
     }
@@ -137,6 +146,7 @@ pub fn value_gradient<T: SolveScalar>(
     x: &[T],
     gradient: &mut [T],
 ) -> Result<(), SolveError> {
+    check_threads()?;
     let rows = batch.vector_len(nrhs).map_err(sparsebatch_cpu_ref::CpuError::from)?;
     check_len("lambda", rows, lambda.len())?;
     check_len("x", batch.col_offset(batch.nitems()) * nrhs, x.len())?;

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::convert::SlotMap;
 use sparsebatch_formats::{
-    Batch, BatchValues, Csr, CsrPattern, Pattern, RaggedCsr, Scalar, UniformBatch,
+    Batch, BatchValues, Csr, CsrPattern, CsrPatternRef, Pattern, RaggedCsr, Scalar, UniformBatch,
 };
 use sparsebatch_solve_core::{ArgumentError, check_len};
+
+use crate::SolveError;
 
 /// The transposed matrices of a batch, with a copy of its values that follows the original's:
 /// patterns are transposed once, values are moved at every
@@ -66,15 +69,17 @@ impl<T: Scalar> TransposedBatch<T> {
     /// was made of.
     ///
     /// # Errors
-    /// [`ArgumentError::Length`] for another number of items or values,
-    /// [`ArgumentError::OutOfRange`] for another layout.
-    pub(super) fn update_values(&mut self, original: &Batch<T>) -> Result<(), ArgumentError> {
+    /// [`SolveError::Argument`] for another number of items or another layout, [`SolveError::Cpu`] for
+    /// an item with another pattern.
+    pub(super) fn update_values(&mut self, original: &Batch<T>) -> Result<(), SolveError> {
         check_len("items of the batch", self.batch.nitems(), original.nitems())?;
         let slots = &self.slots;
         match (&mut self.batch, original) {
             (Batch::Uniform(own), Batch::Uniform(uniform)) => {
                 let (nitems, nnz) = (own.nitems(), slots.len());
-                check_len("values of an item", nnz, uniform.pattern().nnz())?;
+                if !is_transpose(uniform.pattern().view(), own.pattern().view(), slots) {
+                    return Err(other_pattern(0));
+                }
                 let same =
                     own.is_shared() == uniform.is_shared() && own.layout() == uniform.layout();
                 if !same {
@@ -102,13 +107,16 @@ impl<T: Scalar> TransposedBatch<T> {
                 Ok(())
             }
             (Batch::Ragged(own), Batch::Ragged(ragged)) => {
-                check_len("entries of the batch", slots.len(), ragged.total_nnz())?;
                 let offsets = own.nnz_offsets().to_vec();
-                if offsets != ragged.nnz_offsets() {
-                    let other = offsets.iter().zip(ragged.nnz_offsets()).position(|(a, b)| a != b);
-                    let item = other.unwrap_or(1).saturating_sub(1);
-                    let len = |offsets: &[usize]| offsets[item + 1] - offsets[item];
-                    check_len("values of an item", len(&offsets), len(ragged.nnz_offsets()))?;
+                let transposed = &*own;
+                let is_other = |&item: &usize| {
+                    let slots = &slots[offsets[item]..offsets[item + 1]];
+                    let (from, to) = (ragged.item(item).pattern(), transposed.item(item).pattern());
+                    !is_transpose(from, to, slots)
+                };
+                let items = (0..ragged.nitems()).into_par_iter().with_min_len(64);
+                if let Some(item) = items.find_first(is_other) {
+                    return Err(other_pattern(item));
                 }
                 let mut parts = Vec::with_capacity(offsets.len());
                 let mut rest = own.values_mut();
@@ -130,12 +138,27 @@ impl<T: Scalar> TransposedBatch<T> {
     }
 }
 
-fn other_layout() -> ArgumentError {
-    ArgumentError::OutOfRange {
+fn other_layout() -> SolveError {
+    SolveError::Argument(ArgumentError::OutOfRange {
         name: "batch",
         expected: "uniform or ragged, shared or not, interleaved or not as the batch analysed",
         found: "another layout".to_owned(),
-    }
+    })
+}
+
+fn other_pattern(item: usize) -> SolveError {
+    SolveError::Cpu(CpuError::OtherPattern { item })
+}
+
+/// Whether `to` is the transposed pattern, in which entry k is at position `slots[k]`. The positions
+/// are all different.
+fn is_transpose(from: CsrPatternRef<'_>, to: CsrPatternRef<'_>, slots: &[u32]) -> bool {
+    let is_at = |row: usize, k: usize| {
+        let (col, slot) = (from.col_idx()[k] as usize, slots[k] as usize);
+        to.row(col).contains(&slot) && to.col_idx()[slot] as usize == row
+    };
+    (from.nrows(), from.ncols(), from.nnz()) == (to.ncols(), to.nrows(), slots.len())
+        && (0..from.nrows()).all(|row| from.row(row).all(|k| is_at(row, k)))
 }
 
 fn transposed(pattern: &CsrPattern) -> (CsrPattern, Vec<u32>) {

@@ -9,7 +9,9 @@ use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Isa, SpmvPlan};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::verdict::{Stop, System};
-use sparsebatch_solve_core::{Criteria, Outcome, Scheme, SolveOptions, SpmvOptions, Status};
+use sparsebatch_solve_core::{
+    Criteria, Outcome, Scheme, SolveOptions, SpmvOptions, Status, is_stopped,
+};
 
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
 use crate::SolveError;
@@ -139,7 +141,14 @@ impl<T: CpuScalar> AnalysedSolve<T> for Pivoting {
             }
         });
         let solve = |analysed: &mut Option<PivotingLu>, (system, b, x)| {
-            pivoting(batch, system, nrhs, b, x, criteria, analysed)
+            if is_stopped(&criteria.watch) {
+                return Outcome::not_begun();
+            }
+            let outcome = pivoting(batch, system, nrhs, b, x, criteria, analysed);
+            if let Some(watch) = &criteria.watch {
+                watch.add(1);
+            }
+            outcome
         };
         Ok(tasks.into_par_iter().map_init(|| None, solve).collect())
     }

@@ -6,7 +6,7 @@ use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
     Backend, BatchReport, BatchSolver, DeviceSolver, Gpu, Method, Preconditioner, Rung, Scheme,
-    SolveError, SolveOptions, SolveScalar, Status,
+    SolveError, SolveOptions, SolveScalar, Status, Watch,
 };
 
 use crate::backends::common::{chain, dense, patterns, ragged, rhs};
@@ -116,12 +116,7 @@ fn the_device_says_what_the_host_says() {
 
 #[test]
 fn items_of_other_schemes_are_solved_by_their_own() {
-    // Of one pattern: symmetric ones for CG, unsymmetric ones for BiCGStab.
-    let mut matrices: Vec<Csr<f64>> = (0..9).map(|item| dense(6, 9.0 + item as f64)).collect();
-    for item in [2, 5] {
-        matrices[item].values_mut()[1] = 0.25;
-    }
-    let batch = uniform(&matrices);
+    let batch = two_schemes();
     let report = agree(&batch, false, &SolveOptions::new().max_iters(60));
     agree(&batch, true, &SolveOptions::new().max_iters(60));
     let systems: usize = report.schemes.iter().map(|scheme| scheme.systems).sum();
@@ -164,6 +159,125 @@ fn what_fails_climbs_the_ladder_and_the_device_learns_of_it() {
                 }
             }
         }
+    }
+}
+
+/// Matrices of one pattern: symmetric ones for CG, unsymmetric ones for BiCGStab.
+fn two_schemes() -> Batch<f64> {
+    let mut matrices: Vec<Csr<f64>> = (0..9).map(|item| dense(6, 9.0 + item as f64)).collect();
+    for item in [2, 5] {
+        matrices[item].values_mut()[1] = 0.25;
+    }
+    uniform(&matrices)
+}
+
+#[test]
+fn limits_of_the_systems_go_with_them_to_every_rung() {
+    let batch =
+        uniform(&(0..4).map(|item| chain::<f64>(40, 2.0 + 0.01 * item as f64)).collect::<Vec<_>>());
+    let cg = SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::None);
+    // The first ones solve, or fail on purpose; the others climb with limits of their own.
+    agree(&batch, false, &cg.clone().max_iters(vec![1000, 2, 1000, 3]));
+    agree(&batch, false, &cg.rel_tol(vec![1e-2, 1e-10, 1e-3, 1e-12]).max_iters(vec![90, 4, 90, 5]));
+    let executor = Emulator::new(Order::Forward);
+    let options = |limits: Vec<u32>| {
+        let cg = SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::None);
+        cg.max_iters(limits)
+    };
+    // One solver, solves in which other systems fail.
+    let b = rhs(&batch, 1);
+    let mut solver: DeviceSolver<_, f64> =
+        DeviceSolver::new(&executor, &batch, &options(vec![1000, 2, 1000, 3])).unwrap();
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    for limits in [vec![1000, 2, 1000, 3], vec![3, 1000, 2, 1000], vec![1000, 2, 1000, 3]] {
+        solver.replace_limits(&options(limits.clone())).unwrap();
+        let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+        let (expected, host) = from_host(&batch, &b, None, &options(limits));
+        assert_eq!(report.systems, host.systems);
+        assert_eq!(executor.download(&x).unwrap(), expected);
+    }
+}
+
+#[test]
+fn replaced_limits_reach_other_schemes_and_rungs() {
+    let executor = Emulator::new(Order::Forward);
+    let batch = two_schemes();
+    let b = rhs(&batch, 1);
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    for fallback in [false, true] {
+        let options = SolveOptions::new().fallback(fallback);
+        let first = options.clone().rel_tol(1e-2).max_iters(2);
+        let mut solver: DeviceSolver<_, f64> =
+            DeviceSolver::new(&executor, &batch, &first).unwrap();
+        for options in [&first, &options, &first] {
+            solver.replace_limits(options).unwrap();
+            let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+            let (expected, host) = from_host(&batch, &b, None, options);
+            assert_eq!(report.systems, host.systems);
+            assert_eq!(executor.download(&x).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_watch_counts_and_stops_solves_on_the_device() {
+    let executor = Emulator::new(Order::Forward);
+    let batch = two_schemes();
+    let watch = Watch::new();
+    let options = SolveOptions::new().watch(watch.clone());
+    let b = rhs(&batch, 2);
+    let mut solver: DeviceSolver<_, f64> =
+        DeviceSolver::new(&executor, &batch, &options.nrhs(2)).unwrap();
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    for _ in 0..2 {
+        assert!(solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap().all_converged());
+        assert_eq!((watch.progress().ended, watch.progress().systems), (18, 18));
+
+        watch.stop();
+        let error = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap_err();
+        assert!(matches!(error, SolveError::Stopped { ended: 0, systems: 18 }), "{error}");
+        assert!(!watch.is_stopped());
+    }
+}
+
+#[test]
+fn a_failed_lu_forgets_a_guess_that_is_not_finite() {
+    let mut matrices: Vec<Csr<f64>> = (0..3).map(|item| dense(4, 6.0 + item as f64)).collect();
+    matrices[0].values_mut().fill(0.0);
+    let batch = uniform(&matrices);
+    let b = rhs(&batch, 1);
+    let mut guesses = vec![0.5; b.len()];
+    (guesses[1], guesses[6]) = (f64::NAN, f64::NAN);
+    let options = SolveOptions::new().method(Method::Lu).fallback(false);
+    let (host_x, host) = from_host(&batch, &b, Some(&guesses), &options);
+    let (x, report, ..) = on_device(&batch, &b, Some(&guesses), &options);
+    assert_eq!(report.systems, host.systems);
+    assert_eq!(x, host_x);
+    assert!(x.iter().all(|x| x.is_finite()));
+}
+
+#[test]
+fn guesses_that_are_not_finite_count_as_zero_to_the_lu_alone() {
+    let batch = uniform(&(0..6).map(|item| dense::<f64>(5, 7.0 + item as f64)).collect::<Vec<_>>());
+    let b = rhs(&batch, 2);
+    let mut guesses: Vec<f64> = b.iter().map(|b| 0.3 - b).collect();
+    (guesses[3], guesses[27]) = (f64::NAN, f64::INFINITY);
+    for options in methods() {
+        let options = options.nrhs(2).fallback(false);
+        let (host_x, host) = from_host(&batch, &b, Some(&guesses), &options);
+        let (x, report, ..) = on_device(&batch, &b, Some(&guesses), &options);
+        for (found, expected) in report.systems.iter().zip(&host.systems) {
+            assert_eq!(found.outcome.status, expected.outcome.status);
+        }
+        let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+        assert_eq!(bits(&x), bits(&host_x));
+        assert_eq!(report.all_converged(), report.scheme == Scheme::Lu);
     }
 }
 
@@ -244,7 +358,7 @@ fn limits_are_replaced_between_solves() {
     }
     let per_system = SolveOptions::new().rel_tol(vec![1e-3; 3]);
     let error = solver.replace_limits(&per_system).unwrap_err();
-    assert!(error.to_string().contains("rel_tols"), "{error}");
+    assert!(error.to_string().contains("rel_tol has 3"), "{error}");
 }
 
 #[test]

@@ -91,7 +91,9 @@ fn a_stopped_solve_says_how_far_it_came_and_the_next_one_is_whole() {
         let error = solver.solve(&batch, &b, &mut x).unwrap_err();
 
         let SolveError::Stopped { ended, systems } = error else { panic!("{error}") };
-        assert!((1..=400).contains(&ended) && systems == 400, "{ended} of {systems}");
+        assert!((1..400).contains(&ended) && systems == 400, "{ended} of {systems}");
+        let untouched = x.iter().filter(|&&x| x == 0.25).count();
+        assert!(untouched > 0, "systems that were not begun keep their guesses");
         let told = format!("the solve was stopped: {ended} of 400 systems had ended");
         assert_eq!(SolveError::Stopped { ended, systems }.to_string(), told);
         assert!(x.iter().all(|x| x.is_finite()));
@@ -138,7 +140,8 @@ fn kept_factors_and_composed_iterations_stop_too() {
     let mut x = vec![0.0; b.len()];
     watch.stop();
     let error = solver.solve_again(&b, &mut x).unwrap_err();
-    assert!(matches!(error, SolveError::Stopped { systems: 64, .. }), "{error}");
+    assert!(matches!(error, SolveError::Stopped { ended: 0, systems: 64 }), "{error}");
+    assert!(x.iter().all(|&x| x == 0.0));
     assert!(solver.solve_again(&b, &mut x).unwrap().all_converged());
 
     // The callback of the first system that ends stops the iterations of the others.
@@ -150,4 +153,18 @@ fn kept_factors_and_composed_iterations_stop_too() {
         let found = solve_on_executor(&backend, &hard, &b, None, &options);
         assert!(matches!(found, Err(SolveError::Stopped { .. })));
     }
+}
+
+#[test]
+fn a_stopped_composed_solve_leaves_numbers_without_its_scales() {
+    // Iterations work on b 2^-scale, and on a scaled x.
+    let batch: Batch<f32> = ragged([chain(1, 3.0), chain(200, 2.0)]);
+    let b: Vec<f32> = rhs(&batch, 1).iter().map(|b: &f32| b * 1e12).collect();
+    let (watch, _) = recording(1);
+    let options = composed().watch(watch);
+    let mut x = vec![1e12; b.len()];
+    let mut solver = BatchSolver::new(&batch, &options).unwrap();
+    assert!(matches!(solver.solve(&batch, &b, &mut x), Err(SolveError::Stopped { .. })));
+    // The iterates are of the size of the guess, not of that by 2^-scale.
+    assert!(x.iter().all(|x| (1e11..1e13).contains(x)));
 }

@@ -225,6 +225,24 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert!(of_ragged.solve(&other, &[1.0; 11], &mut lambda[..11]).is_err());
     assert_eq!(lambda, [0.5; 12]);
 
+    // Another pattern with as many entries.
+    let of = |columns: Vec<i32>, row_ptr| {
+        Batch::from(Csr::try_new(2, 2, row_ptr, columns, vec![2.0, 1.0, 4.0]).unwrap())
+    };
+    let (upper, lower) = (of(vec![0, 1, 1], vec![0, 2, 3]), of(vec![0, 0, 1], vec![0, 1, 3]));
+    for (analysed, other) in
+        [(upper.clone(), lower.clone()), (ragged([upper.to_csr(0)]), ragged([lower.to_csr(0)]))]
+    {
+        let mut adjoint = AdjointSolver::on(&Backend::Cpu, &analysed, &options).unwrap();
+        let error = adjoint.solve(&other, &[1.0; 2], &mut lambda[..2]).unwrap_err();
+        assert!(error.to_string().contains("item 0 has another pattern"), "{error}");
+        assert!(adjoint.factor(&other).is_err());
+    }
+    let wide = Csr::try_new(1, 2, vec![0, 2], vec![0, 1], vec![1.0, 1.0]).unwrap();
+    let error = AdjointSolver::on(&Backend::Cpu, &Batch::from(wide), &options).err().unwrap();
+    assert_eq!(error.to_string(), "system 0 is 1 x 2, expected a square matrix");
+    assert_eq!(lambda, [0.5; 12]);
+
     let mut gradient = vec![7.0; all[0].pattern(0).nnz() * 3];
     for (lambda, x, len) in [(11, 12, 0), (12, 11, 0), (12, 12, 1)] {
         let gradient = &mut gradient[len..];
