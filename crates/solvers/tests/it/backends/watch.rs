@@ -165,6 +165,7 @@ fn a_stopped_composed_solve_leaves_numbers_without_its_scales() {
     let mut x = vec![1e12; b.len()];
     let mut solver = BatchSolver::new(&batch, &options).unwrap();
     assert!(matches!(solver.solve(&batch, &b, &mut x), Err(SolveError::Stopped { .. })));
-    // The iterates are of the size of the guess, not of that by 2^-scale.
-    assert!(x.iter().all(|x| (1e11..1e13).contains(x)));
+    // The iterates of the system that had not ended are of the size of the guess, not of that by
+    // 2^-scale.
+    assert!(x[1..].iter().all(|x| (1e11..1e13).contains(x)), "{x:?}");
 }
