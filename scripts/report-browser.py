@@ -103,10 +103,13 @@ def browser(width, dark, downloads, profile):
 def scroll_through(driver):
     """Brings every figure and table into view, so that it is drawn."""
     for block in driver.find_elements(By.CSS_SELECTOR, ".block"):
-        driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", block)
-        ready = "return !arguments[0].querySelector('.chart:empty, .table:empty')"
+        # What is drawn above changes its height and can push the block out of view again: each
+        # question scrolls first, as a reader would.
+        ready = """
+          arguments[0].scrollIntoView({ block: 'center' });
+          return !arguments[0].querySelector('.chart:empty, .table:empty')"""
         # A figure is drawn long before the half second after which Selenium asks again by default.
-        WebDriverWait(driver, 20, poll_frequency=0.02).until(lambda d: d.execute_script(ready, block))
+        WebDriverWait(driver, 60, poll_frequency=0.02).until(lambda d: d.execute_script(ready, block))
 
 
 def check_figures(driver, expected, problems, where):
