@@ -85,14 +85,15 @@ pub mod gpu {
         KernelKey, KernelScalar, LaunchConfig, Module, PinnedBuffer, PinnedValues, Pod, Value,
         check_apart, device, executor,
     };
-    pub use sparsebatch_solvers::DeviceSolver;
     pub use sparsebatch_solvers::gpu::{
-        Amortisation, ComposedExplain, ComposedSolver, Confirmer, DeviceOutcomes, FactoredPlace,
-        FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu,
-        GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape, Layouts, LuOrder,
-        LuShape, LuSolve, LuTuning, PlanReport, ProductKernel, ShiftedValues, SolverTuning,
-        ValueGradient, ValuePlace, most_rows, solver_for, solver_for_ragged,
+        Amortisation, ComposedExplain, ComposedSolver, Confirmer, DenseShape, DenseSolver,
+        DenseTuning, DeviceOutcomes, FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning,
+        FusedShape, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport,
+        LaunchShape, Layouts, LuOrder, LuShape, LuSolve, LuTuning, MOST_DENSE_ROWS, PlanReport,
+        ProductKernel, ShiftedValues, SolverTuning, ValueGradient, ValuePlace, most_rows,
+        solver_for, solver_for_ragged,
     };
+    pub use sparsebatch_solvers::{DeviceData, DeviceSolver};
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,
         FlexiblePlan, PackedExplain, PackedKernel, PackedOptions, PackedPlan, SingleExplain,

@@ -204,7 +204,8 @@ impl SolveOptions {
         let method = match scheme {
             Scheme::Cg(_) => Method::Cg,
             Scheme::BiCgStab(_) => Method::BiCgStab,
-            Scheme::Lu | Scheme::PivotingLu => Method::Lu,
+            Scheme::Lu => Method::Lu,
+            Scheme::PivotingLu => Method::PivotingLu,
         };
         self.clone()
             .method(method)

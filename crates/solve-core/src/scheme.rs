@@ -61,8 +61,21 @@ pub enum Method {
     /// values of each system; the rung `static-pivoting-lu`). They end `ZeroPivot` if that meets a
     /// zero pivot, too.
     Lu,
+    /// LU with partial pivoting: pivots are chosen by the values of each system, for matrices that
+    /// elimination in a fixed order cannot take. On a GPU systems of at most 64 rows are eliminated
+    /// dense, all at once, and those that fail go to the CPU; there it is a sparse LU, system by
+    /// system, several times slower than [`Method::Lu`] where that works.
+    PivotingLu,
 }
-named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu");
+named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu",
+       PivotingLu => "pivoting-lu");
+
+impl Method {
+    /// Whether it is a factorisation, which takes no preconditioner.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::Lu | Self::PivotingLu)
+    }
+}
 
 /// The preconditioner of the iterative methods, with what is to be said of it.
 ///
@@ -292,7 +305,8 @@ pub enum Scheme {
     BiCgStab(Preconditioner),
     /// Sparse LU without pivoting in a minimum-degree order, with refinement.
     Lu,
-    /// Sparse LU with partial pivoting, system by system on the CPU.
+    /// LU with partial pivoting: dense on a GPU up to 64 rows, else sparse on the CPU, system by
+    /// system.
     PivotingLu,
 }
 
@@ -308,6 +322,7 @@ impl Scheme {
             Method::Auto | Method::Cg => Self::Cg(preconditioner),
             Method::BiCgStab => Self::BiCgStab(preconditioner),
             Method::Lu => Self::Lu,
+            Method::PivotingLu => Self::PivotingLu,
         }
     }
 
@@ -317,8 +332,13 @@ impl Scheme {
             Self::Cg(_) => Krylov::Cg.name(),
             Self::BiCgStab(_) => Krylov::BiCgStab.name(),
             Self::Lu => Method::Lu.name(),
-            Self::PivotingLu => "pivoting-lu",
+            Self::PivotingLu => Method::PivotingLu.name(),
         }
+    }
+
+    /// Whether it is a factorisation.
+    pub fn is_direct(self) -> bool {
+        self.krylov().is_none()
     }
 
     /// The Krylov method, where it is one.

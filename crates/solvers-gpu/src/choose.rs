@@ -5,7 +5,8 @@ use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
 use sparsebatch_solve_core::{Scheme, SolveOptions};
 
 use crate::{
-    FactoredSolver, FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
+    DenseSolver, DenseTuning, FactoredSolver, FactoredTuning, FusedSolver, GpuLu, GpuSolveError,
+    GpuSolver, GpuTuning,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -16,24 +17,28 @@ pub struct SolverTuning {
     pub fused: GpuTuning,
     /// Of preconditioners with factors, and of the sparse LU whose factors do not fit on chip.
     pub factored: FactoredTuning,
+    /// Of elimination with partial pivoting.
+    pub dense: DenseTuning,
 }
 
 sparsebatch_formats::option_setters! {
     SolverTuning {
         fused: GpuTuning,
         factored: FactoredTuning,
+        dense: DenseTuning,
     }
 }
 
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FactoredSolver`] where its factors do not fit on chip. Criteria, right-hand sides and
+/// [`FactoredSolver`] where its factors do not fit on chip, and [`DenseSolver`] for LU with partial
+/// pivoting. Criteria, right-hand sides and
 /// precisions are those of `options`; its method and preconditioner are ignored.
 ///
 /// # Errors
-/// [`GpuSolveError::Unsupported`] for [`Scheme::PivotingLu`] and what the solver refuses, otherwise
-/// those of the solver.
+/// Those of the solver; [`GpuSolveError::Unsupported`] for what it refuses, such as
+/// [`Scheme::PivotingLu`] beyond 64 rows.
 pub fn solver_for<E, T>(
     executor: &E,
     scheme: Scheme,
@@ -51,7 +56,10 @@ where
         FactoredSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)
     };
     Ok(match scheme {
-        Scheme::PivotingLu => return Err(NO_PIVOTING),
+        Scheme::PivotingLu => {
+            let tuning = &tuning.dense;
+            Box::new(DenseSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)?)
+        }
         Scheme::Lu => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
             Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
             solver => Box::new(solver?),
@@ -85,7 +93,6 @@ where
     T: Value,
 {
     match scheme {
-        Scheme::PivotingLu => return Err(NO_PIVOTING),
         Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
             if !preconditioner.has_factors() => {}
         _ => {
@@ -98,6 +105,3 @@ where
     let options = options.for_scheme(scheme);
     Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?))
 }
-
-const NO_PIVOTING: GpuSolveError =
-    GpuSolveError::Unsupported { what: "LU with partial pivoting", instead: "it runs on the CPU" };

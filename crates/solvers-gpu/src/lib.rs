@@ -1,5 +1,5 @@
 //! Solves on an NVIDIA GPU, for data on the device: [`FusedSolver`], [`FactoredSolver`],
-//! [`ComposedSolver`] and [`GpuLu`]. For data on the host see `BatchSolver::on`, which uses these
+//! [`ComposedSolver`], [`GpuLu`] and [`DenseSolver`]. For data on the host see `BatchSolver::on`, which uses these
 //! plans.
 //!
 //! | folder | holds |
@@ -7,6 +7,7 @@
 //! | `fused/` | CG and BiCGStab in one launch, without preconditioner or with Jacobi |
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip |
+//! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
 //! | `choose.rs` | the solver of a scheme: [`solver_for`] |
 //! | `common/` | shared: limits, outcomes, checks; [`Confirmer`], [`ShiftedValues`], [`ValueGradient`] |
@@ -18,7 +19,7 @@
 //!
 //! Limitations: without preconditioner or with Jacobi, fused CG and BiCGStab solve systems of at
 //! most 4,096 rows, 32,768 from compute capability 9.0 on. Other preconditioners and the LU are for
-//! uniform, item-major batches; ILU(0), IC(0) and LU have no pivoting and at most 33,554,432
+//! uniform, item-major batches; ILU(0), IC(0) and the sparse LU have no pivoting and at most 33,554,432
 //! products per factorisation. Only composed solves record residual histories; they wait on the
 //! host and cannot be captured in graphs. There is no ladder. Everything else is refused with
 //! [`GpuSolveError::Unsupported`].
@@ -27,19 +28,23 @@
 mod choose;
 mod common;
 mod composed;
+mod dense;
 mod error;
 mod factored;
 mod fused;
 mod lu;
 
 pub use choose::{SolverTuning, solver_for, solver_for_ragged};
+#[doc(hidden)]
+pub use common::{
+    ArrayMove, ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words,
+};
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
     ShiftedValues, ValueGradient,
 };
-#[doc(hidden)]
-pub use common::{ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words};
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
+pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
 pub use error::GpuSolveError;
 pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning};
 pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};
@@ -52,6 +57,7 @@ pub use lu::{MOST_LU_VALUES, values_beside_factors};
 pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &fused::kernels::CG,
     &fused::kernels::BICGSTAB,
+    &dense::kernels::DENSE,
     &lu::kernels::LU,
     &lu::kernels::LU_KEPT,
     &lu::kernels::LU_SUBSTITUTE,
@@ -61,6 +67,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &factored::kernels::FACTORED,
     &common::kernels::SHIFT,
     &common::kernels::ITEMS,
+    &common::kernels::MOVES,
     &common::kernels::GRADIENT,
     &composed::kernels::DIAGONAL,
 ];

@@ -74,7 +74,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
     if climber.last == Status::Converged || climber.at_rounding {
         return Next::End;
     }
-    let direct = first == Scheme::Lu;
+    let direct = first.is_direct();
     for rung in Rung::ALL.iter().copied().filter(|&rung| rung > climber.at) {
         let scheme = match rung {
             Rung::First => continue,
@@ -85,7 +85,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
             Rung::BiCgStab => Scheme::BiCgStab(Preconditioner::Auto),
             Rung::PivotingLu => Scheme::PivotingLu,
         };
-        let is_part_of_lu = direct && rung == Rung::StaticPivotingLu;
+        let is_part_of_lu = first == Scheme::Lu && rung == Rung::StaticPivotingLu;
         if !(fallback || is_part_of_lu) {
             continue;
         }
@@ -108,7 +108,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
             Rung::StaticPivotingLu => climber.last == Status::ZeroPivot,
             Rung::Cg => !matches!(first, Scheme::Cg(_)),
             Rung::BiCgStab => !matches!(first, Scheme::BiCgStab(_)),
-            Rung::PivotingLu => true,
+            Rung::PivotingLu => first != Scheme::PivotingLu,
         };
         if !takes {
             continue;

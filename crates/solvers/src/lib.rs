@@ -5,6 +5,7 @@
 //! | CG | symmetric positive definite matrices | [`Method::Cg`] |
 //! | BiCGStab | any matrix | [`Method::BiCgStab`] |
 //! | sparse LU | patterns that fill in little; the ladder | [`Method::Lu`] |
+//! | LU with partial pivoting | systems whose pivots depend on their values; the ladder | [`Method::PivotingLu`] |
 //!
 //! [`solve`] takes a [`Batch`](sparsebatch_formats::Batch), right-hand sides and [`SolveOptions`],
 //! and returns the solutions with a [`BatchReport`]: a [`Status`], the true residual, iterations
@@ -45,7 +46,7 @@ mod static_pivoting;
 pub use adjoint::{AdjointSolver, value_gradient};
 pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
-pub use device::DeviceSolver;
+pub use device::{DeviceData, DeviceSolver};
 pub use error::SolveError;
 pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};

@@ -36,7 +36,7 @@ impl<T: Scalar> Share<T> {
         mut chosen: Chosen,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        if let (Engine::Composed(_), Scheme::Lu) = (&options.engine, chosen.scheme) {
+        if matches!(options.engine, Engine::Composed(_)) && chosen.scheme.is_direct() {
             chosen.scheme = Scheme::new::<T>(Method::BiCgStab, options.preconditioner);
             chosen.reason = "the sparse LU has no products to compose".to_owned();
         }

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, Scalar};
-use sparsebatch_solve_core::{
-    ArgumentError, Engine, Method, Outcome, ProductCost, Rhs, Scheme, check_len,
-};
+use sparsebatch_solve_core::{ArgumentError, Engine, Outcome, ProductCost, Rhs, Scheme, check_len};
 
 use crate::again::Matrices;
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
@@ -179,11 +177,11 @@ impl<T: SolveScalar> BatchSolver<T> {
     ) -> Result<Self, SolveError> {
         check(batch, rhs, options)?;
         let start = Instant::now();
-        if let (Engine::Composed(_), Method::Lu) = (&options.engine, options.method) {
+        if matches!(options.engine, Engine::Composed(_)) && options.method.is_direct() {
             return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "solver",
                 expected: "cg or bicgstab with a composed engine (a format or a kernel)",
-                found: "lu".to_owned(),
+                found: options.method.name().to_owned(),
             }));
         }
         let choices = choose(batch, options, backend.target());
@@ -294,13 +292,13 @@ impl<T: SolveScalar> BatchSolver<T> {
         self.finish(systems, later, start)
     }
 
-    /// Replaces NaN and infinities by 0 in the guesses of systems that start with the sparse LU.
-    /// The LU needs no guess and would fail because of them; iterations keep them and end with
+    /// Replaces NaN and infinities by 0 in the guesses of systems that start with a
+    /// factorisation. It needs no guess and would fail because of them; iterations keep them and end with
     /// `NonFinite`.
     fn drop_lost_guesses(&self, batch: &Batch<T>, x: &mut [T]) {
         match &self.first[..] {
             [first] => {
-                if *first == Scheme::Lu {
+                if first.is_direct() {
                     drop_lost(x);
                 }
             }
@@ -310,7 +308,7 @@ impl<T: SolveScalar> BatchSolver<T> {
                     let rows = batch.row_offset(item + 1) - batch.row_offset(item);
                     let part = rest.split_off_mut(..rows * self.options.nrhs);
                     let part = part.expect("x holds every row");
-                    if first == Scheme::Lu {
+                    if first.is_direct() {
                         drop_lost(part);
                     }
                 }

@@ -1,7 +1,7 @@
 //! The verdict on a contender's answers, and its row.
 
 use sparsebatch_formats::{Batch, Pattern, Scalar};
-use sparsebatch_solvers::{Method, Outcome, SolveError, SolveOptions, Status};
+use sparsebatch_solvers::{Outcome, SolveError, SolveOptions, Status};
 
 use super::clock::SolveTiming;
 use super::systems::{Systems, Verdict, check};
@@ -18,7 +18,7 @@ pub(super) struct SolveLabel<'a> {
 
 /// The preconditioner's name in rows; none for LU.
 pub(super) fn preconditioner(options: &SolveOptions) -> Option<String> {
-    (options.method != Method::Lu).then(|| options.preconditioner.name().to_owned())
+    (!options.method.is_direct()).then(|| options.preconditioner.name().to_owned())
 }
 
 impl SolveLabel<'_> {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use sparsebatch_solve_core::Scheme;
 
-use crate::{FactoredShape, FusedShape, LuShape};
+use crate::{DenseShape, FactoredShape, FusedShape, LuShape};
 
 /// A solver's choices and its memory on the device. `Display` gives a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub enum LaunchShape {
     Factored(FactoredShape),
     /// Of [`GpuLu`](crate::GpuLu).
     Lu(LuShape),
+    /// Of [`DenseSolver`](crate::DenseSolver).
+    Dense(DenseShape),
 }
 
 /// Kernels that a report names.
@@ -105,6 +107,9 @@ impl LaunchReport {
             LaunchShape::Lu(_) => {
                 format!("{} threads, {} systems", self.threads_per_block, self.systems_per_block)
             }
+            LaunchShape::Dense(shape) => {
+                format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
+            }
         };
         format!("{}({shape})", scheme.name())
     }
@@ -129,6 +134,14 @@ impl LaunchReport {
     pub fn lu(&self) -> Option<&LuShape> {
         match &self.shape {
             LaunchShape::Lu(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// The shape of a launch of [`DenseSolver`](crate::DenseSolver).
+    pub fn dense(&self) -> Option<&DenseShape> {
+        match &self.shape {
+            LaunchShape::Dense(shape) => Some(shape),
             _ => None,
         }
     }
@@ -160,6 +173,7 @@ impl fmt::Display for LaunchReport {
             LaunchShape::Fused(shape) => shape.fmt(f)?,
             LaunchShape::Factored(shape) => shape.fmt(f)?,
             LaunchShape::Lu(shape) => shape.fmt(f)?,
+            LaunchShape::Dense(shape) => shape.fmt(f)?,
         }
         write!(
             f,

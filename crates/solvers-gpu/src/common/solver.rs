@@ -10,8 +10,8 @@ use super::task::Guess;
 use crate::GpuSolveError;
 
 /// A solver on a GPU for a batch of systems whose data is on the device:
-/// [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver) or
-/// [`GpuLu`](crate::GpuLu); see there for what each supports.
+/// [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
+/// [`GpuLu`](crate::GpuLu) or [`DenseSolver`](crate::DenseSolver); see there for what each supports.
 pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have
     /// the layout that the solver was made for.
@@ -26,6 +26,42 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError>;
+
+    /// Whether [`GpuSolver::factor`] keeps something that saves work.
+    fn keeps_factors(&self) -> bool {
+        false
+    }
+
+    /// Factorises the matrices, or preconditioners made of them, and keeps the factors on the device
+    /// for [`GpuSolver::solve_again`]. The first call compiles kernels and allocates memory. Launches
+    /// and returns.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Unsupported`] where the solver keeps no factors, or not of systems of this
+    /// size; [`GpuSolveError::Argument`] when `values` does not fit; [`GpuSolveError::Gpu`] when memory
+    /// or compiler fail or the launch is refused. Nothing is kept then.
+    fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
+        let _ = values;
+        Err(GpuSolveError::Unsupported {
+            what: "kept factors by this solver",
+            instead: "solve with factorisation",
+        })
+    }
+
+    /// Solves every system with the factors of the last [`GpuSolver::factor`]. `values` are those that
+    /// were factorised; the others as for [`GpuSolver::solve`]. Allocates nothing, launches and returns.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] when there are no factors; else those of [`GpuSolver::solve`].
+    fn solve_again(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        self.solve(values, b, guess, x)
+    }
 
     /// Compiles the kernels for solves from `guess`, so that such a solve can be recorded in a graph.
     ///

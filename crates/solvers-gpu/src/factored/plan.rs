@@ -507,6 +507,35 @@ where
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
+        // Factors that are kept serve `solve_again` alone.
+        let kept = self.kept.take();
+        let started = Self::solve(self, values, b, guess, x);
+        self.kept = kept;
+        started
+    }
+
+    fn keeps_factors(&self) -> bool {
+        true
+    }
+
+    fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
+        self.factorise(values)
+    }
+
+    fn solve_again(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        if self.kept.is_none() {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                name: "factors",
+                expected: "a call of factor before",
+                found: "none".to_owned(),
+            }));
+        }
         Self::solve(self, values, b, guess, x)
     }
 

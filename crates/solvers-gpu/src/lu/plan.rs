@@ -409,7 +409,7 @@ pub(super) fn factors<E: Executor, T: Value>(
 fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
     match options.method {
         Method::Auto | Method::Lu => check_common(options),
-        Method::Cg | Method::BiCgStab => {
+        Method::Cg | Method::BiCgStab | Method::PivotingLu => {
             Err(GpuSolveError::Unsupported { what: "a solver other than lu", instead: "take lu" })
         }
     }
@@ -428,6 +428,25 @@ where
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
         Self::solve(self, values, b, guess, x)
+    }
+
+    fn keeps_factors(&self) -> bool {
+        true
+    }
+
+    fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
+        Self::factor(self, values)
+    }
+
+    fn solve_again(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        shares_values(values.len(), self.nnz, self.nitems)?;
+        Self::solve_again(self, b, guess, x)
     }
 
     fn confirm(

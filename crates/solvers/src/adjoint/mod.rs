@@ -9,7 +9,7 @@ use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_solve_core::{Rhs, check_len};
 
-use self::transpose::TransposedBatch;
+pub(crate) use self::transpose::TransposedBatch;
 use crate::solver::check_square;
 use crate::{
     Backend, BatchReport, BatchSolver, GpuExecutor, SolveError, SolveOptions, SolveScalar,

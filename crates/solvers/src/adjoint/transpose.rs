@@ -16,7 +16,7 @@ use crate::SolveError;
 /// patterns are transposed once, values are moved at every
 /// [`update_values`](TransposedBatch::update_values).
 #[derive(Clone, Debug)]
-pub(super) struct TransposedBatch<T> {
+pub(crate) struct TransposedBatch<T> {
     batch: Batch<T>,
     /// For each entry of an item, its position in the transposed item: of the one pattern, or of all
     /// items one after the other.
@@ -26,7 +26,7 @@ pub(super) struct TransposedBatch<T> {
 impl<T: Scalar> TransposedBatch<T> {
     /// The transposed matrices of a batch. Cost: a pass over all entries, O(nrows + ncols) for each
     /// pattern.
-    pub(super) fn new(original: &Batch<T>) -> Self {
+    pub(crate) fn new(original: &Batch<T>) -> Self {
         let (batch, slots) = match original {
             Batch::Uniform(uniform) => {
                 let (pattern, slots) = transposed(uniform.pattern());
@@ -61,8 +61,16 @@ impl<T: Scalar> TransposedBatch<T> {
     }
 
     /// The transposed matrices.
-    pub(super) fn batch(&self) -> &Batch<T> {
+    pub(crate) fn batch(&self) -> &Batch<T> {
         &self.batch
+    }
+
+    /// For each entry of the transposed item, its position in the original: of the one pattern, or of
+    /// all items one after the other.
+    pub(crate) fn sources(&self) -> Vec<u32> {
+        let mut sources = vec![0; self.slots.len()];
+        self.slots.iter().enumerate().for_each(|(k, &slot)| sources[slot as usize] = k as u32);
+        sources
     }
 
     /// Takes the values of `original`, a batch with the patterns and the layout of the one that this
@@ -71,7 +79,7 @@ impl<T: Scalar> TransposedBatch<T> {
     /// # Errors
     /// [`SolveError::Argument`] for another number of items or another layout, [`SolveError::Cpu`] for
     /// an item with another pattern.
-    pub(super) fn update_values(&mut self, original: &Batch<T>) -> Result<(), SolveError> {
+    pub(crate) fn update_values(&mut self, original: &Batch<T>) -> Result<(), SolveError> {
         check_len("items of the batch", self.batch.nitems(), original.nitems())?;
         let slots = &self.slots;
         match (&mut self.batch, original) {

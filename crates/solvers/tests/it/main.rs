@@ -10,6 +10,7 @@ mod gpu;
 mod gpu_clusters;
 mod gpu_composed;
 mod gpu_confirmed;
+mod gpu_dense;
 mod gpu_factored;
 mod gpu_lu;
 mod nvrtc;

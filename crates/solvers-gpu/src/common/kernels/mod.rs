@@ -15,6 +15,8 @@ pub(crate) static CONFIRM: Module =
 pub(crate) static GRADIENT: Module = Module::new("gradient", include_str!("gradient.cu"), &[]);
 /// Copies of some items.
 pub(crate) static ITEMS: Module = Module::new("items", include_str!("items.cu"), &[]);
+/// Copies that change the order of values.
+pub(crate) static MOVES: Module = Module::new("moves", include_str!("moves.cu"), &[]);
 /// Matrices `I/dt - J`.
 pub(crate) static SHIFT: Module = Module::new("shift", include_str!("shift.cu"), &[]);
 
@@ -52,6 +54,6 @@ mod tests {
             assert_eq!(name, constant(*status));
             codes += 1;
         }
-        assert_eq!(codes, 10, "the header's list has another form");
+        assert_eq!(codes, 11, "the header's list has another form");
     }
 }

@@ -11,6 +11,7 @@ constexpr u32 BREAKDOWN_ALPHA = 4;
 constexpr u32 NON_FINITE = 5;
 constexpr u32 INDEFINITE = 6;
 constexpr u32 ZERO_DIAGONAL = 7;
+constexpr u32 SINGULAR = 9;
 constexpr u32 STAGNATED = 10;
 constexpr u32 ZERO_PIVOT = 11;
 constexpr u32 PASSED = 252;  // the recurrence passed the test

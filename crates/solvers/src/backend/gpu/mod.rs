@@ -31,7 +31,9 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions, classes};
+use sparsebatch_solve_core::{
+    Criteria, Outcome, ProductCost, Scheme, SpmvOptions, Status, classes,
+};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
@@ -42,6 +44,7 @@ use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
 use crate::report::{Machine, Rung};
+use crate::share::rows_of;
 use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
@@ -358,6 +361,40 @@ where
     }
 }
 
+/// Gives the systems that dense elimination on the GPU left unsolved to the CPU, whose LU with partial
+/// pivoting scales columns too, refines with residuals in twofold precision, and tells singular
+/// matrices from others.
+fn pivot_on_cpu<T: CpuScalar>(
+    batch: &Batch<T>,
+    nrhs: usize,
+    (b, guesses): (&[T], Option<&[T]>),
+    x: &mut [T],
+    criteria: &Criteria,
+    outcomes: &mut [Option<Outcome>],
+) -> Result<(), SolveError> {
+    let failed = |outcome: &Option<Outcome>| {
+        outcome.as_ref().is_some_and(|outcome| outcome.status != Status::Converged)
+    };
+    let left: Vec<usize> = (0..outcomes.len()).filter(|&s| failed(&outcomes[s])).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    for &system in &left {
+        let rows = rows_of(batch, nrhs, system);
+        match guesses {
+            Some(guesses) => x[rows.clone()].copy_from_slice(&guesses[rows]),
+            None => x[rows].fill(T::ZERO),
+        }
+    }
+    let scheme = (Rung::PivotingLu, Scheme::PivotingLu);
+    let mut cpu = CpuBackend.analyse(batch, scheme, None)?;
+    let solved = cpu.solve(batch, nrhs, b, x, criteria, Some(&left))?;
+    for (system, outcome) in left.into_iter().zip(solved) {
+        outcomes[system] = Some(outcome);
+    }
+    Ok(())
+}
+
 impl<E, T> AnalysedSolve<T> for Analysed<E, T>
 where
     E: Executor + Clone + Send + Sync + 'static,
@@ -438,6 +475,9 @@ where
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
         self.run(systems, b, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        if self.site.scheme == Scheme::PivotingLu && !self.parts.is_empty() {
+            pivot_on_cpu(batch, nrhs, (b, guesses.as_deref()), x, criteria, &mut outcomes)?;
+        }
         Ok(outcomes.into_iter().flatten().collect())
     }
 }

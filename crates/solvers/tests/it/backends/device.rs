@@ -5,8 +5,8 @@ use sparsebatch_cuda::{Executor, KernelBuffer};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, DeviceSolver, Gpu, Method, Preconditioner, Rung, Scheme,
-    SolveError, SolveOptions, SolveScalar, Status, Watch,
+    Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method, Preconditioner, Rung,
+    Scheme, SolveError, SolveOptions, SolveScalar, Status, Watch,
 };
 
 use crate::backends::common::{chain, dense, patterns, ragged, rhs};
@@ -327,9 +327,14 @@ fn solves_repeat_with_other_values_and_shared_ones() {
 
     let pattern = first_pattern(&first);
     let on_values = executor.upload(&values_of(&first)).unwrap();
-    let mut again =
-        DeviceSolver::with_values(&executor, &pattern, 4, &on_values, &SolveOptions::new())
-            .unwrap();
+    let mut again = DeviceSolver::with_values(
+        &executor,
+        (&pattern, 4),
+        &on_values,
+        &SolveOptions::new(),
+        DeviceData::new(),
+    )
+    .unwrap();
     let on_b = executor.upload(&rhs(&first, 1)).unwrap();
     assert!(again.solve(&on_values, &on_b, Guess::Zero, &mut x).unwrap().all_converged());
 }
@@ -378,7 +383,10 @@ fn bad_calls_are_refused_and_change_nothing() {
     refused(DeviceSolver::new(&executor, &tall, &options).err().unwrap(), "square");
     let short = executor.upload(&[1.0; 9]).unwrap();
     let pattern = first_pattern(&batch);
-    let error = DeviceSolver::with_values(&executor, &pattern, 3, &short, &options).err().unwrap();
+    let error =
+        DeviceSolver::with_values(&executor, (&pattern, 3), &short, &options, DeviceData::new())
+            .err()
+            .unwrap();
     refused(error, "values has 9 entries, expected 30");
 
     let mut solver = DeviceSolver::new(&executor, &batch, &options).unwrap();

@@ -6,6 +6,7 @@ mod certified;
 mod chunks;
 pub(crate) mod common;
 mod device;
+mod device_data;
 mod factors;
 mod fallback;
 mod gradient;

@@ -2,10 +2,10 @@
 
 mod agreement;
 mod deferred;
-mod independence;
+pub(crate) mod independence;
 mod kept;
 mod large;
 mod plan;
 mod real;
-mod statuses;
-mod support;
+pub(crate) mod statuses;
+pub(crate) mod support;

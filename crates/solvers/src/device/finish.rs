@@ -1,85 +1,24 @@
-//! Solves of batches whose data lies on a GPU: [`DeviceSolver`].
+//! How a solve is finished: verdicts, items of other schemes, the ladder, the report.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::check_threads;
-use sparsebatch_cuda::{Executor, KernelBuffer, copy_values, prepare_copy};
-use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_cuda::{Executor, KernelBuffer};
+use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
 use sparsebatch_solve_core::verdict::System;
-use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, Outcome, Scheme, Status, check_len};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
-use crate::backend::{AnalysedSolve, GpuBackend, Placement, SolveBackend, tuning};
-use crate::choose::{Chosen, choose};
+use super::{DeviceSolver, Other, Started};
+use crate::backend::Placement;
+use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemList, solver_for};
-use crate::ladder::{Kept, Ladder};
+use crate::gpu::{Guess, ItemList};
+use crate::ladder::Ladder;
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::drop_lost;
-use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
-
-/// Solves batches of systems of one pattern whose values, right-hand sides and solutions lie on a
-/// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
-///
-/// It takes what [`solver_for`] takes: systems of at most 4,096 rows (32,768 from compute capability
-/// 9.0 on) without factors, no composed engine, no residual history. `BatchSolver` takes the rest.
-///
-/// The arrays are item-major: `nnz` values per item, or those of one item for all; `nrows * nrhs`
-/// elements of `b` and of `x` per item, one right-hand side after the other.
-///
-/// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing and
-/// returns at once. [`DeviceSolver::finish`] waits, confirms every verdict as the host's solver does,
-/// and climbs the ladder with the systems that failed: these alone are copied to the host and their
-/// solutions back. [`DeviceSolver::solve`] is both. Verdicts, and solutions of systems that converge
-/// by the first method, are those of `BatchSolver` on the same GPU.
-///
-/// # Examples
-/// ```no_run
-/// use sparsebatch_cuda::{Device, Executor};
-/// use sparsebatch_formats::generate::{Family, Problem};
-/// use sparsebatch_solvers::gpu::Guess;
-/// use sparsebatch_solvers::{DeviceSolver, SolveOptions};
-///
-/// let device = Device::new(0)?;
-/// let systems = Problem::new(Family::Tri, 32)?.batch(1000)?;
-/// let mut solver = DeviceSolver::new(&device, &systems.batch, &SolveOptions::new())?;
-/// // What a simulation has on the GPU already.
-/// let items = (0..1000).map(|item| systems.batch.item_values(item).unwrap());
-/// let values = device.upload(&items.flatten().copied().collect::<Vec<f64>>())?;
-/// let b = device.upload(&systems.rhs)?;
-/// let mut x = device.alloc(systems.rhs.len())?;
-/// let report = solver.solve(&values, &b, Guess::Zero, &mut x)?;
-/// assert!(report.all_converged());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
-    executor: E,
-    options: SolveOptions,
-    criteria: Criteria,
-    pattern: Arc<CsrPattern>,
-    nitems: usize,
-    backend: Box<dyn SolveBackend<T>>,
-    /// The scheme of most items, and its plan for all of them.
-    chosen: Chosen,
-    plan: Box<dyn GpuSolver<E, T>>,
-    confirmer: Confirmer<E, T>,
-    /// Items that `auto` solves by other schemes.
-    others: Vec<Other<T>>,
-    /// The initial guesses of the last solve, if it had some.
-    guesses: Option<E::Buffer<T>>,
-    guess: Option<Guess>,
-    /// Analyses of later rungs.
-    kept: Vec<Kept<T>>,
-    plan_time: Duration,
-}
-
-/// Items with another scheme than most, which are solved when the solve is finished.
-struct Other<T> {
-    chosen: Chosen,
-    analysed: Option<Box<dyn AnalysedSolve<T>>>,
-}
+use crate::{GpuExecutor, SolveError, SolveScalar};
 
 /// The arrays of one solve.
 struct Arrays<'a, E: Executor, T: SolveScalar> {
@@ -98,172 +37,6 @@ struct Copied<T> {
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
-    /// Analyses a uniform batch, whose values decide what `auto` takes for each item. Later solves may
-    /// have other values. Allocates the memory of the solver and compiles its kernels.
-    ///
-    /// # Errors
-    /// [`SolveError::Argument`] for a matrix that is not square and options out of range;
-    /// [`SolveError::Unsupported`] for ragged batches, composed engines and residual histories;
-    /// [`SolveError::Gpu`] when memory or compiler fail.
-    pub fn new(executor: &E, batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
-        let start = Instant::now();
-        check_threads()?;
-        let Batch::Uniform(uniform) = batch else {
-            return Err(SolveError::Unsupported {
-                what: "a ragged batch on the device",
-                instead: "use BatchSolver, or a uniform batch for each pattern",
-            });
-        };
-        if options.engine != Engine::Fused || options.history {
-            return Err(SolveError::Unsupported {
-                what: "a composed engine or a residual history on the device",
-                instead: "use BatchSolver",
-            });
-        }
-        let (nitems, pattern) = (uniform.nitems(), Arc::clone(uniform.pattern()));
-        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-        if nrows != ncols {
-            return Err(SolveError::Argument(ArgumentError::NotSquare { item: 0, nrows, ncols }));
-        }
-        if options.nrhs == 0 {
-            return Err(SolveError::Argument(ArgumentError::OutOfRange {
-                name: "nrhs",
-                expected: "at least 1",
-                found: "0".to_owned(),
-            }));
-        }
-        let criteria = options.criteria::<T>(nitems.saturating_mul(options.nrhs))?;
-        let gpu = Gpu::new(executor.clone()).or_cpu(true).in_chunks(true);
-        let backend: Box<dyn SolveBackend<T>> = Box::new(GpuBackend::new(gpu, options.clone()));
-        let target = backend.target();
-        let mut choices = choose(batch, options, target).into_iter();
-        let chosen = choices.next().expect("there is at least one choice");
-        let others = choices.map(|chosen| Other { chosen, analysed: None }).collect();
-        let of = (pattern.view(), nitems);
-        let plan = solver_for::<E, T>(executor, chosen.scheme, of, options, &tuning(None))?;
-        ItemList::prepare::<T>(executor)?;
-        Ok(Self {
-            confirmer: Confirmer::new(executor, pattern.view(), nitems, options)?,
-            executor: executor.clone(),
-            options: options.clone(),
-            criteria,
-            pattern,
-            nitems,
-            backend,
-            chosen,
-            plan,
-            others,
-            guesses: None,
-            guess: None,
-            kept: Vec::new(),
-            plan_time: start.elapsed(),
-        })
-    }
-
-    /// As [`DeviceSolver::new`], from a pattern on the host and values on the device, which are copied
-    /// to the host once: `nnz` for each item, or those of one item for all.
-    ///
-    /// # Errors
-    /// Those of [`DeviceSolver::new`]; [`SolveError::Argument`] for another number of values.
-    pub fn with_values(
-        executor: &E,
-        pattern: &CsrPattern,
-        nitems: usize,
-        values: &E::Buffer<T>,
-        options: &SolveOptions,
-    ) -> Result<Self, SolveError> {
-        let nnz = pattern.nnz();
-        let is_shared = values.len() == nnz && nitems != 1;
-        if !is_shared {
-            check_len("values", nnz.saturating_mul(nitems), values.len())?;
-        }
-        let values = executor.download(values)?;
-        let values = match is_shared {
-            true => BatchValues::Shared(values),
-            false => BatchValues::ItemMajor(values),
-        };
-        let batch = UniformBatch::try_new(Arc::new(pattern.clone()), nitems, values);
-        let batch = batch.map_err(sparsebatch_cpu_ref::CpuError::from)?;
-        Self::new(executor, &Batch::Uniform(batch), options)
-    }
-
-    /// Makes solves from guesses ready: compiles their kernels and allocates memory for a copy of the
-    /// guesses. Without this call the first such solve does so, which cannot be recorded in a graph.
-    ///
-    /// # Errors
-    /// [`SolveError::Gpu`] when memory or compiler fail.
-    pub fn prepare_guesses(&mut self) -> Result<(), SolveError> {
-        self.plan.prepare(Guess::InX)?;
-        prepare_copy::<T>(&self.executor)?;
-        if self.guesses.is_none() {
-            let rows = self.nitems * self.options.nrhs * self.pattern.nrows();
-            self.guesses = Some(self.executor.alloc(rows)?);
-        }
-        Ok(())
-    }
-
-    /// Takes tolerances and iteration limits of other options for the solves that follow. Each must be
-    /// given per system if and only if it was before. Waits for the last solve. A graph that was
-    /// recorded before keeps the limits that are common to all systems.
-    ///
-    /// # Errors
-    /// [`SolveError::Argument`] when there is not one per system, for negative ones.
-    pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
-        let mut own = self.options.clone();
-        own.rel_tol.clone_from(&options.rel_tol);
-        own.abs_tol.clone_from(&options.abs_tol);
-        own.max_iters.clone_from(&options.max_iters);
-        let criteria = own.criteria::<T>(self.nitems * own.nrhs)?;
-        self.plan.replace_limits(&self.executor, &own)?;
-        self.confirmer.replace_limits(&own)?;
-        // Plans of other schemes and of later rungs hold limits.
-        self.backend = self.backend.with_options(&own);
-        self.kept.clear();
-        self.others.iter_mut().for_each(|other| other.analysed = None);
-        (self.options, self.criteria) = (own, criteria);
-        Ok(())
-    }
-
-    /// Starts the first method for every item, from the guesses in `x` or from 0, and returns. Allocates
-    /// nothing (from guesses: after [`DeviceSolver::prepare_guesses`]) and may be recorded in a graph;
-    /// each launch of the graph is a solve that [`DeviceSolver::finish`] completes.
-    ///
-    /// Items for which `auto` takes another method than for most are solved by
-    /// [`DeviceSolver::finish`], and so are systems that fail.
-    ///
-    /// # Errors
-    /// [`SolveError::Argument`] when an array does not fit, or `x` overlaps another one;
-    /// [`SolveError::Gpu`] when a launch is refused.
-    pub fn enqueue(
-        &mut self,
-        values: &E::Buffer<T>,
-        b: &E::Buffer<T>,
-        guess: Guess,
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), SolveError> {
-        self.guess = None;
-        if let Some(watch) = &self.criteria.watch {
-            watch.begin(self.nitems * self.options.nrhs);
-        }
-        if guess == Guess::InX {
-            check_len("x", self.nitems * self.options.nrhs * self.pattern.nrows(), x.len())?;
-            self.prepare_guesses()?;
-            if let Some(guesses) = &mut self.guesses {
-                copy_values(&self.executor, &*x, guesses)?;
-            }
-        }
-        self.plan.solve(values, b, guess, x)?;
-        self.guess = Some(guess);
-        Ok(())
-    }
-
-    /// The outcomes of the last solve on the device, for kernels of the caller. After
-    /// [`DeviceSolver::enqueue`] they are those of the first method, not confirmed; after
-    /// [`DeviceSolver::finish`] those of the report.
-    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
-        self.plan.outcome_arrays().on_device()
-    }
-
     /// Waits for the last [`DeviceSolver::enqueue`], whose arrays these are, confirms its verdicts,
     /// solves what is left, and tells how each system ended.
     ///
@@ -279,21 +52,38 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
     ) -> Result<BatchReport, SolveError> {
-        let report = self.finish_watched(values, b, x);
-        stopped(&self.options.watch, report)
+        self.with_staged_values(values, false, |solver, values| {
+            solver.with_staged_vectors(b, None, x, |solver, b, x| {
+                solver.complete(values, b, x, false)
+            })
+        })
     }
 
-    fn finish_watched(
+    /// Completes a solve of arrays in the order of solvers. `again`: of the kept matrices.
+    pub(super) fn complete(
         &mut self,
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
+        again: bool,
+    ) -> Result<BatchReport, SolveError> {
+        let report = self.complete_watched(values, b, x, again);
+        stopped(&self.options.watch, report)
+    }
+
+    fn complete_watched(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+        again: bool,
     ) -> Result<BatchReport, SolveError> {
         let start = Instant::now();
-        let Some(guess) = self.guess else {
+        let Some(Started { guess, .. }) = self.started.filter(|started| started.again == again)
+        else {
             return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "finish",
-                expected: "a solve that was enqueued before",
+                expected: "a solve of its kind that was enqueued before",
                 found: "none".to_owned(),
             }));
         };
@@ -317,21 +107,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(self.report(systems, runs, start.elapsed()))
     }
 
-    /// [`DeviceSolver::enqueue`] and [`DeviceSolver::finish`].
-    ///
-    /// # Errors
-    /// Those of the two.
-    pub fn solve(
-        &mut self,
-        values: &E::Buffer<T>,
-        b: &E::Buffer<T>,
-        guess: Guess,
-        x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
-        self.enqueue(values, b, guess, x)?;
-        self.finish(values, b, x)
-    }
-
     /// Solves the items of other schemes and climbs the ladder with the systems that failed.
     fn finish_items(
         &mut self,
@@ -352,7 +127,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let lost = self.lost_guesses(guess, systems)?;
         if !lost.is_empty() {
             let reason = self.chosen.reason.clone();
-            let chosen = Chosen { scheme: Scheme::Lu, reason, items: lost };
+            let chosen = Chosen { scheme: self.chosen.scheme, reason, items: lost };
             let mut again = Other { chosen, analysed: None };
             self.solve_other(&mut again, guess, &mut arrays, systems)?;
         }
@@ -369,7 +144,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let mut copied = self.copy(&list, &items, guess, &arrays)?;
         if let Some(guesses) = &mut copied.guesses {
             let each = guesses.chunks_mut((self.pattern.nrows() * nrhs).max(1));
-            let of_lu = items.iter().zip(each).filter(|(item, _)| first[**item] == Scheme::Lu);
+            let of_lu = items.iter().zip(each).filter(|(item, _)| first[**item].is_direct());
             of_lu.for_each(|(_, guess)| drop_lost(guess));
         }
         let places = systems_of(&items, nrhs);
@@ -402,7 +177,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(runs)
     }
 
-    /// Items of the first scheme that the sparse LU failed on because of their guesses: NaN and
+    /// Items that a factorisation as first scheme failed on because of their guesses: NaN and
     /// infinities there count as 0, which its kernel does not know.
     fn lost_guesses(
         &self,
@@ -417,9 +192,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             let own = &systems[item * nrhs..(item + 1) * nrhs];
             own.iter().any(|system| system.outcome.status == Status::NonFinite)
         };
-        let items = match self.chosen.scheme {
-            Scheme::Lu => self.chosen.items.iter().copied().filter(|&item| is_lost(item)).collect(),
-            _ => Vec::new(),
+        let items: Vec<usize> = match self.chosen.scheme.is_direct() {
+            true => self.chosen.items.iter().copied().filter(|&item| is_lost(item)).collect(),
+            false => Vec::new(),
         };
         if items.is_empty() {
             return Ok(items);
@@ -443,7 +218,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let list = ItemList::new(&self.executor, items, self.nitems)?;
         let mut copied = self.copy(&list, items, guess, arrays)?;
         copied.x = copied.guesses.take().unwrap_or_else(|| vec![T::ZERO; copied.x.len()]);
-        if other.chosen.scheme == Scheme::Lu {
+        if other.chosen.scheme.is_direct() {
             drop_lost(&mut copied.x);
         }
         let places = systems_of(items, nrhs);

@@ -1,0 +1,48 @@
+// Copies that change the order of values.
+
+constexpr u32 TILE = WARP_THREADS;        // rows and columns of a tile
+constexpr u32 MOVE_THREADS = TILE * 8;
+
+// permute: to[item*len + k] = from[item*len + source[k]] for item < nitems, k < len.
+// - Launch: any grid and block in x. Threads stride over the nitems*len values.
+// - source: indices below len. `from` and `to` do not overlap.
+// - Traffic per value: reads its index, mostly from the cache, and the value; writes it.
+template <typename V>
+__global__ void permute(u64 nitems, u64 len, const u32* __restrict__ source,
+                        const V* __restrict__ from, V* __restrict__ to) {
+    for (u64 at = grid_thread(); at < nitems * len; at += grid_threads()) {
+        const u64 item = at / len;
+        to[at] = load(from + item * len + load(source + (at - item * len)));
+    }
+}
+
+// turn: to[c*rows + r] = from[source[r]*columns + c] for r < rows, c < columns, by tiles in shared
+// memory, so that reads and writes are of neighbouring values.
+// - Launch: blocks of MOVE_THREADS threads, any grid in x. Blocks stride over the tiles.
+// - source: null (then source[r] is r), or indices below `rows`. `from` and `to` do not overlap.
+// - Traffic per value: reads it, writes it.
+template <typename V>
+__global__ void __launch_bounds__(MOVE_THREADS)
+    turn(u64 rows, u64 columns, const u32* __restrict__ source, const V* __restrict__ from,
+         V* __restrict__ to) {
+    // A column more than there are: threads that read a column are in different banks.
+    __shared__ V tile[TILE][TILE + 1];
+    const u32 lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
+    const u64 across = (columns + TILE - 1) / TILE, tiles = (rows + TILE - 1) / TILE * across;
+    for (u64 number = blockIdx.x; number < tiles; number += gridDim.x) {
+        const u64 row = number / across * TILE, column = number % across * TILE;
+        for (u32 i = first; i < TILE; i += MOVE_THREADS / TILE) {
+            if (row + i < rows && column + lane < columns) {
+                const u64 own = source == nullptr ? row + i : load(source + row + i);
+                tile[i][lane] = load(from + own * columns + column + lane);
+            }
+        }
+        __syncthreads();
+        for (u32 i = first; i < TILE; i += MOVE_THREADS / TILE) {
+            if (column + i < columns && row + lane < rows) {
+                to[(column + i) * rows + row + lane] = tile[lane][i];
+            }
+        }
+        __syncthreads();
+    }
+}

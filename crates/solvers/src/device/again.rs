@@ -1,0 +1,133 @@
+//! Several solves with the same matrices: [`DeviceSolver::factor`] and [`DeviceSolver::solve_again`].
+
+use sparsebatch_cuda::{KernelBuffer, copy_values};
+
+use super::{DeviceSolver, Started};
+use crate::gpu::{GpuSolveError, Guess};
+use crate::report::BatchReport;
+use crate::{GpuExecutor, SolveError, SolveScalar};
+
+/// The matrices that a solver keeps.
+pub(super) struct KeptMatrices<E: GpuExecutor, T: SolveScalar> {
+    /// Their values in the order of solvers.
+    values: E::Buffer<T>,
+    /// Whether the plan has factors of them.
+    has_factors: bool,
+}
+
+impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
+    /// Whether [`DeviceSolver::factor`] keeps factors: with the sparse LU, and with preconditioners
+    /// that have some. Without factors it keeps a copy of the matrices alone.
+    pub fn keeps_factors(&self) -> bool {
+        match &self.matrices {
+            Some(kept) => kept.has_factors,
+            None => self.plan.keeps_factors(),
+        }
+    }
+
+    /// Keeps the matrices for [`DeviceSolver::solve_again`], and factorises them where the first method
+    /// has factors. `values` as for [`DeviceSolver::enqueue`]; they are not read any more once the
+    /// launches are done. The first call allocates memory: as much as the values, and the factors of
+    /// each item.
+    ///
+    /// An item that cannot be factorised is no error: its systems end with a status, or go to later
+    /// rungs.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when memory or compiler
+    /// fail. Nothing is kept then.
+    pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
+        self.started = None;
+        let before = self.matrices.take();
+        let kept = before.filter(|kept| kept.values.len() == values.len());
+        let mut kept = match kept {
+            Some(kept) => kept,
+            None => KeptMatrices { values: self.executor.alloc(values.len())?, has_factors: false },
+        };
+        match &self.staged_values {
+            Some(staged) => staged.moves.to_item_major("values", values, &mut kept.values)?,
+            None => copy_values(&self.executor, values, &mut kept.values)?,
+        }
+        kept.has_factors = self.plan.keeps_factors()
+            && match self.plan.factor(&kept.values) {
+                // The factors are too large to keep.
+                Err(GpuSolveError::Unsupported { .. }) => false,
+                made => made.map(|()| true)?,
+            };
+        if !kept.has_factors {
+            self.check_values(kept.values.len())?;
+        }
+        self.matrices = Some(kept);
+        Ok(())
+    }
+
+    /// As [`DeviceSolver::enqueue`], with the matrices of the last [`DeviceSolver::factor`].
+    ///
+    /// # Errors
+    /// [`SolveError::NotFactored`] without such a call; those of [`DeviceSolver::enqueue`].
+    pub fn enqueue_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        self.with_kept(|solver, kept| {
+            let started = Started { guess, again: kept.has_factors };
+            solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
+                solver.start(&kept.values, b, started, x)
+            })?;
+            solver.started = Some(Started { guess, again: true });
+            Ok(())
+        })
+    }
+
+    /// As [`DeviceSolver::finish`], for the last [`DeviceSolver::enqueue_again`].
+    ///
+    /// # Errors
+    /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::finish`].
+    pub fn finish_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+    ) -> Result<BatchReport, SolveError> {
+        self.with_kept(|solver, kept| {
+            solver.with_staged_vectors(b, None, x, |solver, b, x| {
+                solver.complete(&kept.values, b, x, true)
+            })
+        })
+    }
+
+    /// [`DeviceSolver::enqueue_again`] and [`DeviceSolver::finish_again`].
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn solve_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<BatchReport, SolveError> {
+        self.enqueue_again(b, guess, x)?;
+        self.finish_again(b, x)
+    }
+
+    fn with_kept<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self, &KeptMatrices<E, T>) -> Result<R, SolveError>,
+    ) -> Result<R, SolveError> {
+        let Some(kept) = self.matrices.take() else { return Err(SolveError::NotFactored) };
+        let done = work(self, &kept);
+        self.matrices = Some(kept);
+        done
+    }
+
+    /// Refuses another number of values than of all items or of one.
+    fn check_values(&self, len: usize) -> Result<(), SolveError> {
+        use sparsebatch_formats::Pattern;
+        let nnz = self.pattern.nnz();
+        if len != nnz {
+            sparsebatch_solve_core::check_len("values", nnz * self.nitems, len)?;
+        }
+        Ok(())
+    }
+}

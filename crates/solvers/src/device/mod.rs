@@ -1,0 +1,337 @@
+//! Solves of batches whose data lies on a GPU: [`DeviceSolver`].
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `arrange.rs` | arrays of the caller in another order than solvers take them |
+//! | `finish.rs` | verdicts, items of other schemes, the ladder, the report |
+//! | `again.rs` | matrices and factors that are kept for several solves |
+
+mod again;
+mod arrange;
+mod finish;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sparsebatch_cpu_ref::check_threads;
+use sparsebatch_cuda::{KernelBuffer, copy_values, prepare_copy};
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, UniformBatch};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, check_len};
+
+use crate::adjoint::TransposedBatch;
+use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
+use crate::choose::{Chosen, choose};
+use crate::gpu::{Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemList, solver_for};
+use crate::ladder::Kept;
+use crate::report::BatchReport;
+use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
+
+use again::KeptMatrices;
+pub use arrange::DeviceData;
+use arrange::{Staged, StagedVectors};
+
+/// Solves batches of systems of one pattern whose values, right-hand sides and solutions lie on a
+/// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
+///
+/// It takes what [`solver_for`] takes: systems of at most 4,096 rows (32,768 from compute capability
+/// 9.0 on) without factors, no composed engine, no residual history. `BatchSolver` takes the rest.
+///
+/// The arrays are item-major: `nnz` values per item, or those of one item for all; `nrows * nrhs`
+/// elements of `b` and of `x` per item, one right-hand side after the other. [`DeviceData`] says
+/// otherwise: interleaved arrays, and systems with the transposed matrices, cost a pass over them on
+/// the device.
+///
+/// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing and
+/// returns at once. [`DeviceSolver::finish`] waits, confirms every verdict as the host's solver does,
+/// and climbs the ladder with the systems that failed: these alone are copied to the host and their
+/// solutions back. [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and
+/// [`DeviceSolver::solve_again`] serve several solves with the same matrices. Verdicts, and solutions of systems that converge
+/// by the first method, are those of `BatchSolver` on the same GPU.
+///
+/// # Examples
+/// ```no_run
+/// use sparsebatch_cuda::{Device, Executor};
+/// use sparsebatch_formats::generate::{Family, Problem};
+/// use sparsebatch_solvers::gpu::Guess;
+/// use sparsebatch_solvers::{DeviceSolver, SolveOptions};
+///
+/// let device = Device::new(0)?;
+/// let systems = Problem::new(Family::Tri, 32)?.batch(1000)?;
+/// let mut solver = DeviceSolver::new(&device, &systems.batch, &SolveOptions::new())?;
+/// // What a simulation has on the GPU already.
+/// let items = (0..1000).map(|item| systems.batch.item_values(item).unwrap());
+/// let values = device.upload(&items.flatten().copied().collect::<Vec<f64>>())?;
+/// let b = device.upload(&systems.rhs)?;
+/// let mut x = device.alloc(systems.rhs.len())?;
+/// let report = solver.solve(&values, &b, Guess::Zero, &mut x)?;
+/// assert!(report.all_converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
+    executor: E,
+    options: SolveOptions,
+    criteria: Criteria,
+    pattern: Arc<CsrPattern>,
+    nitems: usize,
+    backend: Box<dyn SolveBackend<T>>,
+    /// The scheme of most items, and its plan for all of them.
+    chosen: Chosen,
+    plan: Box<dyn GpuSolver<E, T>>,
+    confirmer: Confirmer<E, T>,
+    /// Items that `auto` solves by other schemes.
+    others: Vec<Other<T>>,
+    /// The initial guesses of the last solve, if it had some.
+    guesses: Option<E::Buffer<T>>,
+    /// The solve that was started last.
+    started: Option<Started>,
+    /// Arrays in the order of solvers, where the caller has another.
+    staged_values: Option<Staged<E, T>>,
+    staged_vectors: Option<StagedVectors<E, T>>,
+    /// The matrices of [`DeviceSolver::factor`].
+    matrices: Option<KeptMatrices<E, T>>,
+    /// Analyses of later rungs.
+    kept: Vec<Kept<T>>,
+    plan_time: Duration,
+}
+
+/// Items with another scheme than most, which are solved when the solve is finished.
+struct Other<T> {
+    chosen: Chosen,
+    analysed: Option<Box<dyn AnalysedSolve<T>>>,
+}
+
+/// How a solve was started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Started {
+    guess: Guess,
+    /// Whether it is one with the kept matrices.
+    again: bool,
+}
+
+impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
+    /// Analyses a uniform batch, whose values decide what `auto` takes for each item. Later solves may
+    /// have other values. Allocates the memory of the solver and compiles its kernels.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] for a matrix that is not square and options out of range;
+    /// [`SolveError::Unsupported`] for ragged batches, composed engines and residual histories;
+    /// [`SolveError::Gpu`] when memory or compiler fail.
+    pub fn new(executor: &E, batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
+        Self::with_data(executor, batch, options, DeviceData::new())
+    }
+
+    /// As [`DeviceSolver::new`], for arrays on the device as `data` says. The layout of `batch` itself
+    /// does not matter; whether its items share their values does, where values are rearranged.
+    ///
+    /// # Errors
+    /// Those of [`DeviceSolver::new`].
+    pub fn with_data(
+        executor: &E,
+        batch: &Batch<T>,
+        options: &SolveOptions,
+        data: DeviceData,
+    ) -> Result<Self, SolveError> {
+        let start = Instant::now();
+        check_threads()?;
+        let Batch::Uniform(uniform) = batch else {
+            return Err(SolveError::Unsupported {
+                what: "a ragged batch on the device",
+                instead: "use BatchSolver, or a uniform batch for each pattern",
+            });
+        };
+        if options.engine != Engine::Fused || options.history {
+            return Err(SolveError::Unsupported {
+                what: "a composed engine or a residual history on the device",
+                instead: "use BatchSolver",
+            });
+        }
+        let (nitems, is_shared) = (uniform.nitems(), uniform.is_shared());
+        let (nrows, ncols) = (uniform.pattern().nrows(), uniform.pattern().ncols());
+        if nrows != ncols {
+            return Err(SolveError::Argument(ArgumentError::NotSquare { item: 0, nrows, ncols }));
+        }
+        if options.nrhs == 0 {
+            return Err(SolveError::Argument(ArgumentError::OutOfRange {
+                name: "nrhs",
+                expected: "at least 1",
+                found: "0".to_owned(),
+            }));
+        }
+        let criteria = options.criteria::<T>(nitems.saturating_mul(options.nrhs))?;
+        let transposed = data.transposed.then(|| TransposedBatch::new(batch));
+        let batch = transposed.as_ref().map_or(batch, TransposedBatch::batch);
+        let Batch::Uniform(uniform) = batch else { unreachable!("transposing keeps the kind") };
+        let pattern = Arc::clone(uniform.pattern());
+        let gpu = Gpu::new(executor.clone()).or_cpu(true).in_chunks(true);
+        let backend: Box<dyn SolveBackend<T>> = Box::new(GpuBackend::new(gpu, options.clone()));
+        let target = backend.target();
+        let mut choices = choose(batch, options, target).into_iter();
+        let chosen = choices.next().expect("there is at least one choice");
+        let others = choices.map(|chosen| Other { chosen, analysed: None }).collect();
+        let of = (pattern.view(), nitems);
+        let plan = solver_for::<E, T>(executor, chosen.scheme, of, options, &tuning(None))?;
+        ItemList::prepare::<T>(executor)?;
+        let sources = transposed.as_ref().map(TransposedBatch::sources);
+        let of_values = if is_shared { 1 } else { nitems };
+        let staged_values =
+            Staged::values(executor, (of_values, pattern.nnz()), data, sources.as_deref())?;
+        let of_vectors = (nitems, nrows * options.nrhs);
+        Ok(Self {
+            staged_values,
+            staged_vectors: StagedVectors::new(executor, of_vectors, data)?,
+            matrices: None,
+            confirmer: Confirmer::new(executor, pattern.view(), nitems, options)?,
+            executor: executor.clone(),
+            options: options.clone(),
+            criteria,
+            pattern,
+            nitems,
+            backend,
+            chosen,
+            plan,
+            others,
+            guesses: None,
+            started: None,
+            kept: Vec::new(),
+            plan_time: start.elapsed(),
+        })
+    }
+
+    /// As [`DeviceSolver::with_data`], from a pattern on the host and values on the device, which are
+    /// copied to the host once: `nnz` for each item, or those of one item for all.
+    ///
+    /// # Errors
+    /// Those of [`DeviceSolver::new`]; [`SolveError::Argument`] for another number of values.
+    pub fn with_values(
+        executor: &E,
+        (pattern, nitems): (&CsrPattern, usize),
+        values: &E::Buffer<T>,
+        options: &SolveOptions,
+        data: DeviceData,
+    ) -> Result<Self, SolveError> {
+        let nnz = pattern.nnz();
+        let is_shared = values.len() == nnz && nitems != 1;
+        if !is_shared {
+            check_len("values", nnz.saturating_mul(nitems), values.len())?;
+        }
+        let values = executor.download(values)?;
+        let values = match (is_shared, data.values) {
+            (true, _) => BatchValues::Shared(values),
+            (false, Layout::ItemMajor) => BatchValues::ItemMajor(values),
+            (false, Layout::Interleaved) => BatchValues::Interleaved(values),
+        };
+        let batch = UniformBatch::try_new(Arc::new(pattern.clone()), nitems, values);
+        let batch = batch.map_err(sparsebatch_cpu_ref::CpuError::from)?;
+        Self::with_data(executor, &Batch::Uniform(batch), options, data)
+    }
+
+    /// Makes solves from guesses ready: compiles their kernels and allocates memory for a copy of the
+    /// guesses. Without this call the first such solve does so, which cannot be recorded in a graph.
+    ///
+    /// # Errors
+    /// [`SolveError::Gpu`] when memory or compiler fail.
+    pub fn prepare_guesses(&mut self) -> Result<(), SolveError> {
+        self.plan.prepare(Guess::InX)?;
+        prepare_copy::<T>(&self.executor)?;
+        if self.guesses.is_none() {
+            let rows = self.nitems * self.options.nrhs * self.pattern.nrows();
+            self.guesses = Some(self.executor.alloc(rows)?);
+        }
+        Ok(())
+    }
+
+    /// Takes tolerances and iteration limits of other options for the solves that follow. Each must be
+    /// given per system if and only if it was before. Waits for the last solve. A graph that was
+    /// recorded before keeps the limits that are common to all systems.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] when there is not one per system, for negative ones.
+    pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        let mut own = self.options.clone();
+        own.rel_tol.clone_from(&options.rel_tol);
+        own.abs_tol.clone_from(&options.abs_tol);
+        own.max_iters.clone_from(&options.max_iters);
+        let criteria = own.criteria::<T>(self.nitems * own.nrhs)?;
+        self.plan.replace_limits(&self.executor, &own)?;
+        self.confirmer.replace_limits(&own)?;
+        // Plans of other schemes and of later rungs hold limits.
+        self.backend = self.backend.with_options(&own);
+        self.kept.clear();
+        self.others.iter_mut().for_each(|other| other.analysed = None);
+        (self.options, self.criteria) = (own, criteria);
+        Ok(())
+    }
+
+    /// Starts the first method for every item, from the guesses in `x` or from 0, and returns. Allocates
+    /// nothing (from guesses: after [`DeviceSolver::prepare_guesses`]) and may be recorded in a graph;
+    /// each launch of the graph is a solve that [`DeviceSolver::finish`] completes.
+    ///
+    /// Items for which `auto` takes another method than for most are solved by
+    /// [`DeviceSolver::finish`], and so are systems that fail.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] when an array does not fit, or `x` overlaps another one;
+    /// [`SolveError::Gpu`] when a launch is refused.
+    pub fn enqueue(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        self.with_staged_values(values, true, |solver, values| {
+            solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
+                solver.start(values, b, Started { guess, again: false }, x)
+            })
+        })
+    }
+
+    /// Starts a solve of arrays in the order of solvers.
+    fn start(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        started: Started,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        self.started = None;
+        if let Some(watch) = &self.criteria.watch {
+            watch.begin(self.nitems * self.options.nrhs);
+        }
+        if started.guess == Guess::InX {
+            check_len("x", self.nitems * self.options.nrhs * self.pattern.nrows(), x.len())?;
+            self.prepare_guesses()?;
+            if let Some(guesses) = &mut self.guesses {
+                copy_values(&self.executor, &*x, guesses)?;
+            }
+        }
+        match started.again {
+            true => self.plan.solve_again(values, b, started.guess, x)?,
+            false => self.plan.solve(values, b, started.guess, x)?,
+        }
+        self.started = Some(started);
+        Ok(())
+    }
+
+    /// The outcomes of the last solve on the device, for kernels of the caller. After
+    /// [`DeviceSolver::enqueue`] they are those of the first method, not confirmed; after
+    /// [`DeviceSolver::finish`] those of the report.
+    pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
+        self.plan.outcome_arrays().on_device()
+    }
+
+    /// [`DeviceSolver::enqueue`] and [`DeviceSolver::finish`].
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn solve(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<BatchReport, SolveError> {
+        self.enqueue(values, b, guess, x)?;
+        self.finish(values, b, x)
+    }
+}
