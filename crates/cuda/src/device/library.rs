@@ -26,7 +26,7 @@ pub struct NvrtcInfo {
 }
 
 /// Finds and loads NVRTC, once per process. Looks, in this order, at the variable
-/// `SPARSEBATCH_NVRTC` (the library or its folder), what the system's loader finds
+/// `SPARSEBATCH_NVRTC` (a place as for [`use_nvrtc`]), what the system's loader finds
 /// (`LD_LIBRARY_PATH`), CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), and
 /// Python environments (`VIRTUAL_ENV`, `CONDA_PREFIX`, the user's and the system's packages).
 ///
@@ -36,16 +36,38 @@ pub struct NvrtcInfo {
 /// # Errors
 /// [`GpuError::NvrtcMissing`], with the places that were tried.
 pub fn nvrtc() -> Result<NvrtcInfo, GpuError> {
+    load(|| match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        Some(value) => Ok(Some(open_explicit(VARIABLE, Path::new(&value))?)),
+        None if is_loadable() => Ok(None),
+        None => Ok(Some(open_first(&candidates(&Surroundings::of_process()))?)),
+    })
+}
+
+/// Loads NVRTC from a place that the caller knows, for embedding programs such as a Python
+/// interpreter whose environment is not activated. `place` is the library, its folder, a folder of
+/// Python packages (`site-packages`), or the root of an environment that has some.
+///
+/// To be called before the first use of a GPU: a process has one NVRTC. Where one is loaded already,
+/// by this function or [`nvrtc`], it stays and is returned.
+///
+/// # Errors
+/// [`GpuError::NvrtcMissing`] when it is not there or cannot be opened. Nothing is loaded then, and
+/// later calls may try another place.
+pub fn use_nvrtc(place: impl AsRef<Path>) -> Result<NvrtcInfo, GpuError> {
+    load(|| open_explicit("the place given for NVRTC", place.as_ref()).map(Some))
+}
+
+/// The variable that names the library or its folder.
+const VARIABLE: &str = "SPARSEBATCH_NVRTC";
+
+/// The library of this process, which `open` opens if there is none yet.
+fn load(open: impl FnOnce() -> Result<Option<PathBuf>, GpuError>) -> Result<NvrtcInfo, GpuError> {
     static FOUND: Mutex<Option<NvrtcInfo>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(info) = &*found {
         return Ok(info.clone());
     }
-    let path = match env::var_os("SPARSEBATCH_NVRTC").filter(|value| !value.is_empty()) {
-        Some(value) => Some(open_explicit(Path::new(&value))?),
-        None if is_loadable() => None,
-        None => Some(open_first(&candidates(&Surroundings::of_process()))?),
-    };
+    let path = open()?;
     let info = NvrtcInfo { version: version()?, path };
     *found = Some(info.clone());
     Ok(info)
@@ -77,19 +99,32 @@ fn version() -> Result<CudaVersion, GpuError> {
     }
 }
 
-/// Opens the file that the user named, or NVRTC in the folder that the user named.
-fn open_explicit(named: &Path) -> Result<PathBuf, GpuError> {
-    let tried = if named.is_dir() {
-        NAMES.iter().map(|name| named.join(name)).collect()
-    } else {
-        vec![named.to_path_buf()]
-    };
-    open_first(&tried).map_err(|error| match error {
+/// Opens the file that the user named, or NVRTC in the folder that the user named, in the Python
+/// packages there, or in those of the environment there. `what` names the folder in errors.
+fn open_explicit(what: &str, named: &Path) -> Result<PathBuf, GpuError> {
+    open_first(&places(named)).map_err(|error| match error {
         GpuError::NvrtcMissing { hint } => {
-            missing(format!("SPARSEBATCH_NVRTC is {}: {hint}", named.display()))
+            missing(format!("{what} is {}: {hint}", named.display()))
         }
         other => other,
     })
+}
+
+/// The files that a named file or folder stands for.
+fn places(named: &Path) -> Vec<PathBuf> {
+    if !named.is_dir() {
+        return vec![named.to_path_buf()];
+    }
+    let mut folders = vec![named.to_path_buf()];
+    folders.extend(in_packages(named));
+    let environments = vec![named.to_path_buf()];
+    let files = folders.iter().flat_map(|folder| NAMES.iter().map(|name| folder.join(name)));
+    files.chain(candidates(&Surroundings { environments, ..Surroundings::default() })).collect()
+}
+
+/// The folders of NVRTC in a folder of Python packages.
+fn in_packages(packages: &Path) -> [PathBuf; 2] {
+    ["cu13/lib", "cuda_nvrtc/lib"].map(|folder| packages.join("nvidia").join(folder))
 }
 
 /// Opens the first file that exists and can be opened, and keeps it for the life of the process.
@@ -174,8 +209,7 @@ fn candidates(surroundings: &Surroundings) -> Vec<PathBuf> {
         folders.push(environment.join("lib"));
         for python in files_of(&environment.join("lib"), |name| name.starts_with("python3")) {
             for packages in ["site-packages", "dist-packages"] {
-                let nvidia = python.join(packages).join("nvidia");
-                folders.extend([nvidia.join("cu13/lib"), nvidia.join("cuda_nvrtc/lib")]);
+                folders.extend(in_packages(&python.join(packages)));
             }
         }
     }
@@ -223,9 +257,31 @@ mod tests {
         fs::write(&file, "not a library").unwrap();
 
         for named in [root.path(), &file, &root.path().join("absent")] {
-            let text = open_explicit(named).unwrap_err().to_string();
+            let text = open_explicit(VARIABLE, named).unwrap_err().to_string();
 
             assert!(text.contains("SPARSEBATCH_NVRTC is") && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_place_may_be_a_folder_packages_or_an_environment() {
+        let root = tempfile::tempdir().unwrap();
+        let packages = root.path().join("lib/python3.12/site-packages");
+        let lib = packages.join("nvidia/cuda_nvrtc/lib");
+        fs::create_dir_all(&lib).unwrap();
+        let file = lib.join(NAMES[1]);
+        fs::write(&file, "not a library").unwrap();
+        for place in [&file, &lib, &packages, root.path()] {
+            let place: &Path = place;
+            let found: Vec<PathBuf> = places(place).into_iter().filter(|f| f.is_file()).collect();
+            assert_eq!(found, std::slice::from_ref(&file), "{}", place.display());
+            // What is there cannot be opened; a process that has none may try another place.
+            let text = match use_nvrtc(place) {
+                Err(error) => error.to_string(),
+                // Another test has loaded one.
+                Ok(info) => info.version.to_string(),
+            };
+            assert!(!text.contains('\n'), "{text}");
         }
     }
 }
