@@ -2,7 +2,6 @@
 
 constexpr u32 GRADIENT_ITEMS = 8;  // items of a block, a warp each
 constexpr u32 GRADIENT_THREADS = WARP_THREADS * GRADIENT_ITEMS;
-constexpr u32 GRADIENT_STREAMS = 4;  // entries that a thread has under way at once
 
 // -sum over right-hand sides of lambda[row] * x[col], of one item's vectors, `nrows` each.
 template <typename V>
@@ -26,7 +25,7 @@ __device__ __forceinline__ V gradient_of(u64 place, u32 nrows, u32 nrhs, const V
 // - Traffic per entry: reads its place, mostly from the cache, lambda and x, from the first-level
 //   cache; writes out. No atomics: bitwise repeatable.
 template <typename V>
-__global__ void __launch_bounds__(GRADIENT_THREADS, 4)
+__global__ void __launch_bounds__(GRADIENT_THREADS, 5)
     gradient(u64 nitems, u32 nnz, u32 nrows, u32 nrhs, const u64* __restrict__ places,
              const V* __restrict__ lambda, const V* __restrict__ x, V* __restrict__ out) {
     const u32 lane = threadIdx.x % WARP_THREADS;
@@ -36,21 +35,8 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, 4)
         const V* const own_lambda = lambda + item * rows;
         const V* const own_x = x + item * rows;
         V* const own_out = out + item * nnz;
-        const u64 stride = u64(gridDim.y) * WARP_THREADS;
-        u64 k = u64(blockIdx.y) * WARP_THREADS + lane;
-        for (; k + (GRADIENT_STREAMS - 1) * stride < nnz; k += GRADIENT_STREAMS * stride) {
-            V found[GRADIENT_STREAMS];
-#pragma unroll
-            for (u32 s = 0; s < GRADIENT_STREAMS; ++s) {
-                const u64 place = load(places + k + s * stride);
-                found[s] = gradient_of(place, nrows, nrhs, own_lambda, own_x);
-            }
-#pragma unroll
-            for (u32 s = 0; s < GRADIENT_STREAMS; ++s) {
-                own_out[k + s * stride] = found[s];
-            }
-        }
-        for (; k < nnz; k += stride) {
+        for (u64 k = u64(blockIdx.y) * WARP_THREADS + lane; k < nnz;
+             k += u64(gridDim.y) * WARP_THREADS) {
             own_out[k] = gradient_of(load(places + k), nrows, nrhs, own_lambda, own_x);
         }
     }
