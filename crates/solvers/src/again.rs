@@ -27,10 +27,12 @@ pub(crate) enum Matrices<T> {
 }
 
 impl<T: SolveScalar> BatchSolver<T> {
-    /// Whether [`BatchSolver::factor`] keeps factors: with the fused sparse LU on the CPU.
+    /// Whether [`BatchSolver::factor`] keeps factors: with the fused sparse LU on the CPU; on a GPU
+    /// with the sparse LU and with preconditioners that have factors, where the whole batch is there
+    /// at once.
     ///
-    /// Other methods and the GPU keep a copy of the matrices, and each solve prepares them again. A
-    /// caller that still has the batch saves the copy with [`BatchSolver::solve`].
+    /// Otherwise a copy of the matrices is kept, and each solve prepares them again. A caller that
+    /// still has the batch saves the copy with [`BatchSolver::solve`].
     pub fn keeps_factors(&self) -> bool {
         self.keeps_factors
     }
@@ -77,10 +79,14 @@ impl<T: SolveScalar> BatchSolver<T> {
         let before = std::mem::take(&mut self.matrices);
         check_len("items of the batch", self.nitems, batch.nitems())?;
         self.matrices = match (self.kept_factors(), before) {
-            (Some(factors), _) => {
-                factors.factor(batch)?;
-                Matrices::Factored(batch.row_offset(self.nitems))
-            }
+            (Some(factors), _) => match factors.factor(batch) {
+                // They are too large to keep.
+                Err(SolveError::Unsupported { .. }) => Matrices::Copied(batch.clone()),
+                factored => {
+                    factored?;
+                    Matrices::Factored(batch.row_offset(self.nitems))
+                }
+            },
             (None, Matrices::Copied(mut copy)) => {
                 copy.clone_from(batch);
                 Matrices::Copied(copy)
@@ -94,7 +100,8 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// initial guesses on entry and the solutions on return.
     ///
     /// Solutions and reports equal those of [`BatchSolver::solve`] with these matrices bit for bit,
-    /// except for the times, which do not include the factorisation.
+    /// except for the times, which do not include the factorisation; on a GPU last bits may differ, as
+    /// residuals are summed in another order. Matrices and factors stay on the GPU.
     ///
     /// # Errors
     /// [`SolveError::NotFactored`] when no matrices are kept, else those of [`BatchSolver::solve`].

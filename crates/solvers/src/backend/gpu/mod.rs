@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | options and tuning of the plans |
+//! | `again.rs` | factors that stay on the GPU for several solves |
 //! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
 //! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
@@ -15,6 +16,7 @@
 //! What a plan refuses goes to the CPU where that is allowed, and reports say so. Large copies go
 //! through page-locked memory.
 
+mod again;
 mod certify;
 mod composed;
 mod divide;
@@ -36,7 +38,7 @@ use sparsebatch_solve_core::{
 };
 
 use super::cpu::wanted;
-use super::{AnalysedSolve, CpuBackend, Gpu, Placement, SolveBackend};
+use super::{AnalysedSolve, CpuBackend, Gpu, KeptFactors, Placement, SolveBackend};
 use crate::choose::OnChip;
 use crate::choose::Target;
 use crate::error::go_on;
@@ -243,6 +245,8 @@ struct Analysed<E: Executor, T: Value> {
     /// The items of the CPU, with the reasons.
     on_cpu: Refused,
     staging: Staging<T>,
+    /// The matrices of the last factorisation.
+    kept: Option<again::KeptBatch<T>>,
 }
 
 impl<E: Executor, T: Value> Analysed<E, T> {
@@ -262,6 +266,7 @@ impl<E: Executor, T: Value> Analysed<E, T> {
             refused: Refused::default(),
             on_cpu: Refused::default(),
             staging: Staging::default(),
+            kept: None,
         }
     }
 }
@@ -291,6 +296,17 @@ where
         Ok(())
     }
 
+    /// Refuses other patterns than those analysed.
+    fn check_patterns(&self, batch: &Batch<T>) -> Result<(), SolveError> {
+        sparsebatch_solve_core::check_len("items of the batch", self.nitems, batch.nitems())?;
+        let composed = self.composed.iter().filter_map(|items| items.first_difference(batch));
+        let parts = self.parts.iter().filter_map(|part| part.first_difference(batch));
+        match composed.chain(parts).min() {
+            Some(item) => Err(SolveError::Cpu(CpuError::OtherPattern { item: item as usize })),
+            None => Ok(()),
+        }
+    }
+
     /// Solves all systems that are wanted.
     fn run(
         &mut self,
@@ -308,7 +324,8 @@ where
                 if !part.is_loaded() {
                     part.load_within(site, batch, self.budget)?;
                 }
-                part.send(site, systems, b, target.x, staging)?;
+                part.send_values(site, systems, staging)?;
+                part.send_vectors(site, systems, b, target.x, staging)?;
                 part.start()?;
                 part.run(site, systems, b, target.reborrow())?;
                 part.receive(site, systems, target.reborrow(), staging)?;
@@ -321,7 +338,8 @@ where
             self.solve_on_cpu(systems, b, target, criteria)?;
         } else {
             for part in &mut self.parts {
-                part.send(site, systems, b, target.x, staging)?;
+                part.send_values(site, systems, staging)?;
+                part.send_vectors(site, systems, b, target.x, staging)?;
             }
             for part in &mut self.parts {
                 part.start()?;
@@ -455,11 +473,9 @@ where
         criteria: &Criteria,
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError> {
-        sparsebatch_solve_core::check_len("items of the batch", self.nitems, batch.nitems())?;
-        let composed = self.composed.iter().filter_map(|items| items.first_difference(batch));
-        let parts = self.parts.iter().filter_map(|part| part.first_difference(batch));
-        if let Some(item) = composed.chain(parts).min() {
-            return Err(SolveError::Cpu(CpuError::OtherPattern { item: item as usize }));
+        self.check_patterns(batch)?;
+        if let Some(kept) = &mut self.kept {
+            kept.is_on_device = false;
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let guesses = guesses(batch, nrhs, x, only);
@@ -479,6 +495,14 @@ where
             pivot_on_cpu(batch, nrhs, (b, guesses.as_deref()), x, criteria, &mut outcomes)?;
         }
         Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
+        // The plans of parts have all items, all at once.
+        let is_whole = !self.in_turns && self.composed.is_none() && self.cpu.is_none();
+        let keeps =
+            is_whole && !self.parts.is_empty() && self.parts.iter().all(Part::keeps_factors);
+        if keeps { Some(self) } else { None }
     }
 }
 

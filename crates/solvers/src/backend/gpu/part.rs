@@ -290,8 +290,23 @@ where
         self.held = None;
     }
 
-    /// Copies all items of an undivided part to the GPU.
-    pub(super) fn send(
+    /// Copies the values of an undivided part to the GPU.
+    pub(super) fn send_values(
+        &mut self,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        staging: &mut Staging<T>,
+    ) -> Result<(), SolveError> {
+        match self.held.as_mut().expect(LOADED) {
+            PartMemory::Whole(whole) => {
+                whole.send_values(&site.executor, systems, &self.items, staging)
+            }
+            PartMemory::Chunks(_) => Ok(()),
+        }
+    }
+
+    /// Copies the vectors of an undivided part to the GPU.
+    pub(super) fn send_vectors(
         &mut self,
         site: &Site<E>,
         systems: Systems<'_, T>,
@@ -301,17 +316,38 @@ where
     ) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => {
-                whole.send(&site.executor, systems, &self.items, (b, x), staging)
+                whole.send_vectors(&site.executor, systems, &self.items, (b, x), staging)
             }
             PartMemory::Chunks(_) => Ok(()),
         }
     }
 
-    /// Starts the solve of an undivided part after it was sent.
+    /// Starts the solve of an undivided part after values and vectors were sent.
     pub(super) fn start(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => whole.start(),
             PartMemory::Chunks(_) => Ok(()),
+        }
+    }
+
+    /// Whether all items are on the GPU at once, and their plan keeps factors.
+    pub(super) fn keeps_factors(&self) -> bool {
+        matches!(&self.held, Some(PartMemory::Whole(whole)) if whole.plan.keeps_factors())
+    }
+
+    /// Factorises the values that were sent; a part that [keeps](Part::keeps_factors) factors.
+    pub(super) fn factor(&mut self) -> Result<(), SolveError> {
+        match self.held.as_mut().expect(LOADED) {
+            PartMemory::Whole(whole) => Ok(whole.plan.factor(&whole.values)?),
+            PartMemory::Chunks(_) => Err(SolveError::NotFactored),
+        }
+    }
+
+    /// Starts a solve with kept factors after vectors were sent.
+    pub(super) fn start_again(&mut self) -> Result<(), SolveError> {
+        match self.held.as_mut().expect(LOADED) {
+            PartMemory::Whole(whole) => whole.start_again(),
+            PartMemory::Chunks(_) => Err(SolveError::NotFactored),
         }
     }
 
@@ -379,12 +415,11 @@ where
         (values * size_of::<T>()) as u64 + self.plan.explain().bytes()
     }
 
-    fn send(
+    fn send_values(
         &mut self,
         executor: &E,
         systems: Systems<'_, T>,
         items: &[u32],
-        (b, x): (&[T], &[T]),
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         let values = systems.values(items, staging);
@@ -392,7 +427,17 @@ where
             // The batch now shares its values, or no longer does.
             self.values = executor.alloc(values.len())?;
         }
-        executor.copy_from_host(values, &mut self.values)?;
+        Ok(executor.copy_from_host(values, &mut self.values)?)
+    }
+
+    fn send_vectors(
+        &mut self,
+        executor: &E,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        (b, x): (&[T], &[T]),
+        staging: &mut Staging<T>,
+    ) -> Result<(), SolveError> {
         executor.copy_from_host(systems.gather(items, b, staging), &mut self.b)?;
         self.guess = if systems.is_zero(items, x) { Guess::Zero } else { Guess::InX };
         if self.guess == Guess::InX {
@@ -403,6 +448,10 @@ where
 
     fn start(&mut self) -> Result<(), SolveError> {
         Ok(self.plan.solve(&self.values, &self.b, self.guess, &mut self.x)?)
+    }
+
+    fn start_again(&mut self) -> Result<(), SolveError> {
+        Ok(self.plan.solve_again(&self.values, &self.b, self.guess, &mut self.x)?)
     }
 
     fn receive(

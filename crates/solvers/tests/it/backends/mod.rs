@@ -1,5 +1,6 @@
 //! The same call on either backend: the emulated GPU and the CPU.
 
+mod again;
 mod agreement;
 mod auto;
 mod certified;

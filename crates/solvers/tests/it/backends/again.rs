@@ -1,0 +1,154 @@
+//! Matrices and factors that stay on the GPU: the verdicts of whole solves, for batches of every kind.
+
+use kernel_emu::{Emulator, Order};
+use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solvers::{
+    Backend, BatchSolver, Chunks, Gpu, Method, Preconditioner, Rung, SolveError, SolveOptions,
+    Status,
+};
+
+use crate::backends::common::{chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
+
+fn methods() -> [SolveOptions; 5] {
+    let of =
+        |method, preconditioner| SolveOptions::new().method(method).preconditioner(preconditioner);
+    [
+        of(Method::Lu, Preconditioner::Auto),
+        of(Method::BiCgStab, Preconditioner::ILU0),
+        of(Method::Cg, Preconditioner::IC0),
+        of(Method::BiCgStab, Preconditioner::None),
+        of(Method::PivotingLu, Preconditioner::Auto),
+    ]
+}
+
+/// Uniform, interleaved, shared and ragged batches; several patterns make several parts.
+fn batches() -> Vec<Batch<f64>> {
+    let chains: Vec<Csr<f64>> = (0..7).map(|item| chain(9, 2.3 + 0.1 * item as f64)).collect();
+    let values: Vec<f64> = chains.iter().flat_map(|m| m.values().to_vec()).collect();
+    let pattern = chains[0].pattern();
+    let uniform = |values| UniformBatch::try_new(pattern.clone(), 7, values).unwrap();
+    let item_major = uniform(BatchValues::ItemMajor(values));
+    vec![
+        Batch::Uniform(item_major.to_interleaved()),
+        Batch::Uniform(item_major),
+        Batch::Uniform(uniform(BatchValues::Shared(chains[2].values().to_vec()))),
+        ragged(patterns(13)),
+    ]
+}
+
+/// Statuses and rungs, and solutions up to rounding, of a solve with kept matrices and a whole one.
+fn agree(solver: &mut BatchSolver<f64>, batch: &Batch<f64>, b: &[f64], what: &str) {
+    let (mut whole, mut again) = (vec![0.0; b.len()], vec![0.0; b.len()]);
+    let report = solver.solve_again(b, &mut again).unwrap();
+    let expected = solver.solve(batch, b, &mut whole).unwrap();
+    for (found, expected) in report.systems.iter().zip(&expected.systems) {
+        assert_eq!(found.outcome.status, expected.outcome.status, "{what}");
+        assert_eq!(found.rung, expected.rung, "{what}");
+    }
+    for (found, expected) in again.iter().zip(&whole) {
+        let close = (found - expected).abs() <= 1e-8 * (1.0 + expected.abs());
+        assert!(close || found.is_nan() && expected.is_nan(), "{what}: {found} {expected}");
+    }
+}
+
+#[test]
+fn kept_matrices_are_solved_as_given_ones() {
+    for batch in batches() {
+        for options in methods() {
+            for nrhs in [1, 3] {
+                let options = options.clone().nrhs(nrhs);
+                let what = format!("{} {:?} {nrhs}", options.method, options.preconditioner);
+                let backend = gpu_or_cpu(&Emulator::new(Order::Forward));
+                let mut solver =
+                    BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+                let has_factors = options.method == Method::Lu
+                    || matches!(
+                        options.preconditioner,
+                        Preconditioner::Ilu0 { .. } | Preconditioner::Ic0 { .. }
+                    );
+                assert_eq!(solver.keeps_factors(), has_factors, "{what}");
+                solver.factor(&batch).unwrap();
+                let b = rhs(&batch, nrhs);
+                // The second time another batch has been on the device.
+                agree(&mut solver, &batch, &b, &what);
+                agree(&mut solver, &batch, &b, &what);
+                let mut x = vec![0.0; b.len()];
+                assert!(solver.solve_again(&b, &mut x).unwrap().all_converged(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn kept_matrices_outlive_changes_of_the_batch() {
+    let mut matrices: Vec<Csr<f64>> = (0..4).map(|item| dense(6, 5.0 + item as f64)).collect();
+    let batch = ragged(matrices.clone());
+    let options = SolveOptions::new().method(Method::Lu);
+    let backend = gpu(&Emulator::new(Order::Forward));
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    let b = rhs(&batch, 1);
+    let (mut first, mut other, mut again) = (vec![0.0; 24], vec![0.0; 24], vec![0.0; 24]);
+    solver.factor(&batch).unwrap();
+    solver.solve_again(&b, &mut first).unwrap();
+    matrices.iter_mut().for_each(|matrix| matrix.values_mut().iter_mut().for_each(|v| *v *= 2.0));
+    solver.solve(&ragged(matrices), &b, &mut other).unwrap();
+    solver.solve_again(&b, &mut again).unwrap();
+    assert_eq!(first, again);
+    assert!(first.iter().zip(&other).any(|(a, b)| a != b));
+}
+
+#[test]
+fn systems_that_fail_climb_with_their_kept_matrices() {
+    let mut matrices: Vec<Csr<f64>> = (0..5).map(|item| dense(2, 3.0 + item as f64)).collect();
+    // No pivot in any order, but rows that can be exchanged; and a zero matrix.
+    matrices[1].values_mut().copy_from_slice(&[0.0, 2.0, 4.0, 0.0]);
+    matrices[3].values_mut().fill(0.0);
+    let batch = ragged(matrices);
+    let options = SolveOptions::new().method(Method::Lu);
+    let backend = gpu_or_cpu(&Emulator::new(Order::Forward));
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    solver.factor(&batch).unwrap();
+    let b = vec![2.0, 8.0, 2.0, 8.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+    let mut x = vec![0.0; 10];
+    let report = solver.solve_again(&b, &mut x).unwrap();
+    assert_eq!(report.systems[1].rung, Rung::StaticPivotingLu);
+    assert_eq!(x[2..4], [2.0, 1.0]);
+    assert_eq!(report.systems[3].outcome.status, Status::Singular);
+    let healthy = [0, 1, 2, 4].map(|system| report.systems[system].outcome.status);
+    assert_eq!(healthy, [Status::Converged; 4]);
+}
+
+#[test]
+fn other_patterns_and_missing_matrices_are_refused() {
+    let batch = ragged((0..3).map(|item| chain::<f64>(5, 3.0 + item as f64)));
+    let options = SolveOptions::new().method(Method::Lu);
+    let backend = gpu(&Emulator::new(Order::Forward));
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    let (b, mut x) = (vec![1.0; 15], vec![0.0; 15]);
+    assert!(matches!(solver.solve_again(&b, &mut x), Err(SolveError::NotFactored)));
+    solver.factor(&batch).unwrap();
+    let other = ragged((0..3).map(|item| dense::<f64>(5, 3.0 + item as f64)));
+    assert!(matches!(solver.factor(&other), Err(SolveError::Cpu(_))));
+    assert!(matches!(solver.solve_again(&b, &mut x), Err(SolveError::NotFactored)));
+}
+
+/// In chunks only the matrices are kept, on the host.
+#[test]
+fn batches_in_chunks_are_kept_on_the_host() {
+    let matrices: Vec<Csr<f64>> = (0..400).map(|item| chain(9, 2.3 + 0.01 * item as f64)).collect();
+    let values: Vec<f64> = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+    let pattern = matrices[0].pattern().clone();
+    let batch = UniformBatch::try_new(pattern, 400, BatchValues::ItemMajor(values)).unwrap();
+    let batch = Batch::Uniform(batch);
+    let options = SolveOptions::new().method(Method::Lu);
+    let chunks = Chunks::default().bytes(20 << 10);
+    let backend: Backend<Emulator> =
+        Backend::Gpu(Gpu::new(Emulator::new(Order::Forward)).chunks(chunks));
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    assert!(!solver.keeps_factors());
+    solver.factor(&batch).unwrap();
+    let b = rhs(&batch, 1);
+    let mut x = vec![0.0; b.len()];
+    let report = solver.solve_again(&b, &mut x).unwrap();
+    assert!(report.all_converged() && report.runs[0].chunks > 1, "{:?}", report.runs);
+}
