@@ -380,7 +380,7 @@ mod tests {
         let error = "gmres".parse::<Method>().unwrap_err();
 
         assert!(matches!(&error, ArgumentError::OutOfRange { name: "solver", .. }));
-        assert_eq!(error.to_string(), "solver is gmres, expected auto cg bicgstab lu ");
+        assert_eq!(error.to_string(), "solver is gmres, expected auto cg bicgstab lu pivoting-lu ");
     }
 
     #[test]

@@ -19,14 +19,47 @@ const RESERVED_BYTES: u64 = 1024;
 /// Most blocks of a multiprocessor that a launch is sized for.
 const MOST_RESIDENT: u64 = 16;
 
-/// Kernels: columns in registers and threads per system. The first one with enough columns is taken.
-const IN_F64: &[(u32, u32)] =
-    &[(8, 8), (16, 8), (24, 16), (32, 16), (40, 32), (48, 32), (56, 32), (64, 64)];
-const IN_F32: &[(u32, u32)] =
-    &[(8, 8), (16, 8), (24, 16), (32, 16), (40, 32), (48, 32), (56, 32), (64, 32)];
+/// Kernels: the most rows that each is taken for, its columns in registers, and its threads per system.
+/// The quickest on an NVIDIA H200 for 10,000 full systems
+/// (`benches/results/dense/2026-11-27-h200.jsonl`).
+const IN_F64: &[(usize, u32, u32)] = &[
+    (8, 8, 8),
+    (16, 16, 16),
+    (22, 24, 16),
+    (24, 24, 32),
+    (32, 32, 32),
+    (40, 40, 32),
+    (48, 48, 32),
+    (56, 56, 32),
+    (64, 64, 64),
+];
+const IN_F32: &[(usize, u32, u32)] = &[
+    (8, 8, 8),
+    (16, 16, 8),
+    (24, 24, 16),
+    (32, 32, 32),
+    (40, 40, 32),
+    (48, 48, 32),
+    (56, 56, 64),
+    (64, 64, 32),
+];
 
-/// Further kernels, which are taken where a number of threads is asked for.
-const OTHERS: &[(u32, u32)] = &[(16, 16), (24, 8), (24, 32), (32, 32), (56, 64), (64, 64)];
+/// All kernels of both precisions, by which a number of threads that is asked for is found.
+const ALL: &[(u32, u32)] = &[
+    (8, 8),
+    (16, 8),
+    (16, 16),
+    (24, 8),
+    (24, 16),
+    (24, 32),
+    (32, 16),
+    (32, 32),
+    (40, 32),
+    (48, 32),
+    (56, 32),
+    (56, 64),
+    (64, 64),
+];
 
 /// Choices that a plan makes by itself where they are `None`. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,20 +106,19 @@ impl DenseShape {
                 found: "0".to_owned(),
             }));
         }
-        let own = if size == 4 { IN_F32 } else { IN_F64 };
-        let is_asked =
-            |&&(_, threads): &&(u32, u32)| tuning.threads.is_none_or(|asked| asked == threads);
-        let others = OTHERS.iter().filter(|_| tuning.threads.is_some());
-        let fits = |&&(columns, _): &&(u32, u32)| nrows <= columns as usize;
-        let mut fitting = own.iter().chain(others).filter(fits).peekable();
-        if fitting.peek().is_none() {
+        if nrows > MOST_DENSE_ROWS {
             return Err(GpuSolveError::Unsupported {
                 what: "dense elimination of a system of more than 64 rows",
                 instead: "take the sparse LU, or LU with partial pivoting on the CPU",
             });
         }
-        let found = fitting.filter(is_asked).min_by_key(|(columns, _)| *columns);
-        let Some(&(columns, threads)) = found else {
+        let own = if size == 4 { IN_F32 } else { IN_F64 };
+        let fits = |columns: u32| nrows <= columns as usize;
+        let found = match tuning.threads {
+            None => own.iter().find(|kernel| nrows <= kernel.0).map(|kernel| (kernel.1, kernel.2)),
+            Some(asked) => ALL.iter().copied().find(|&(c, threads)| fits(c) && threads == asked),
+        };
+        let Some((columns, threads)) = found else {
             return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "threads",
                 expected: "threads per system that there is a kernel for",

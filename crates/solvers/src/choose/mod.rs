@@ -168,7 +168,7 @@ fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
 /// CG where the matrix is symmetric with a positive diagonal, else BiCGStab; but sparse LU where
 /// that costs less. On the CPU it does where elimination in minimum-degree order fills in little
 /// (at most 2 entries for one of A, 20,000 in all) and no diagonal entry is missing. On a GPU times
-/// are estimated ([`OnChip`]). The preconditioner `auto` is Jacobi that takes 1 for zero diagonal
+/// are estimated ([`OnChip`]), those of dense elimination with partial pivoting too. The preconditioner `auto` is Jacobi that takes 1 for zero diagonal
 /// entries.
 pub(crate) fn method_of(
     pattern: &PatternFeatures,
@@ -181,15 +181,20 @@ pub(crate) fn method_of(
         return (options.method, "asked for");
     }
     let is_for_cg = flags.finite && flags.symmetric && flags.diagonal == Diagonal::Positive;
-    let lu_reason = match (target, &pattern.factors) {
-        (_, None) => None,
-        (Target::Cpu, Some(_)) => Some("elimination in minimum-degree order fills in little"),
-        (Target::Gpu(chip), Some(factors)) => chip
-            .prefers_lu(pattern, factors, flags, rel_tol)
-            .then_some("estimated to be quicker than iterations"),
+    const LITTLE_FILL: &str = "elimination in minimum-degree order fills in little";
+    const QUICKER: &str = "estimated to be quicker than iterations";
+    const DENSE: &str = "small and nearly full: dense elimination is estimated to be quickest";
+    let factorisation = match (target, &pattern.factors) {
+        (Target::Cpu, factors) => factors.as_ref().map(|_| (Method::Lu, LITTLE_FILL)),
+        (Target::Gpu(chip), factors) => {
+            match chip.quicker_factorisation(pattern, factors.as_ref(), flags, rel_tol) {
+                Some(Method::PivotingLu) => Some((Method::PivotingLu, DENSE)),
+                method => method.map(|method| (method, QUICKER)),
+            }
+        }
     };
-    match lu_reason {
-        Some(reason) => (Method::Lu, reason),
+    match factorisation {
+        Some(chosen) => chosen,
         None if is_for_cg => (Method::Cg, "symmetric with a positive diagonal"),
         None => (Method::BiCgStab, why_not_cg(flags)),
     }
@@ -225,9 +230,9 @@ pub(crate) fn choose<T: Scalar>(
         let method = |flags, item| method_of(&features, flags, target, options, rel_tol(item));
         // Values are examined only if the choice depends on them.
         let first = items[0] as usize;
-        let is_always_lu = !matches!(options.rel_tol, Some(PerSystem::Each(_)))
-            && Flags::all().all(|flags| method(flags, first).0 == Method::Lu);
-        if is_always_lu {
+        let is_always_direct = !matches!(options.rel_tol, Some(PerSystem::Each(_)))
+            && Flags::all().all(|flags| method(flags, first).0.is_direct());
+        if is_always_direct {
             let method = method(Flags::UNKNOWN, first);
             return items.iter().map(|&item| (item as usize, method)).collect::<Vec<_>>();
         }
@@ -509,11 +514,20 @@ mod tests {
     #[test]
     fn lu_is_for_matrices_that_nothing_is_known_of_on_a_gpu() {
         // Small on the diagonal, as in chemistry.
-        let stiff = || dense(20, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
-        assert_eq!(chosen(stiff(), gpu()).scheme, Scheme::Lu);
+        let stiff = |n| dense(n, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
+        assert_eq!(chosen(stiff(70), gpu()).scheme, Scheme::Lu);
         // Unless its factors do not fit.
         let small = Target::Gpu(OnChip { shared_bytes: 4096, value_bytes: 8 });
-        assert_eq!(chosen(stiff(), small).scheme, BICGSTAB);
+        assert_eq!(chosen(stiff(70), small).scheme, BICGSTAB);
+        // Dense elimination takes less time where it is possible, and pivots besides.
+        for n in [8, 20, 54, 64] {
+            let chosen = chosen(stiff(n), gpu());
+            assert_eq!(chosen.scheme, Scheme::PivotingLu, "{n}");
+            assert!(chosen.reason.starts_with("small and nearly full"), "{}", chosen.reason);
+        }
+        // Sparse patterns fill in less.
+        let chain = Problem::new(Family::Tri, 40).unwrap().batch(1).unwrap().batch.to_csr(0);
+        assert_ne!(chosen(chain, gpu()).scheme, Scheme::PivotingLu);
     }
 
     #[test]
@@ -522,7 +536,8 @@ mod tests {
         let no_entries = || Csr::<f64>::try_new(2, 2, vec![0, 0, 0], vec![], vec![]).unwrap();
         for target in [Target::Cpu, gpu()] {
             chosen(empty(), target);
-            assert_eq!(chosen(no_entries(), target).scheme, BICGSTAB);
+            let expected = if target == Target::Cpu { BICGSTAB } else { Scheme::PivotingLu };
+            assert_eq!(chosen(no_entries(), target).scheme, expected);
             let none: Batch<f64> = [].into_iter().collect();
             assert_eq!(choose(&none, &SolveOptions::default(), target)[0].scheme, CG);
         }

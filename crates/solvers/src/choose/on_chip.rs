@@ -1,4 +1,4 @@
-//! The choice of `auto` on a GPU ([`choose_schemes`]): whether the sparse LU is faster than
+//! The choice of `auto` on a GPU ([`choose_schemes`]): whether a factorisation is faster than
 //! iterations.
 
 use sparsebatch_cuda::DeviceInfo;
@@ -8,7 +8,7 @@ use sparsebatch_solve_core::symbolic::LuCosts;
 use sparsebatch_solvers_gpu::{MOST_LU_VALUES, values_beside_factors};
 
 use super::{Diagonal, Dominance, Flags, PatternFeatures, Target, choose};
-use crate::SolveOptions;
+use crate::{Method, SolveOptions};
 use sparsebatch_solve_core::Scheme;
 
 /// The schemes that [`Method::Auto`](crate::Method::Auto) stands for on a GPU, each with the number
@@ -36,6 +36,18 @@ mod nanoseconds {
     pub(super) const CG: [f64; 3] = [0.1, 0.00025, 0.002];
     /// An iteration of BiCGStab: constant, per entry, per row.
     pub(super) const BICGSTAB: [f64; 3] = [0.15, 0.0018, 0.0003];
+    /// Dense elimination: the most rows of a kernel, and its time at that number of rows, with which
+    /// it falls in proportion.
+    pub(super) const DENSE: [(usize, f64); 8] = [
+        (8, 0.94),
+        (16, 2.8),
+        (24, 7.7),
+        (32, 12.8),
+        (40, 25.0),
+        (48, 44.0),
+        (56, 56.0),
+        (64, 86.0),
+    ];
 }
 
 /// Bytes of shared memory that are reserved.
@@ -71,34 +83,45 @@ impl OnChip {
         most.saturating_sub(values_beside_factors(pattern))
     }
 
-    /// Whether a system is estimated to take less time by the sparse LU than by CG or BiCGStab.
+    /// The quicker factorisation, where one is to be taken in place of CG or BiCGStab; `None` where
+    /// iterations are estimated to be quicker. `factors`: what the sparse LU costs, where it fits and
+    /// the pattern has a diagonal.
     ///
-    /// LU: by the operations of the factorisation. CG, with Jacobi: by the number of iterations
+    /// LU: by the operations of the factorisation. Dense elimination: by the number of rows, as far as
+    /// it takes them. CG, with Jacobi: by the number of iterations
     /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of
     /// Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth, as many as
-    /// a wave takes to cross the grid four times. BiCGStab: an eighth of k. Where nothing bounds
-    /// the iterations LU is taken.
+    /// a wave takes to cross the grid four times. BiCGStab: an eighth of k, which is still twice as
+    /// many as chemistry takes; so dense elimination is taken where the sparse LU would be, or where
+    /// nothing bounds the iterations.
     ///
     /// # Source
     /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section
     /// 6.11.3, with the condition number bounded by Gershgorin's circles.
-    pub(crate) fn prefers_lu(
+    pub(crate) fn quicker_factorisation(
         self,
         pattern: &PatternFeatures,
-        factors: &LuCosts,
+        factors: Option<&LuCosts>,
         flags: Flags,
         rel_tol: f64,
-    ) -> bool {
-        use nanoseconds::{BICGSTAB, CG, LU_ENTRY, LU_PAIR, START};
+    ) -> Option<Method> {
+        use nanoseconds::{BICGSTAB, CG, DENSE, LU_ENTRY, LU_PAIR, START};
         let (nrows, nnz) = (pattern.nrows as f64, pattern.nnz as f64);
-        let lu = LU_PAIR * factors.products as f64 + LU_ENTRY * factors.entries as f64;
+        let of_lu = |factors: &LuCosts| {
+            LU_PAIR * factors.products as f64 + LU_ENTRY * factors.entries as f64
+        };
+        let lu = factors.map_or(f64::INFINITY, of_lu);
+        let kernel = DENSE.iter().find(|kernel| pattern.nrows <= kernel.0);
+        let dense = kernel.map_or(f64::INFINITY, |&(rows, time)| time * nrows / rows as f64);
         let bound = iterations(flags.dominance, rel_tol);
         let (iterations, costs) = match flags.symmetric && flags.diagonal == Diagonal::Positive {
             true => (bound.min(nrows).min(4.0 * nrows / pattern.bandwidth as f64), CG),
             false => (BICGSTAB_SHARE * bound, BICGSTAB),
         };
         let each = costs[0] + costs[1] * nnz + costs[2] * nrows;
-        lu < START[0] + START[1] * nnz + iterations * each
+        let limit = START[0] + START[1] * nnz + iterations * each;
+        let is_better = lu < limit || (limit.is_infinite() && dense.is_finite());
+        is_better.then_some(if lu <= dense { Method::Lu } else { Method::PivotingLu })
     }
 }
 

@@ -124,10 +124,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         });
         self.others = others;
         solved?;
-        let lost = self.lost_guesses(guess, systems)?;
-        if !lost.is_empty() {
+        let left = self.left_by_the_plan(guess, systems)?;
+        if !left.is_empty() {
             let reason = self.chosen.reason.clone();
-            let chosen = Chosen { scheme: self.chosen.scheme, reason, items: lost };
+            let chosen = Chosen { scheme: self.chosen.scheme, reason, items: left };
             let mut again = Other { chosen, analysed: None };
             self.solve_other(&mut again, guess, &mut arrays, systems)?;
         }
@@ -177,23 +177,29 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(runs)
     }
 
-    /// Items that a factorisation as first scheme failed on because of their guesses: NaN and
-    /// infinities there count as 0, which its kernel does not know.
-    fn lost_guesses(
+    /// Items whose plan does less than their scheme does from the host, and which failed. Dense
+    /// elimination leaves what it cannot solve to the CPU. In guesses of factorisations NaN and
+    /// infinities count as 0, which kernels do not know.
+    fn left_by_the_plan(
         &self,
         guess: Guess,
         systems: &[SystemReport],
     ) -> Result<Vec<usize>, SolveError> {
+        let nrhs = self.options.nrhs;
+        let ended = |item: usize, is: fn(Status) -> bool| {
+            let own = &systems[item * nrhs..(item + 1) * nrhs];
+            own.iter().any(|system| is(system.outcome.status))
+        };
+        let of_plan = self.chosen.items.iter().copied();
+        if self.chosen.scheme == Scheme::PivotingLu {
+            let failed = of_plan.filter(|&item| ended(item, |status| status != Status::Converged));
+            return Ok(failed.collect());
+        }
         let Some(guesses) = self.guesses.as_ref().filter(|_| guess == Guess::InX) else {
             return Ok(Vec::new());
         };
-        let nrhs = self.options.nrhs;
-        let is_lost = |item: usize| {
-            let own = &systems[item * nrhs..(item + 1) * nrhs];
-            own.iter().any(|system| system.outcome.status == Status::NonFinite)
-        };
         let items: Vec<usize> = match self.chosen.scheme.is_direct() {
-            true => self.chosen.items.iter().copied().filter(|&item| is_lost(item)).collect(),
+            true => of_plan.filter(|&item| ended(item, |s| s == Status::NonFinite)).collect(),
             false => Vec::new(),
         };
         if items.is_empty() {

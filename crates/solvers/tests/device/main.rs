@@ -2,6 +2,7 @@
 
 mod composed;
 mod confirmed;
+mod dense;
 mod factored;
 mod fused;
 #[path = "../it/backends/listed.rs"]

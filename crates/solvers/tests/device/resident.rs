@@ -6,11 +6,11 @@ use sparsebatch_cuda::device::measure_bandwidth;
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Layout, UniformBatch};
 use sparsebatch_solvers::gpu::{Guess, SolverTuning, ValueGradient, solver_for};
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, DeviceSolver, Gpu, Method, Preconditioner, SolveOptions,
-    Status, value_gradient,
+    AdjointSolver, Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method,
+    Preconditioner, SolveOptions, Status, value_gradient,
 };
 use sparsebatch_testing::random_vector;
 
@@ -41,6 +41,7 @@ fn methods() -> Vec<SolveOptions> {
         of(Method::BiCgStab, Preconditioner::None),
         of(Method::BiCgStab, Preconditioner::ILU0),
         of(Method::Lu, Preconditioner::Auto),
+        of(Method::PivotingLu, Preconditioner::Auto),
         of(Method::Cg, Preconditioner::Jacobi).max_iters(5).fallback(false),
     ]
 }
@@ -102,6 +103,50 @@ fn the_device_says_what_the_host_says() {
                 let found = device.download(&x).unwrap();
                 compare(&what, (&report, &found), (&expected, &host_x));
             }
+        }
+    }
+}
+
+/// Interleaved arrays and transposed systems, from kept factors too: solutions of item-major solves
+/// on the host.
+#[test]
+fn arrays_in_any_layout_and_kept_factors() {
+    let Some(device) = device_or_skip() else { return };
+    let items = systems(1000);
+    let problem = Problem::new(Family::Rand9, 54).unwrap().batch(items).unwrap();
+    let mut copy = Vec::new();
+    let values: Vec<f64> =
+        (0..items).flat_map(|item| problem.batch.values_in(item, &mut copy).to_vec()).collect();
+    let interleaved = |array: &[f64]| -> Vec<f64> {
+        let len = array.len() / items;
+        (0..array.len()).map(|at| array[at % items * len + at / items]).collect()
+    };
+    let b = &problem.rhs;
+    for method in [Method::Lu, Method::BiCgStab, Method::PivotingLu] {
+        let options = SolveOptions::new().method(method);
+        let mut expected = vec![0.0; b.len()];
+        let mut adjoint = AdjointSolver::on(&Backend::Cpu, &problem.batch, &options).unwrap();
+        adjoint.solve(&problem.batch, b, &mut expected).unwrap();
+        let layout = Layout::Interleaved;
+        let data = DeviceData::new().values(layout).vectors(layout).transposed(true);
+        let mut solver: DeviceSolver<Device, f64> =
+            DeviceSolver::with_data(&device, &problem.batch, &options, data).unwrap();
+        let on_values = device.upload(&interleaved(&values)).unwrap();
+        let on_b = device.upload(&interleaved(b)).unwrap();
+        let mut x = device.alloc_zeroed(b.len()).unwrap();
+        let close = |x: &[f64]| {
+            let expected = interleaved(&expected);
+            let apart = x.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(apart < 1e-7, "{method}: {apart:e}");
+        };
+
+        assert!(solver.solve(&on_values, &on_b, Guess::Zero, &mut x).unwrap().all_converged());
+        close(&device.download(&x).unwrap());
+        solver.factor(&on_values).unwrap();
+        for _ in 0..2 {
+            device.copy_from_host(&vec![f64::NAN; b.len()], &mut x).unwrap();
+            assert!(solver.solve_again(&on_b, Guess::Zero, &mut x).unwrap().all_converged());
+            close(&device.download(&x).unwrap());
         }
     }
 }

@@ -103,7 +103,7 @@ fn sets_of_real_matrices() {
         ("astro/batch_sn156.bin", Method::Lu),
         ("astro/batch_raddiff1d.bin", Method::Lu),
         ("astro/batch_raddiff2d.bin", Method::Cg),
-        ("matrices/batch/lidryer.batch", Method::Lu),
+        ("matrices/batch/lidryer.batch", Method::PivotingLu),
         ("matrices/batch/drm19.batch", Method::BiCgStab),
         ("matrices/batch/gri12.batch", Method::BiCgStab),
         ("matrices/batch/gri30.batch", Method::BiCgStab),
