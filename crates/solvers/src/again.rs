@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use sparsebatch_cpu_ref::check_threads;
+use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Status, check_len};
 
@@ -33,8 +34,14 @@ impl<T: SolveScalar> BatchSolver<T> {
     ///
     /// Otherwise a copy of the matrices is kept, and each solve prepares them again. A caller that
     /// still has the batch saves the copy with [`BatchSolver::solve`].
+    ///
+    /// After a call of [`BatchSolver::factor`] it says what that call kept.
     pub fn keeps_factors(&self) -> bool {
-        self.keeps_factors
+        match self.matrices {
+            Matrices::None => self.keeps_factors,
+            Matrices::Factored(_) => true,
+            Matrices::Copied(_) => false,
+        }
     }
 
     /// Keeps the matrices of a batch for [`BatchSolver::solve_again`], in place of those of the
@@ -81,7 +88,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         self.matrices = match (self.kept_factors(), before) {
             (Some(factors), _) => match factors.factor(batch) {
                 // They are too large to keep.
-                Err(SolveError::Unsupported { .. }) => Matrices::Copied(batch.clone()),
+                Err(
+                    SolveError::Unsupported { .. } | SolveError::Gpu(GpuError::OutOfMemory { .. }),
+                ) => Matrices::Copied(batch.clone()),
                 factored => {
                     factored?;
                     Matrices::Factored(batch.row_offset(self.nitems))
@@ -151,7 +160,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         check_len("b", rows * nrhs, b.len())?;
         check_len("x0", b.len(), x.len())?;
         let criteria = self.options.criteria::<T>(self.nitems * nrhs)?;
-        drop_lost(x);
+        if self.first[0].is_direct() {
+            drop_lost(x);
+        }
         if let Some(watch) = &criteria.watch {
             watch.begin(self.nitems * nrhs);
         }
@@ -200,10 +211,13 @@ impl<T: SolveScalar> BatchSolver<T> {
         let mut some_systems: Vec<_> = places.iter().map(|&s| systems[s].clone()).collect();
         let some_b: Vec<T> = parts().flat_map(|part| &b[part]).copied().collect();
         let mut some_x: Vec<T> = parts().flat_map(|part| &x[part]).copied().collect();
+        // Plans of rungs hold the limits of their systems.
+        let options = self.options.for_systems(&places);
+        let backend = self.backend.with_options(&options);
         let ladder = Ladder {
-            backend: &*self.backend,
+            backend: &*backend,
             batch: &matrices.into_iter().collect(),
-            options: &self.options,
+            options: &options,
             criteria: &criteria.pick(&places),
             b: &some_b,
             first: &self.first[..1],

@@ -87,7 +87,9 @@ pub struct SystemReport {
 impl SystemReport {
     /// The report of a system after the first rung.
     pub(crate) fn first(outcome: Outcome) -> Self {
-        Self { outcome, rung: Rung::First, singular: false, over_budget: false }
+        // Partial pivoting alone says so.
+        let singular = outcome.status == Status::Singular;
+        Self { outcome, rung: Rung::First, singular, over_budget: false }
     }
 
     /// What may still solve a system that did not converge, in words; `None` for one that did.

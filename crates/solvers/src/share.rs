@@ -38,7 +38,7 @@ impl<T: Scalar> Share<T> {
     ) -> Result<Self, SolveError> {
         if matches!(options.engine, Engine::Composed(_)) && chosen.scheme.is_direct() {
             chosen.scheme = Scheme::new::<T>(Method::BiCgStab, options.preconditioner);
-            chosen.reason = "the sparse LU has no products to compose".to_owned();
+            chosen.reason = "a factorisation has no products to compose".to_owned();
         }
         let scheme = chosen.scheme;
         let composed = matches!(options.engine, Engine::Composed(_));

@@ -223,7 +223,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.
     ///
     /// `batch` is the one that was analysed, or one with the same patterns and other values. NaN
-    /// and infinities in a guess end an iterative solve with `NonFinite`; to the sparse LU they are
+    /// and infinities in a guess end an iterative solve with `NonFinite`; to a factorisation they are
     /// 0.
     ///
     /// # Errors

@@ -48,11 +48,12 @@ pub fn nvrtc() -> Result<NvrtcInfo, GpuError> {
 /// Python packages (`site-packages`), or the root of an environment that has some.
 ///
 /// To be called before the first use of a GPU: a process has one NVRTC. Where one is loaded already,
-/// by this function or [`nvrtc`], it stays and is returned.
+/// by this function or [`nvrtc`], it stays and is returned. As for [`nvrtc`], a `libnvrtc.so` that the
+/// system's loader finds takes precedence: compare the version that is returned.
 ///
 /// # Errors
-/// [`GpuError::NvrtcMissing`] when it is not there or cannot be opened. Nothing is loaded then, and
-/// later calls may try another place.
+/// [`GpuError::NvrtcMissing`] when it is not there, cannot be opened, or is older than version 12.
+/// Where none could be opened, later calls may try another place.
 pub fn use_nvrtc(place: impl AsRef<Path>) -> Result<NvrtcInfo, GpuError> {
     load(|| open_explicit("the place given for NVRTC", place.as_ref()).map(Some))
 }

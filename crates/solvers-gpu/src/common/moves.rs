@@ -133,7 +133,14 @@ impl<E: Executor + Clone, T: Value> ArrayMove<E, T> {
     ) -> Result<(), GpuSolveError> {
         check_len(what, self.total(), from.len())?;
         check_len(what, self.total(), to.len())?;
-        Ok(sparsebatch_cuda::check_apart(from, to)?)
+        if from.shares_memory_with(to) {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                name: what,
+                expected: "memory apart from that of the copy",
+                found: "memory shared with it".to_owned(),
+            }));
+        }
+        Ok(())
     }
 
     #[expect(unsafe_code, reason = "a launch")]

@@ -48,11 +48,16 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         })
     }
 
+    /// Frees the factors of [`GpuSolver::factor`].
+    fn forget_factors(&mut self) {}
+
     /// Solves every system with the factors of the last [`GpuSolver::factor`]. `values` are those that
-    /// were factorised; the others as for [`GpuSolver::solve`]. Allocates nothing, launches and returns.
+    /// were factorised; the others as for [`GpuSolver::solve`], which it is for solvers that keep no
+    /// factors. Allocates nothing, launches and returns.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] when there are no factors; else those of [`GpuSolver::solve`].
+    /// [`GpuSolveError::Argument`] when a solver that keeps factors has none; else those of
+    /// [`GpuSolver::solve`].
     fn solve_again(
         &mut self,
         values: &E::Buffer<T>,

@@ -44,7 +44,7 @@ const IN_F32: &[(usize, u32, u32)] = &[
     (64, 64, 32),
 ];
 
-/// All kernels of both precisions, by which a number of threads that is asked for is found.
+/// The kernels that both precisions have, by which a number of threads that is asked for is found.
 const ALL: &[(u32, u32)] = &[
     (8, 8),
     (16, 8),
@@ -116,7 +116,12 @@ impl DenseShape {
         let fits = |columns: u32| nrows <= columns as usize;
         let found = match tuning.threads {
             None => own.iter().find(|kernel| nrows <= kernel.0).map(|kernel| (kernel.1, kernel.2)),
-            Some(asked) => ALL.iter().copied().find(|&(c, threads)| fits(c) && threads == asked),
+            Some(asked) => {
+                let own = own.iter().map(|kernel| (kernel.1, kernel.2));
+                let all = own.chain(ALL.iter().copied());
+                let asked = all.filter(|&(columns, threads)| fits(columns) && threads == asked);
+                asked.min_by_key(|kernel| kernel.0)
+            }
         };
         let Some((columns, threads)) = found else {
             return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {

@@ -242,7 +242,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
     }
 
     /// Computes the factors of every item from `values`, as [`FactoredSolver::solve`] takes them,
-    /// and keeps them on the device: from now on solves use them, whatever their values. The first
+    /// and keeps them on the device: from now on [`FactoredSolver::solve`] uses them, whatever its
+    /// values ([`GpuSolver::solve`] computes its own, [`GpuSolver::solve_again`] uses these). The first
     /// call allocates the memory. Launches one kernel and returns before it is done.
     ///
     /// An item that cannot be factorised is no error: its systems end with
@@ -520,6 +521,10 @@ where
 
     fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
         self.factorise(values)
+    }
+
+    fn forget_factors(&mut self) {
+        Self::forget_factors(self);
     }
 
     fn solve_again(

@@ -438,6 +438,10 @@ where
         Self::factor(self, values)
     }
 
+    fn forget_factors(&mut self) {
+        self.kept = None;
+    }
+
     fn solve_again(
         &mut self,
         values: &E::Buffer<T>,

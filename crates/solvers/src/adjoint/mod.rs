@@ -106,7 +106,7 @@ impl<T: SolveScalar> AdjointSolver<T> {
         self.solver.solve(self.transposed.batch(), g, lambda)
     }
 
-    /// Keeps the matrices of a batch, and where the method is the sparse LU their factors, for
+    /// Keeps the matrices of a batch, and their factors as [`BatchSolver::keeps_factors`] says, for
     /// [`AdjointSolver::solve_again`].
     ///
     /// # Errors

@@ -100,7 +100,8 @@ impl<E> Gpu<E> {
         Self { executor, or_cpu: false, in_chunks: false, memory_limit: None, chunks }
     }
 
-    /// Sets whether the CPU solves what the GPU cannot.
+    /// Sets whether the CPU solves what the GPU cannot. What later rungs of the ladder and dense
+    /// elimination leave goes there in any case, and the report says so.
     #[must_use]
     pub fn or_cpu(self, or_cpu: bool) -> Self {
         Self { or_cpu, ..self }

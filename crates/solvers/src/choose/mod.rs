@@ -183,11 +183,14 @@ pub(crate) fn method_of(
     let is_for_cg = flags.finite && flags.symmetric && flags.diagonal == Diagonal::Positive;
     const LITTLE_FILL: &str = "elimination in minimum-degree order fills in little";
     const QUICKER: &str = "estimated to be quicker than iterations";
+    const PIVOTS: &str = "small, with a diagonal that elimination without pivoting cannot take";
     const DENSE: &str = "small and nearly full: dense elimination is estimated to be quickest";
     let factorisation = match (target, &pattern.factors) {
         (Target::Cpu, factors) => factors.as_ref().map(|_| (Method::Lu, LITTLE_FILL)),
         (Target::Gpu(chip), factors) => {
-            match chip.quicker_factorisation(pattern, factors.as_ref(), flags, rel_tol) {
+            // Elimination has no residuals to record.
+            match chip.quicker_factorisation(pattern, !options.history, flags, rel_tol) {
+                Some(Method::PivotingLu) if factors.is_none() => Some((Method::PivotingLu, PIVOTS)),
                 Some(Method::PivotingLu) => Some((Method::PivotingLu, DENSE)),
                 method => method.map(|method| (method, QUICKER)),
             }
@@ -538,6 +541,10 @@ mod tests {
             chosen(empty(), target);
             let expected = if target == Target::Cpu { BICGSTAB } else { Scheme::PivotingLu };
             assert_eq!(chosen(no_entries(), target).scheme, expected);
+            // Histories are recorded by iterations alone.
+            let options = SolveOptions::new().history(true);
+            let recorded = choose(&Batch::from(no_entries()), &options, target);
+            assert_eq!(recorded[0].scheme, BICGSTAB);
             let none: Batch<f64> = [].into_iter().collect();
             assert_eq!(choose(&none, &SolveOptions::default(), target)[0].scheme, CG);
         }

@@ -101,7 +101,7 @@ impl OnChip {
     pub(crate) fn quicker_factorisation(
         self,
         pattern: &PatternFeatures,
-        factors: Option<&LuCosts>,
+        may_be_dense: bool,
         flags: Flags,
         rel_tol: f64,
     ) -> Option<Method> {
@@ -110,8 +110,9 @@ impl OnChip {
         let of_lu = |factors: &LuCosts| {
             LU_PAIR * factors.products as f64 + LU_ENTRY * factors.entries as f64
         };
-        let lu = factors.map_or(f64::INFINITY, of_lu);
-        let kernel = DENSE.iter().find(|kernel| pattern.nrows <= kernel.0);
+        let lu = pattern.factors.as_ref().map_or(f64::INFINITY, of_lu);
+        let fits = |kernel: &&(usize, f64)| may_be_dense && pattern.nrows <= kernel.0;
+        let kernel = DENSE.iter().find(fits);
         let dense = kernel.map_or(f64::INFINITY, |&(rows, time)| time * nrows / rows as f64);
         let bound = iterations(flags.dominance, rel_tol);
         let (iterations, costs) = match flags.symmetric && flags.diagonal == Diagonal::Positive {

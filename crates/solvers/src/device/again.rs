@@ -2,6 +2,7 @@
 
 use sparsebatch_cuda::{KernelBuffer, copy_values};
 
+use super::arrange::check_apart;
 use super::{DeviceSolver, Started};
 use crate::gpu::{GpuSolveError, Guess};
 use crate::report::BatchReport;
@@ -10,7 +11,7 @@ use crate::{GpuExecutor, SolveError, SolveScalar};
 /// The matrices that a solver keeps.
 pub(super) struct KeptMatrices<E: GpuExecutor, T: SolveScalar> {
     /// Their values in the order of solvers.
-    values: E::Buffer<T>,
+    pub(super) values: E::Buffer<T>,
     /// Whether the plan has factors of them.
     has_factors: bool,
 }
@@ -37,7 +38,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when memory or compiler
     /// fail. Nothing is kept then.
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
-        self.started = None;
+        // A recorded solve may go on with the new matrices.
+        let started = self.started.take();
         let before = self.matrices.take();
         let kept = before.filter(|kept| kept.values.len() == values.len());
         let mut kept = match kept {
@@ -57,7 +59,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         if !kept.has_factors {
             self.check_values(kept.values.len())?;
         }
-        self.matrices = Some(kept);
+        (self.matrices, self.started) = (Some(kept), started);
         Ok(())
     }
 
@@ -71,6 +73,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
+        self.started = None;
+        check_apart(b, x)?;
         self.with_kept(|solver, kept| {
             let started = Started { guess, again: kept.has_factors };
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
@@ -90,6 +94,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
     ) -> Result<BatchReport, SolveError> {
+        check_apart(b, x)?;
         self.with_kept(|solver, kept| {
             solver.with_staged_vectors(b, None, x, |solver, b, x| {
                 solver.complete(&kept.values, b, x, true)

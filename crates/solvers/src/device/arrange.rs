@@ -1,8 +1,8 @@
 //! Arrays of the caller in another order than solvers take them: [`DeviceData`].
 
-use sparsebatch_cuda::KernelBuffer;
+use sparsebatch_cuda::{KernelBuffer, Pod};
 use sparsebatch_formats::Layout;
-use sparsebatch_solve_core::ArgumentError;
+use sparsebatch_solve_core::{ArgumentError, check_len};
 
 use super::DeviceSolver;
 use crate::gpu::{ArrayMove, Guess};
@@ -96,7 +96,29 @@ impl<E: GpuExecutor, T: SolveScalar> StagedVectors<E, T> {
     }
 }
 
+/// Refuses solutions whose memory overlaps an array that is read.
+pub(super) fn check_apart<T: Pod>(
+    input: &impl KernelBuffer<T>,
+    x: &impl KernelBuffer<T>,
+) -> Result<(), SolveError> {
+    if input.shares_memory_with(x) {
+        return Err(SolveError::Argument(ArgumentError::OutOfRange {
+            name: "x",
+            expected: "memory apart from values and b",
+            found: "memory shared with them".to_owned(),
+        }));
+    }
+    Ok(())
+}
+
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
+    /// Bytes of arrays in the order of solvers.
+    pub(super) fn staged_bytes(&self) -> u64 {
+        let values = self.staged_values.as_ref().map_or(0, |staged| staged.array.len());
+        let vectors = self.staged_vectors.as_ref().map_or(0, |staged| 2 * staged.x.len());
+        ((values + vectors) * size_of::<T>()) as u64
+    }
+
     /// Calls `work` with the values in the order of solvers. `fresh`: those given are moved there;
     /// otherwise they are there from the call before.
     pub(super) fn with_staged_values<R>(
@@ -107,10 +129,13 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<R, SolveError> {
         let Some(mut staged) = self.staged_values.take() else { return work(self, values) };
         let moved = match fresh {
-            true => staged.moves.to_item_major("values", values, &mut staged.array),
-            false => Ok(()),
+            true => {
+                let moved = staged.moves.to_item_major("values", values, &mut staged.array);
+                moved.map_err(SolveError::from)
+            }
+            false => check_len("values", staged.moves.total(), values.len()).map_err(Into::into),
         };
-        let done = moved.map_err(SolveError::from).and_then(|()| work(self, &staged.array));
+        let done = moved.and_then(|()| work(self, &staged.array));
         self.staged_values = Some(staged);
         done
     }
@@ -137,15 +162,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         (b, start, x): (&E::Buffer<T>, Option<Guess>, &mut E::Buffer<T>),
         work: impl FnOnce(&mut Self, &E::Buffer<T>, &mut E::Buffer<T>) -> Result<R, SolveError>,
     ) -> Result<R, SolveError> {
-        sparsebatch_solve_core::check_len("b", staged.moves.total(), b.len())?;
-        sparsebatch_solve_core::check_len("x", staged.moves.total(), x.len())?;
-        if b.shares_memory_with(x) {
-            return Err(SolveError::Argument(ArgumentError::OutOfRange {
-                name: "x",
-                expected: "memory apart from values and b",
-                found: "memory shared with them".to_owned(),
-            }));
-        }
+        check_len("b", staged.moves.total(), b.len())?;
+        check_len("x", staged.moves.total(), x.len())?;
         if let Some(guess) = start {
             staged.moves.to_item_major("b", b, &mut staged.b)?;
             if guess == Guess::InX {

@@ -9,6 +9,7 @@ use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
+use super::arrange::check_apart;
 use super::{DeviceSolver, Other, Started};
 use crate::backend::Placement;
 use crate::choose::Chosen;
@@ -52,6 +53,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
     ) -> Result<BatchReport, SolveError> {
+        check_apart(values, x)?;
+        check_apart(b, x)?;
         self.with_staged_values(values, false, |solver, values| {
             solver.with_staged_vectors(b, None, x, |solver, b, x| {
                 solver.complete(values, b, x, false)
@@ -87,13 +90,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 found: "none".to_owned(),
             }));
         };
-        if b.shares_memory_with(x) || values.shares_memory_with(x) {
-            return Err(SolveError::Argument(ArgumentError::OutOfRange {
-                name: "x",
-                expected: "memory apart from values and b",
-                found: "memory shared with them".to_owned(),
-            }));
-        }
         self.plan.confirm(&self.confirmer, values, b, x)?;
         let mut systems: Vec<SystemReport> =
             self.plan.outcomes()?.into_iter().map(SystemReport::first).collect();
@@ -125,11 +121,15 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.others = others;
         solved?;
         let left = self.left_by_the_plan(guess, systems)?;
+        let mut runs = Vec::new();
         if !left.is_empty() {
+            let count = left.len() * nrhs;
             let reason = self.chosen.reason.clone();
             let chosen = Chosen { scheme: self.chosen.scheme, reason, items: left };
             let mut again = Other { chosen, analysed: None };
             self.solve_other(&mut again, guess, &mut arrays, systems)?;
+            let placement = again.analysed.map(|analysed| analysed.placement());
+            runs.extend(placement.map(|placement| RungRun::new(Rung::First, count, placement)));
         }
         let has_failed = |systems: &[SystemReport]| {
             systems.iter().any(|system| system.outcome.status != Status::Converged)
@@ -138,7 +138,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             (0..self.nitems).filter(|&i| has_failed(&systems[i * nrhs..(i + 1) * nrhs])).collect();
         go_on(&self.criteria.watch)?;
         if items.is_empty() {
-            return Ok(Vec::new());
+            return Ok(runs);
         }
         let list = ItemList::new(&self.executor, &items, self.nitems)?;
         let mut copied = self.copy(&list, &items, guess, &arrays)?;
@@ -152,7 +152,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let mut some: Vec<SystemReport> = places.iter().map(|&s| systems[s].clone()).collect();
         self.keep_better(&mut copied, &criteria, &mut some);
         let some_first: Vec<Scheme> = items.iter().map(|&item| first[item]).collect();
-        let mut runs = Vec::new();
         if self.options.fallback || some_first.contains(&Scheme::Lu) {
             // Plans of rungs hold the limits of their systems.
             let options = self.options.for_systems(&places);
@@ -168,7 +167,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 b: &copied.b,
                 first: &some_first,
             };
-            runs = ladder.climb(&mut copied.x, &mut some, &mut self.kept)?;
+            runs.extend(ladder.climb(&mut copied.x, &mut some, &mut self.kept)?);
         }
         self.put_back(&list, &copied.x, &some, arrays.x)?;
         for (place, report) in places.into_iter().zip(some) {
@@ -307,6 +306,13 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(list.scatter_outcomes(&outcomes, self.plan.outcome_arrays_mut())?)
     }
 
+    /// Bytes of the arrays that the solver holds besides those of its plan.
+    fn own_bytes(&self) -> u64 {
+        let guesses = self.guesses.as_ref().map_or(0, KernelBuffer::len);
+        let kept = self.matrices.as_ref().map_or(0, |kept| kept.values.len());
+        self.staged_bytes() + ((guesses + kept) * size_of::<T>()) as u64
+    }
+
     fn report(
         &self,
         systems: Vec<SystemReport>,
@@ -319,7 +325,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             device: self.executor.info().name.clone(),
             kernel: explained.kernels(),
             chunks: 1,
-            device_bytes: explained.bytes() + self.confirmer.bytes(),
+            device_bytes: explained.bytes() + self.confirmer.bytes() + self.own_bytes(),
             cpu_reason: None,
             composed_reason: None,
         };

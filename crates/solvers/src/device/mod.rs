@@ -28,7 +28,7 @@ use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 use again::KeptMatrices;
 pub use arrange::DeviceData;
-use arrange::{Staged, StagedVectors};
+use arrange::{Staged, StagedVectors, check_apart};
 
 /// Solves batches of systems of one pattern whose values, right-hand sides and solutions lie on a
 /// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
@@ -279,6 +279,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
+        self.started = None;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
         self.with_staged_values(values, true, |solver, values| {
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
                 solver.start(values, b, Started { guess, again: false }, x)

@@ -10,7 +10,7 @@ use sparsebatch_formats::{Batch, BatchValues, Layout, UniformBatch};
 use sparsebatch_solvers::gpu::{Guess, SolverTuning, ValueGradient, solver_for};
 use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method,
-    Preconditioner, SolveOptions, Status, value_gradient,
+    Preconditioner, SolveError, SolveOptions, Status, value_gradient,
 };
 use sparsebatch_testing::random_vector;
 
@@ -232,6 +232,35 @@ fn gradients_are_those_of_the_host() {
             let each = expected.iter().skip(k).step_by(nnz);
             let (exact, size) = each.fold((0.0, 0.0), |(s, a), g: &f64| (s + g, a + g.abs()));
             assert!((sum - exact).abs() <= 1e-12 * size, "{k}: {sum}, {exact}");
+        }
+    }
+}
+
+/// Solutions that lie over what is read are refused, also where arrays are rearranged.
+#[test]
+fn overlaps_are_refused() {
+    let Some(device) = device_or_skip() else { return };
+    let problem = Problem::new(Family::Tri, 32).unwrap().batch(10).unwrap();
+    let options = SolveOptions::new().method(Method::Lu);
+    let layout = Layout::Interleaved;
+    for data in [
+        DeviceData::new(),
+        DeviceData::new().vectors(layout),
+        DeviceData::new().values(layout).vectors(layout).transposed(true),
+    ] {
+        let mut solver: DeviceSolver<Device, f64> =
+            DeviceSolver::with_data(&device, &problem.batch, &options, data).unwrap();
+        let values = device.upload(&vec![1.0; problem.batch.total_nnz()]).unwrap();
+        let b = device.upload(&problem.rhs).unwrap();
+        let (mut over_values, mut over_b) =
+            (values.range(0..320).unwrap(), b.range(0..320).unwrap());
+        for x in [&mut over_values, &mut over_b] {
+            for refused in [
+                solver.enqueue(&values, &b, Guess::Zero, x).err(),
+                solver.finish(&values, &b, x).map(drop).err(),
+            ] {
+                assert!(matches!(refused, Some(SolveError::Argument(_))), "{data:?} {refused:?}");
+            }
         }
     }
 }

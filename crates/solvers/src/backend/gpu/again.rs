@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use sparsebatch_cpu_ref::CpuScalar;
-use sparsebatch_cuda::{Executor, Value};
+use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Outcome};
 
 use super::Analysed;
 use super::certify::{Bounds, certify, guesses};
-use super::part::PartResults;
+use super::part::{Part, PartResults};
 use super::staging::Systems;
 use crate::SolveError;
 use crate::backend::KeptFactors;
@@ -33,9 +33,12 @@ where
         let bounds = Bounds::new(batch);
         let nrhs = self.site.options.nrhs;
         let systems = Systems { batch, nrhs, wanted: None, bounds: &bounds, watch: None };
-        for part in &mut self.parts {
-            part.send_values(&self.site, systems, &mut self.staging)?;
-            part.factor()?;
+        if let Err(error) = self.factor_parts(systems) {
+            self.parts.iter_mut().for_each(Part::forget_factors);
+            return Err(error);
+        }
+        if let Some(held) = &mut self.held {
+            held.replace(self.parts.iter().map(Part::bytes).sum());
         }
         let batch = match before.map(|kept| kept.batch) {
             Some(mut copy) => {
@@ -73,6 +76,19 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
+    /// Sends and factorises the values of all parts, within the memory that they may take.
+    fn factor_parts(&mut self, systems: Systems<'_, T>) -> Result<(), SolveError> {
+        for part in &mut self.parts {
+            part.send_values(&self.site, systems, &mut self.staging)?;
+            part.factor()?;
+        }
+        let needed = self.parts.iter().map(Part::bytes).sum();
+        if needed > self.budget {
+            return Err(GpuError::OutOfMemory { needed, free: self.budget }.into());
+        }
+        Ok(())
+    }
+
     fn solve_kept(
         &mut self,
         kept: &mut KeptBatch<T>,

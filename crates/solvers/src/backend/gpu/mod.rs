@@ -215,6 +215,12 @@ impl CountedBytes {
         all.fetch_add(bytes, Ordering::Relaxed);
         Self { bytes, all: Arc::clone(all) }
     }
+
+    fn replace(&mut self, bytes: u64) {
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
+    }
 }
 
 impl Drop for CountedBytes {
@@ -247,6 +253,8 @@ struct Analysed<E: Executor, T: Value> {
     staging: Staging<T>,
     /// The matrices of the last factorisation.
     kept: Option<again::KeptBatch<T>>,
+    /// Systems of the last solve that dense elimination left to the CPU.
+    left_to_cpu: usize,
 }
 
 impl<E: Executor, T: Value> Analysed<E, T> {
@@ -267,6 +275,7 @@ impl<E: Executor, T: Value> Analysed<E, T> {
             on_cpu: Refused::default(),
             staging: Staging::default(),
             kept: None,
+            left_to_cpu: 0,
         }
     }
 }
@@ -379,38 +388,68 @@ where
     }
 }
 
-/// Gives the systems that dense elimination on the GPU left unsolved to the CPU, whose LU with partial
-/// pivoting scales columns too, refines with residuals in twofold precision, and tells singular
-/// matrices from others.
-fn pivot_on_cpu<T: CpuScalar>(
-    batch: &Batch<T>,
-    nrhs: usize,
-    (b, guesses): (&[T], Option<&[T]>),
-    x: &mut [T],
-    criteria: &Criteria,
-    outcomes: &mut [Option<Outcome>],
-) -> Result<(), SolveError> {
-    let failed = |outcome: &Option<Outcome>| {
-        outcome.as_ref().is_some_and(|outcome| outcome.status != Status::Converged)
-    };
-    let left: Vec<usize> = (0..outcomes.len()).filter(|&s| failed(&outcomes[s])).collect();
-    if left.is_empty() {
-        return Ok(());
+impl<E, T> Analysed<E, T>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    /// Gives the systems that dense elimination on the GPU left unsolved to the CPU, whose LU with
+    /// partial pivoting scales columns too, refines with residuals in twofold precision, and tells
+    /// singular matrices from others.
+    fn pivot_on_cpu(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        (b, guesses): (&[T], Option<&[T]>),
+        x: &mut [T],
+        criteria: &Criteria,
+        outcomes: &mut [Option<Outcome>],
+    ) -> Result<(), SolveError> {
+        let is_on_cpu = |system: usize| self.is_on_cpu.get(system / nrhs) == Some(&true);
+        let failed = |&system: &usize| {
+            let outcome = &outcomes[system];
+            outcome.as_ref().is_some_and(|outcome| outcome.status != Status::Converged)
+        };
+        let left: Vec<usize> =
+            (0..outcomes.len()).filter(|&s| !is_on_cpu(s)).filter(failed).collect();
+        self.left_to_cpu = left.len();
+        if left.is_empty() {
+            return Ok(());
+        }
+        for &system in &left {
+            let rows = rows_of(batch, nrhs, system);
+            match guesses {
+                Some(guesses) => x[rows.clone()].copy_from_slice(&guesses[rows]),
+                None => x[rows].fill(T::ZERO),
+            }
+        }
+        let scheme = (Rung::PivotingLu, Scheme::PivotingLu);
+        let mut cpu = CpuBackend.analyse(batch, scheme, None)?;
+        let solved = cpu.solve(batch, nrhs, b, x, criteria, Some(&left))?;
+        for (system, outcome) in left.into_iter().zip(solved) {
+            outcomes[system] = Some(outcome);
+        }
+        Ok(())
     }
-    for &system in &left {
-        let rows = rows_of(batch, nrhs, system);
-        match guesses {
-            Some(guesses) => x[rows.clone()].copy_from_slice(&guesses[rows]),
-            None => x[rows].fill(T::ZERO),
+
+    /// Names the CPU where it solved what elimination left.
+    fn with_left(&self, placement: Placement) -> Placement {
+        if self.left_to_cpu == 0 {
+            return placement;
+        }
+        let cpu = CpuBackend::placement("pivoting-lu".to_owned());
+        let left = format!("{} systems that dense elimination left unsolved", self.left_to_cpu);
+        Placement {
+            backend: Machine::GpuAndCpu,
+            device: format!("{}; {}", placement.device, cpu.device),
+            kernel: format!("{}; {}", placement.kernel, cpu.kernel),
+            cpu_reason: Some(match placement.cpu_reason {
+                Some(reason) => format!("{reason}; {left}"),
+                None => left,
+            }),
+            ..placement
         }
     }
-    let scheme = (Rung::PivotingLu, Scheme::PivotingLu);
-    let mut cpu = CpuBackend.analyse(batch, scheme, None)?;
-    let solved = cpu.solve(batch, nrhs, b, x, criteria, Some(&left))?;
-    for (system, outcome) in left.into_iter().zip(solved) {
-        outcomes[system] = Some(outcome);
-    }
-    Ok(())
 }
 
 impl<E, T> AnalysedSolve<T> for Analysed<E, T>
@@ -422,7 +461,7 @@ where
         let device = self.site.executor.info().name.clone();
         let composed_reason = self.refused.described(self.nitems);
         match (&self.cpu, self.parts.is_empty() && self.composed.is_none()) {
-            (None, _) => Placement {
+            (None, _) => self.with_left(Placement {
                 backend: Machine::Gpu,
                 device,
                 kernel: self.kernels(),
@@ -430,14 +469,14 @@ where
                 device_bytes: self.device_bytes(),
                 cpu_reason: None,
                 composed_reason,
-            },
+            }),
             (Some(cpu), true) => {
                 let whys: Vec<&str> = self.on_cpu.reasons.keys().map(String::as_str).collect();
                 Placement { cpu_reason: Some(whys.join("; ")), ..cpu.placement() }
             }
             (Some(cpu), false) => {
                 let cpu = cpu.placement();
-                Placement {
+                self.with_left(Placement {
                     backend: Machine::GpuAndCpu,
                     device: format!("{device}; {}", cpu.device),
                     kernel: format!("{}; {}", self.kernels(), cpu.kernel),
@@ -445,7 +484,7 @@ where
                     device_bytes: self.device_bytes(),
                     cpu_reason: self.on_cpu.described(self.nitems),
                     composed_reason,
-                }
+                })
             }
         }
     }
@@ -492,7 +531,8 @@ where
         self.run(systems, b, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         if self.site.scheme == Scheme::PivotingLu && !self.parts.is_empty() {
-            pivot_on_cpu(batch, nrhs, (b, guesses.as_deref()), x, criteria, &mut outcomes)?;
+            let vectors = (b, guesses.as_deref());
+            self.pivot_on_cpu(batch, nrhs, vectors, x, criteria, &mut outcomes)?;
         }
         Ok(outcomes.into_iter().flatten().collect())
     }

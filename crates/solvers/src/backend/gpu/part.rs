@@ -159,9 +159,12 @@ where
         self.chunks
     }
 
-    /// Bytes on the device while the part is loaded; 0 before it was.
+    /// Bytes on the device while the part is loaded, kept factors among them; 0 before it was.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        match &self.held {
+            Some(PartMemory::Whole(whole)) => whole.bytes(),
+            _ => self.bytes,
+        }
     }
 
     pub(super) fn is_loaded(&self) -> bool {
@@ -340,6 +343,13 @@ where
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => Ok(whole.plan.factor(&whole.values)?),
             PartMemory::Chunks(_) => Err(SolveError::NotFactored),
+        }
+    }
+
+    /// Frees the factors.
+    pub(super) fn forget_factors(&mut self) {
+        if let Some(PartMemory::Whole(whole)) = &mut self.held {
+            whole.plan.forget_factors();
         }
     }
 

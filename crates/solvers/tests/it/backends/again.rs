@@ -1,10 +1,13 @@
 //! Matrices and factors that stay on the GPU: the verdicts of whole solves, for batches of every kind.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solve_core::ArgumentError;
+use sparsebatch_solvers::gpu::{GpuSolveError, Guess, SolverTuning, solver_for};
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Chunks, Gpu, Method, Preconditioner, Rung, SolveError, SolveOptions,
-    Status,
+    Backend, BatchSolver, Chunks, Gpu, Method, Preconditioner, Rung, Scheme, SolveError,
+    SolveOptions, Status,
 };
 
 use crate::backends::common::{chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
@@ -151,4 +154,111 @@ fn batches_in_chunks_are_kept_on_the_host() {
     let mut x = vec![0.0; b.len()];
     let report = solver.solve_again(&b, &mut x).unwrap();
     assert!(report.all_converged() && report.runs[0].chunks > 1, "{:?}", report.runs);
+}
+
+/// Limits and tolerances are those of each system on the ladder too.
+#[test]
+fn limits_of_systems_go_with_them() {
+    let matrices: Vec<Csr<f64>> = (0..6).map(|item| chain(40, 2.2 + 0.1 * item as f64)).collect();
+    let batch = ragged(matrices);
+    let mut tolerances = vec![1e-2; 6];
+    (tolerances[3], tolerances[5]) = (1e-12, 1e-11);
+    let options = SolveOptions::new()
+        .method(Method::BiCgStab)
+        .preconditioner(Preconditioner::BLOCK_JACOBI)
+        .rel_tol(tolerances.clone())
+        .max_iters(vec![1000, 1000, 1000, 2, 1000, 2]);
+    let backend = gpu_or_cpu(&Emulator::new(Order::Forward));
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    assert!(solver.keeps_factors());
+    solver.factor(&batch).unwrap();
+    let b = rhs(&batch, 1);
+    let mut x = vec![0.0; b.len()];
+    let report = solver.solve_again(&b, &mut x).unwrap();
+    assert!(report.all_converged(), "{:?}", report.systems);
+    for (system, tolerance) in report.systems.iter().zip(&tolerances) {
+        let outcome = &system.outcome;
+        assert!(outcome.residual_norm <= tolerance * outcome.rhs_norm, "{outcome:?}");
+    }
+    assert!(report.systems[3].rung > Rung::First && report.systems[0].rung == Rung::First);
+}
+
+/// A guess that is not finite ends an iteration; a factorisation takes it as 0.
+#[test]
+fn guesses_that_are_not_finite_end_as_in_whole_solves() {
+    let batch = ragged((0..3).map(|item| chain::<f64>(6, 2.5 + item as f64)));
+    let of = |method, preconditioner| {
+        SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false)
+    };
+    for options in
+        [of(Method::Lu, Preconditioner::Auto), of(Method::BiCgStab, Preconditioner::ILU0)]
+    {
+        let backend = gpu(&Emulator::new(Order::Forward));
+        let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+        solver.factor(&batch).unwrap();
+        let b = rhs(&batch, 1);
+        let mut guesses = vec![0.0; b.len()];
+        guesses[7] = f64::NAN;
+        let (mut x, mut y) = (guesses.clone(), guesses);
+        let again = solver.solve_again(&b, &mut x).unwrap();
+        let whole = solver.solve(&batch, &b, &mut y).unwrap();
+        for (again, whole) in again.systems.iter().zip(&whole.systems) {
+            assert_eq!(again.outcome.status, whole.outcome.status);
+        }
+        assert_eq!(again.all_converged(), options.method == Method::Lu);
+    }
+}
+
+/// Factors that do not fit in memory are made at each solve.
+#[test]
+fn factors_beyond_memory_are_not_kept() {
+    let matrices: Vec<Csr<f64>> = (0..40).map(|item| dense(12, 9.0 + item as f64)).collect();
+    let batch = ragged(matrices);
+    let options = SolveOptions::new().method(Method::Lu);
+    let executor = Emulator::new(Order::Forward);
+    let whole = Gpu::new(executor.clone());
+    let solver = BatchSolver::on_executor(&Backend::Gpu(whole), &batch, None, &options).unwrap();
+    let needed = executor.most_bytes_in_use();
+    drop(solver);
+    let limited = Gpu::new(executor).memory_limit(needed + 2000);
+    let mut solver =
+        BatchSolver::on_executor(&Backend::Gpu(limited), &batch, None, &options).unwrap();
+    assert!(solver.keeps_factors());
+    solver.factor(&batch).unwrap();
+    assert!(!solver.keeps_factors());
+    let b = rhs(&batch, 1);
+    let mut x = vec![0.0; b.len()];
+    assert!(solver.solve_again(&b, &mut x).unwrap().all_converged());
+}
+
+/// Plans that keep factors refuse solves without any.
+#[test]
+fn plans_without_factors_say_so() {
+    let executor = Emulator::new(Order::Forward);
+    let matrix = chain::<f64>(6, 2.5);
+    let up = |v: &[f64]| executor.upload(v).unwrap();
+    let (values, b, mut x) = (up(matrix.values()), up(&[1.0; 6]), up(&[0.0; 6]));
+    for (scheme, keeps) in [
+        (Scheme::Lu, true),
+        (Scheme::BiCgStab(Preconditioner::ILU0), true),
+        (Scheme::Cg(Preconditioner::Jacobi), false),
+        (Scheme::PivotingLu, false),
+    ] {
+        let of = (matrix.view().pattern(), 1);
+        let (options, tuning) = (SolveOptions::new(), SolverTuning::default());
+        let mut plan = solver_for::<_, f64>(&executor, scheme, of, &options, &tuning).unwrap();
+        assert_eq!(plan.keeps_factors(), keeps, "{scheme}");
+        let again = plan.solve_again(&values, &b, Guess::Zero, &mut x);
+        let is_refused = matches!(
+            again,
+            Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name: "factors", .. }))
+        );
+        assert_eq!(is_refused, keeps, "{scheme}");
+        let kept = plan.factor(&values);
+        assert_eq!(matches!(kept, Err(GpuSolveError::Unsupported { .. })), !keeps, "{scheme}");
+        plan.solve_again(&values, &b, Guess::Zero, &mut x).unwrap();
+        plan.forget_factors();
+        assert_eq!(plan.solve_again(&values, &b, Guess::Zero, &mut x).is_err(), keeps);
+        assert_eq!(plan.explain().kept_bytes, 0);
+    }
 }

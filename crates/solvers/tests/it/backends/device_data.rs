@@ -260,6 +260,16 @@ fn wrong_arrays_are_refused_and_lose_nothing() {
     let error = solver.solve(&up(4 * nnz), &up(36), Guess::Zero, &mut up(37)).unwrap_err();
     assert_eq!(what(error), "x");
     assert_eq!(executor.download(&x).unwrap(), [2.0; 36]);
+    // A solve that was refused cannot be finished, nor can one with other arrays.
+    solver.enqueue(&up(4 * nnz), &up(36), Guess::Zero, &mut x).unwrap();
+    assert!(solver.enqueue(&up(4 * nnz), &up(35), Guess::Zero, &mut x).is_err());
+    let error = solver.finish(&up(4 * nnz), &up(36), &mut x).unwrap_err();
+    assert!(matches!(
+        error,
+        SolveError::Argument(ArgumentError::OutOfRange { name: "finish", .. })
+    ));
+    solver.enqueue(&up(4 * nnz), &up(36), Guess::Zero, &mut x).unwrap();
+    assert_eq!(what(solver.finish(&up(3), &up(36), &mut x).unwrap_err()), "values");
     solver.solve(&up(4 * nnz), &up(36), Guess::Zero, &mut x).unwrap();
     let small = Emulator::with_memory(20_000);
     let error = DeviceSolver::with_data(&small, &batch, &SolveOptions::new(), data).err();
@@ -283,6 +293,15 @@ fn moves_check_their_places() {
     let mut to = executor.upload(&[0.0; 6]).unwrap();
     moves.to_item_major("values", &from, &mut to).unwrap();
     assert_eq!(executor.download(&to).unwrap(), [3.0, 1.0, 2.0, 6.0, 4.0, 5.0]);
+    for (from, to) in [(5, 6), (6, 5)] {
+        let mut to = executor.upload(&vec![0.0; to]).unwrap();
+        let from = executor.upload(&vec![0.0; from]).unwrap();
+        let error = moves.to_item_major("values", &from, &mut to).unwrap_err();
+        assert!(matches!(
+            error,
+            GpuSolveError::Argument(ArgumentError::Length { what: "values", .. })
+        ));
+    }
     let back = moves.from_item_major("values", &to, &mut executor.upload(&[0.0; 6]).unwrap());
     assert!(matches!(back, Err(GpuSolveError::Unsupported { .. })));
     // An order that is the same is a copy.

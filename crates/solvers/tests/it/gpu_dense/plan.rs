@@ -7,9 +7,7 @@ use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::{
     DenseSolver, DenseTuning, GpuSolveError, GpuSolver, Guess, MOST_DENSE_ROWS,
 };
-use sparsebatch_solvers::{
-    Engine, Method, Preconditioner, Scheme, SolveOptions, SpmvOptions, Status,
-};
+use sparsebatch_solvers::{Engine, Method, Preconditioner, Scheme, SpmvOptions, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::Systems;
@@ -170,5 +168,19 @@ fn no_items_and_no_rows_are_solved() {
         assert_eq!(outcomes.len(), items);
         assert!(outcomes.iter().all(|o| o.status == Status::Converged && o.iterations == 0));
     }
-    let _ = SolveOptions::new();
+}
+
+/// Every kernel can be asked for.
+#[test]
+fn threads_are_those_asked_for() {
+    for (n, threads, in_f64) in [(6, 8, true), (20, 8, true), (30, 16, true), (64, 32, false)] {
+        let tuning = DenseTuning::default().threads(Some(threads));
+        let pattern = full(n);
+        let single =
+            DenseSolver::<_, f32>::with_tuning(&emulator(), pattern.view(), 1, &options(), &tuning);
+        assert_eq!(single.unwrap().explain().launches[0].threads_per_system, threads);
+        let double =
+            DenseSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 1, &options(), &tuning);
+        assert_eq!(double.is_ok(), in_f64, "{n} {threads}");
+    }
 }

@@ -137,8 +137,11 @@ fn the_cpu_takes_what_elimination_leaves() {
     let statuses: Vec<Status> = report.systems.iter().map(|s| s.outcome.status).collect();
     assert_eq!(statuses, [Status::Converged, Status::Singular, Status::Converged]);
     assert!(report.systems.iter().all(|s| s.rung == Rung::First));
-    assert_eq!(report.backend, Machine::Gpu);
-    assert!(report.kernel.contains("dense"), "{}", report.kernel);
+    assert_eq!(report.backend, Machine::GpuAndCpu);
+    assert!(report.kernel.contains("dense") && report.kernel.ends_with("; pivoting-lu"));
+    let reason = report.runs[0].cpu_reason.as_deref();
+    assert_eq!(reason, Some("1 systems that dense elimination left unsolved"));
+    assert!(report.systems[1].singular && report.singular() == 1);
     // The CPU alone agrees.
     let mut solver = BatchSolver::new(&batch, &options).unwrap();
     let mut y = vec![0.0; systems.b.len()];

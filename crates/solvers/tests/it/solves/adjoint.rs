@@ -96,11 +96,14 @@ fn check<T: SolveScalar>(tolerance: f64) {
                     let report = adjoint.solve(&batch, &g, &mut lambda).unwrap();
                     assert!(report.all_converged(), "{options:?}");
                     assert!(residual(&batch, nrhs, &g, &lambda) < tolerance);
-                    // With the matrices kept: the same bits.
+                    // With the matrices kept: the same bits, on a GPU up to rounding.
                     adjoint.factor(&batch).unwrap();
                     let mut again = vec![T::ZERO; g.len()];
-                    adjoint.solve_again(&g, &mut again).unwrap();
-                    assert_eq!(again, lambda);
+                    assert!(adjoint.solve_again(&g, &mut again).unwrap().all_converged());
+                    match backend {
+                        Backend::Cpu => assert_eq!(again, lambda),
+                        _ => assert!(residual(&batch, nrhs, &g, &again) < tolerance),
+                    }
                 }
             }
         }
