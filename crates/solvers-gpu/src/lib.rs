@@ -37,7 +37,8 @@ mod lu;
 pub use choose::{SolverTuning, solver_for, solver_for_ragged};
 #[doc(hidden)]
 pub use common::{
-    ArrayMove, ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, kernels_in_words,
+    ArrayMove, ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, check_apart,
+    kernels_in_words,
 };
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,

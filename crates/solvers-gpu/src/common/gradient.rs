@@ -6,16 +6,10 @@ use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Va
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::{ArgumentError, check_len};
 
+use super::item_grid::{THREADS, item_grid};
 use super::kernels::GRADIENT;
 use super::task::{check_square, count_systems};
 use crate::GpuSolveError;
-
-/// Items per block and threads per block, as in `gradient.cu`.
-const ITEMS: u64 = 8;
-const THREADS: u32 = 256;
-
-/// Largest number of blocks in y; these share the entries of an item.
-const MAX_PARTS: u64 = 64;
 
 /// Items whose gradients are added up by one thread where all items share their values.
 const CHUNK: usize = 256;
@@ -70,13 +64,6 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         let key = |name: &str| KernelKey::new(&GRADIENT, format!("{name}<{}>", T::CPP));
         let keys = [key("gradient"), key("gradient_sums"), key("gradient_total")];
         executor.prepare(&keys)?;
-        // As many blocks as fill the device; with few items, several in y share an item.
-        let info = executor.info();
-        let per_multiprocessor = (info.max_threads_per_multiprocessor / THREADS).max(1);
-        let resident = u64::from(info.multiprocessors.max(1) * per_multiprocessor);
-        let blocks = (nitems as u64).div_ceil(ITEMS).clamp(1, 4 * resident);
-        let parts = (nnz as u64).div_ceil(32).min(resident.div_ceil(blocks)).clamp(1, MAX_PARTS);
-        let linear = LaunchConfig::linear(blocks as u32, THREADS);
         Ok(Self {
             nitems,
             nrows,
@@ -84,7 +71,7 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
             places: executor.upload(&places)?,
             partial: executor.alloc(nitems.div_ceil(CHUNK) * nnz)?,
             keys,
-            config: LaunchConfig { grid: [blocks as u32, parts as u32, 1], ..linear },
+            config: item_grid(executor.info(), nitems, nnz),
             executor: executor.clone(),
             values: PhantomData,
         })

@@ -2,6 +2,7 @@
 
 mod confirm;
 mod gradient;
+mod item_grid;
 mod items;
 pub(crate) mod kernels;
 mod moves;
@@ -20,7 +21,7 @@ pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
 pub use solver::GpuSolver;
-pub use task::{Guess, Layouts};
+pub use task::{Guess, Layouts, check_apart};
 
 /// Bytes that all banks of shared memory hand out at a time.
 pub(crate) const ALL_BANKS: usize = 128;

@@ -6,11 +6,11 @@ use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Va
 use sparsebatch_formats::Layout;
 use sparsebatch_solve_core::{ArgumentError, check_len};
 
+use super::item_grid::{THREADS, resident_blocks};
 use super::kernels::MOVES;
 use crate::GpuSolveError;
 
-/// Threads of a block, and elements of a tile, as in `moves.cu`.
-const THREADS: u32 = 256;
+/// Elements of a tile, as in `moves.cu`, whose blocks have [`THREADS`] threads.
 const TILE: u64 = 32;
 
 /// Moves an array of `len` values for each of `nitems` items between the caller's order and the
@@ -148,9 +148,7 @@ impl<E: Executor + Clone, T: Value> ArrayMove<E, T> {
         if self.total() == 0 {
             return Ok(());
         }
-        let info = self.executor.info();
-        let per_multiprocessor = (info.max_threads_per_multiprocessor / THREADS).max(1);
-        let resident = u64::from(info.multiprocessors.max(1) * per_multiprocessor);
+        let resident = resident_blocks(self.executor.info());
         let (items, values) = (self.nitems as u64, self.len as u64);
         let needed = match name {
             "turn" => items.div_ceil(TILE) * values.div_ceil(TILE),

@@ -6,16 +6,10 @@ use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, Launch
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_formats::batch::count_systems;
 
+use super::item_grid::item_grid;
 use super::kernels::SHIFT;
 use crate::GpuSolveError;
 use sparsebatch_solve_core::{ArgumentError, check_len};
-
-/// Items per block and threads per block, as in `shift.cu`.
-const ITEMS: u64 = 8;
-const THREADS: u32 = 256;
-
-/// Largest number of blocks in y; these share the entries of an item.
-const MAX_PARTS: u64 = 64;
 
 /// Forms the values of `I/dt_i - J_i` for every item of a uniform batch, from Jacobians and time
 /// steps that lie on the device: the matrices of the linearised implicit Euler method, and with
@@ -70,19 +64,12 @@ impl<E: Executor + Clone, T: Value> ShiftedValues<E, T> {
         }
         let key = KernelKey::new(&SHIFT, format!("shift<{}>", T::CPP));
         executor.prepare(std::slice::from_ref(&key))?;
-        // As many blocks as fill the device; with few items, several in y share an item.
-        let info = executor.info();
-        let per_multiprocessor = (info.max_threads_per_multiprocessor / THREADS).max(1);
-        let resident = u64::from(info.multiprocessors.max(1) * per_multiprocessor);
-        let blocks = (nitems as u64).div_ceil(ITEMS).clamp(1, 4 * resident);
-        let parts = (nnz as u64).div_ceil(32).min(resident.div_ceil(blocks)).clamp(1, MAX_PARTS);
-        let linear = LaunchConfig::linear(blocks as u32, THREADS);
         Ok(Self {
             nnz,
             nitems,
             is_diagonal: executor.upload(&is_diagonal)?,
             key,
-            config: LaunchConfig { grid: [blocks as u32, parts as u32, 1], ..linear },
+            config: item_grid(executor.info(), nitems, nnz),
             executor: executor.clone(),
             values: PhantomData,
         })

@@ -244,7 +244,10 @@ pub(crate) fn check_active(items: usize, nitems: usize) -> Result<(), GpuSolveEr
 }
 
 /// Refuses a solution whose memory overlaps an input.
-pub(crate) fn check_apart<T: Pod>(
+///
+/// # Errors
+/// [`GpuSolveError::Argument`].
+pub fn check_apart<T: Pod>(
     input: &impl KernelBuffer<T>,
     x: &impl KernelBuffer<T>,
 ) -> Result<(), GpuSolveError> {

@@ -2,9 +2,8 @@
 
 use sparsebatch_cuda::{KernelBuffer, copy_values};
 
-use super::arrange::check_apart;
 use super::{DeviceSolver, Started};
-use crate::gpu::{GpuSolveError, Guess};
+use crate::gpu::{GpuSolveError, Guess, check_apart};
 use crate::report::BatchReport;
 use crate::{GpuExecutor, SolveError, SolveScalar};
 

@@ -1,8 +1,8 @@
 //! Arrays of the caller in another order than solvers take them: [`DeviceData`].
 
-use sparsebatch_cuda::{KernelBuffer, Pod};
+use sparsebatch_cuda::KernelBuffer;
 use sparsebatch_formats::Layout;
-use sparsebatch_solve_core::{ArgumentError, check_len};
+use sparsebatch_solve_core::check_len;
 
 use super::DeviceSolver;
 use crate::gpu::{ArrayMove, Guess};
@@ -94,21 +94,6 @@ impl<E: GpuExecutor, T: SolveScalar> StagedVectors<E, T> {
         let total = moves.total();
         Ok(Some(Self { b: executor.alloc(total)?, x: executor.alloc(total)?, moves }))
     }
-}
-
-/// Refuses solutions whose memory overlaps an array that is read.
-pub(super) fn check_apart<T: Pod>(
-    input: &impl KernelBuffer<T>,
-    x: &impl KernelBuffer<T>,
-) -> Result<(), SolveError> {
-    if input.shares_memory_with(x) {
-        return Err(SolveError::Argument(ArgumentError::OutOfRange {
-            name: "x",
-            expected: "memory apart from values and b",
-            found: "memory shared with them".to_owned(),
-        }));
-    }
-    Ok(())
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {

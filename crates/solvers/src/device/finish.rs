@@ -9,12 +9,11 @@ use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
-use super::arrange::check_apart;
 use super::{DeviceSolver, Other, Started};
 use crate::backend::Placement;
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Guess, ItemList};
+use crate::gpu::{Guess, ItemList, check_apart};
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;

@@ -21,14 +21,14 @@ use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, check_len};
 use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
-use crate::gpu::{Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemList, solver_for};
+use crate::gpu::{Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemList, check_apart, solver_for};
 use crate::ladder::Kept;
 use crate::report::BatchReport;
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 use again::KeptMatrices;
 pub use arrange::DeviceData;
-use arrange::{Staged, StagedVectors, check_apart};
+use arrange::{Staged, StagedVectors};
 
 /// Solves batches of systems of one pattern whose values, right-hand sides and solutions lie on a
 /// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
@@ -297,7 +297,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         started: Started,
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        self.started = None;
         if let Some(watch) = &self.criteria.watch {
             watch.begin(self.nitems * self.options.nrhs);
         }
