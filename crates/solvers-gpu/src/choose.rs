@@ -1,12 +1,14 @@
-//! Which solver a scheme gets: [`solver_for`] and [`solver_for_ragged`].
+//! Which solver a scheme gets: [`solver_for`], [`solver_for_ragged`] and
+//! [`solver_for_batch`].
 
 use sparsebatch_cuda::{Executor, Value};
-use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
-use sparsebatch_solve_core::{Scheme, SolveOptions};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
+use sparsebatch_solve_core::{Scheme, SolveOptions, by_pattern};
 
+use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
-    DenseSolver, DenseTuning, FactoredSolver, FactoredTuning, FusedSolver, GpuLu, GpuSolveError,
-    GpuSolver, GpuTuning,
+    DenseSolver, DenseTuning, DividedSolver, FactoredSolver, FactoredTuning, FusedSolver, GpuLu,
+    GpuSolveError, GpuSolver, GpuTuning,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -104,4 +106,56 @@ where
     }
     let options = options.for_scheme(scheme);
     Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?))
+}
+
+/// A solver, and the items that it does not take.
+pub type BatchPlan<E, T> = (Box<dyn GpuSolver<E, T>>, Vec<RefusedItems>);
+
+/// The solver of a batch whose items are to be solved by these schemes, and the items that no solver
+/// on the device takes: one solver for all where there is one scheme and its solver takes all
+/// patterns, else a [`DividedSolver`]. Arrays are item-major, whatever the layout of the batch.
+///
+/// # Errors
+/// Those of [`DividedSolver::new`].
+pub fn solver_for_batch<E, T>(
+    executor: &E,
+    batch: &Batch<T>,
+    schemes: &[SchemeItems],
+    options: &SolveOptions,
+    tuning: &SolverTuning,
+) -> Result<BatchPlan<E, T>, GpuSolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    let one = match (schemes, batch) {
+        ([SchemeItems { scheme, .. }], Batch::Uniform(uniform)) => {
+            let systems = (uniform.pattern().view(), uniform.nitems());
+            Some(solver_for::<E, T>(executor, *scheme, systems, options, tuning)?)
+        }
+        ([SchemeItems { scheme, .. }], Batch::Ragged(ragged)) => {
+            let patterns = by_pattern(ragged.nitems(), |item| ragged.item(item).pattern());
+            let one = match patterns.len() {
+                0 => None,
+                1 => {
+                    let systems = (ragged.item(0).pattern(), ragged.nitems());
+                    Some(solver_for::<E, T>(executor, *scheme, systems, options, tuning))
+                }
+                _ => Some(solver_for_ragged::<E, T>(executor, *scheme, ragged, options, tuning)),
+            };
+            match one {
+                Some(Err(GpuSolveError::Unsupported { .. })) | None => None,
+                Some(one) => Some(one?),
+            }
+        }
+        _ => None,
+    };
+    match one {
+        Some(solver) => Ok((solver, Vec::new())),
+        None => {
+            let (solver, refused) =
+                DividedSolver::<E, T>::new(executor, batch, schemes, options, tuning)?;
+            Ok((Box::new(solver), refused))
+        }
+    }
 }

@@ -9,6 +9,7 @@
 //! | `lu/` | sparse LU on chip |
 //! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
+//! | `divided/` | batches of several patterns or schemes, in parts with a solver each |
 //! | `choose.rs` | the solver of a scheme: [`solver_for`] |
 //! | `common/` | shared: limits, outcomes, checks; [`Confirmer`], [`ShiftedValues`], [`ValueGradient`] |
 //!
@@ -19,7 +20,7 @@
 //!
 //! Limitations: without preconditioner or with Jacobi, fused CG and BiCGStab solve systems of at
 //! most 4,096 rows, 32,768 from compute capability 9.0 on. Other preconditioners and the LU are for
-//! uniform, item-major batches; ILU(0), IC(0) and the sparse LU have no pivoting and at most 33,554,432
+//! uniform, item-major batches ([`DividedSolver`] has one of them for each pattern); ILU(0), IC(0) and the sparse LU have no pivoting and at most 33,554,432
 //! products per factorisation. Only composed solves record residual histories; they wait on the
 //! host and cannot be captured in graphs. There is no ladder. Everything else is refused with
 //! [`GpuSolveError::Unsupported`].
@@ -29,16 +30,17 @@ mod choose;
 mod common;
 mod composed;
 mod dense;
+mod divided;
 mod error;
 mod factored;
 mod fused;
 mod lu;
 
-pub use choose::{SolverTuning, solver_for, solver_for_ragged};
+pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
 pub use common::{
-    ArrayMove, ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes, check_apart,
-    kernels_in_words,
+    ArrayMove, ItemArray, ItemExtents, ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes,
+    check_apart, kernels_in_words,
 };
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
@@ -46,6 +48,7 @@ pub use common::{
 };
 pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
 pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
+pub use divided::{DividedSolver, RefusedItems, SchemeItems};
 pub use error::GpuSolveError;
 pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning};
 pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};

@@ -1,8 +1,9 @@
-//! [`ItemList`]: values of some items of a batch, packed into small arrays and back.
+//! [`ItemList`]: what belongs to some items of a batch, packed into small arrays and back.
 
 use sparsebatch_cuda::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod, Value,
 };
+use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solve_core::{ArgumentError, Outcome, check_len};
 
 use super::kernels::ITEMS;
@@ -11,12 +12,140 @@ use crate::GpuSolveError;
 
 const THREADS: u32 = 256;
 
+/// Where the items of a batch have their values and rows, in item-major arrays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemExtents {
+    /// Items of one pattern: the values and rows of each.
+    Equal {
+        /// Number of items.
+        nitems: usize,
+        /// Values of an item.
+        nnz: usize,
+        /// Rows of an item.
+        nrows: usize,
+    },
+    /// Items of any patterns: offsets of their values and rows, with the totals at the end.
+    Ragged {
+        /// Offsets of values.
+        values: Vec<usize>,
+        /// Offsets of rows.
+        rows: Vec<usize>,
+    },
+}
+
+impl ItemExtents {
+    /// The extents of the items of a batch, whatever the layout of its values.
+    pub fn of<T: Scalar>(batch: &Batch<T>) -> Self {
+        match batch {
+            Batch::Uniform(uniform) => {
+                let pattern = uniform.pattern();
+                let (nnz, nrows) = (pattern.nnz(), pattern.nrows());
+                Self::Equal { nitems: uniform.nitems(), nnz, nrows }
+            }
+            Batch::Ragged(ragged) => Self::Ragged {
+                values: ragged.nnz_offsets().to_vec(),
+                rows: ragged.row_offsets().to_vec(),
+            },
+        }
+    }
+
+    /// The number of items.
+    pub fn nitems(&self) -> usize {
+        match self {
+            Self::Equal { nitems, .. } => *nitems,
+            Self::Ragged { rows, .. } => rows.len().saturating_sub(1),
+        }
+    }
+
+    /// The number of values of all items together.
+    pub fn total_values(&self) -> usize {
+        self.start_of(ItemArray::Values, self.nitems(), 1)
+    }
+
+    /// The number of rows of all items together.
+    pub fn total_rows(&self) -> usize {
+        self.start_of(ItemArray::Rows, self.nitems(), 1)
+    }
+
+    /// The number of rows of an item.
+    pub fn rows_of(&self, item: usize) -> usize {
+        let start = |item| self.start_of(ItemArray::Rows, item, 1);
+        start(item + 1) - start(item)
+    }
+
+    /// Where the elements of an item begin in an array, or at the end of all where they would.
+    fn start_of(&self, array: ItemArray, item: usize, nrhs: usize) -> usize {
+        match (self, array) {
+            (_, ItemArray::Systems) => item * nrhs,
+            (Self::Equal { nnz, .. }, ItemArray::Values) => item * nnz,
+            (Self::Equal { nrows, .. }, ItemArray::Rows) => item * nrows * nrhs,
+            (Self::Ragged { values, .. }, ItemArray::Values) => {
+                values.get(item).copied().unwrap_or(0)
+            }
+            (Self::Ragged { rows, .. }, ItemArray::Rows) => {
+                rows.get(item).copied().unwrap_or(0) * nrhs
+            }
+        }
+    }
+}
+
+/// What an array of a batch holds for each item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemArray {
+    /// The values of its matrix.
+    Values,
+    /// Its rows, for each right-hand side.
+    Rows,
+    /// One element for each right-hand side.
+    Systems,
+}
+
 /// Some items of a batch on the device, to copy what belongs to them.
 pub struct ItemList<E: Executor> {
     executor: E,
-    items: E::Buffer<u32>,
-    /// Number of items of the batch.
     nitems: usize,
+    values: Spans<E>,
+    rows: Spans<E>,
+    systems: Spans<E>,
+}
+
+/// The elements of the items in an array of the batch and in a packed one.
+struct Spans<E: Executor> {
+    /// Where each item begins in the array of the batch, and the length of that.
+    firsts: E::Buffer<u64>,
+    all: usize,
+    /// Where each item begins in the packed array, with its length at the end.
+    packed: E::Buffer<u64>,
+    len: usize,
+}
+
+impl<E: Executor> Spans<E> {
+    fn new(
+        executor: &E,
+        array: ItemArray,
+        items: &[usize],
+        extents: &ItemExtents,
+        nrhs: usize,
+    ) -> Result<Self, GpuError> {
+        let start = |item: usize| extents.start_of(array, item, nrhs);
+        let firsts: Vec<u64> = items.iter().map(|&item| start(item) as u64).collect();
+        let mut packed = vec![0; items.len() + 1];
+        for (place, &item) in items.iter().enumerate() {
+            packed[place + 1] = packed[place] + (start(item + 1) - start(item)) as u64;
+        }
+        Ok(Self {
+            firsts: executor.upload(&firsts)?,
+            all: start(extents.nitems()),
+            len: packed[items.len()] as usize,
+            packed: executor.upload(&packed)?,
+        })
+    }
+
+    /// Threads that copy an item: a power of two, so that few of a warp are idle.
+    fn width(&self) -> u32 {
+        let each = self.len / self.firsts.len().max(1);
+        each.clamp(1, 32).next_power_of_two() as u32
+    }
 }
 
 impl<E: Executor + Clone> ItemList<E> {
@@ -25,25 +154,35 @@ impl<E: Executor + Clone> ItemList<E> {
     /// # Errors
     /// [`GpuError::Compile`] and the like.
     pub fn prepare<T: Value>(executor: &E) -> Result<(), GpuError> {
-        let key = |text: String| KernelKey::new(&ITEMS, text);
-        executor.prepare(&[
-            key(format!("gather_items<{}>", T::CPP)),
-            key(format!("scatter_items<{}>", T::CPP)),
-            key("scatter_items<u8>".to_owned()),
-            key("scatter_items<u32>".to_owned()),
-            key("scatter_items<double>".to_owned()),
-        ])
+        let types = [T::CPP_NAME, u8::CPP_NAME, u32::CPP_NAME, f64::CPP_NAME];
+        let mut keys: Vec<KernelKey> = Vec::new();
+        for of in types {
+            for name in ["pack_items", "unpack_items"] {
+                let key = KernelKey::new(&ITEMS, format!("{name}<{of}>"));
+                // Only values and rows are packed.
+                let is_used = name == "unpack_items" || of == T::CPP_NAME;
+                if is_used && !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        executor.prepare(&keys)
     }
 
-    /// The given items, in ascending order, of a batch of `nitems`.
+    /// The given items, in ascending order, of a batch with `nrhs` right-hand sides each.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] for an item that the batch does not have or that does not follow
     /// the one before, [`GpuSolveError::Gpu`] when memory is short.
-    pub fn new(executor: &E, items: &[usize], nitems: usize) -> Result<Self, GpuSolveError> {
-        let is_beyond = |item: usize| item >= nitems || u32::try_from(item).is_err();
+    pub fn new(
+        executor: &E,
+        items: &[usize],
+        extents: &ItemExtents,
+        nrhs: usize,
+    ) -> Result<Self, GpuSolveError> {
+        let nitems = extents.nitems();
         let wrong = (0..items.len()).find(|&place| {
-            is_beyond(items[place]) || (place > 0 && items[place] <= items[place - 1])
+            items[place] >= nitems || (place > 0 && items[place] <= items[place - 1])
         });
         if let Some(place) = wrong {
             return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
@@ -52,54 +191,111 @@ impl<E: Executor + Clone> ItemList<E> {
                 found: format!("{} at place {place}, of {nitems}", items[place]),
             }));
         }
-        let items: Vec<u32> = items.iter().map(|&item| item as u32).collect();
-        Ok(Self { items: executor.upload(&items)?, executor: executor.clone(), nitems })
+        let spans = |array| Spans::new(executor, array, items, extents, nrhs);
+        Ok(Self {
+            values: spans(ItemArray::Values)?,
+            rows: spans(ItemArray::Rows)?,
+            systems: spans(ItemArray::Systems)?,
+            nitems: items.len(),
+            executor: executor.clone(),
+        })
     }
 
-    /// The values of these items, item by item, where each item of the batch has as many values as
-    /// the others. Waits.
+    /// The number of elements of these items in an array.
+    pub fn len(&self, array: ItemArray) -> usize {
+        self.spans(array).len
+    }
+
+    /// Bytes of the list on the device.
+    pub fn bytes(&self) -> u64 {
+        (3 * 8 * (2 * self.nitems + 1)) as u64
+    }
+
+    fn spans(&self, array: ItemArray) -> &Spans<E> {
+        match array {
+            ItemArray::Values => &self.values,
+            ItemArray::Rows => &self.rows,
+            ItemArray::Systems => &self.systems,
+        }
+    }
+
+    /// Copies the elements of these items, item by item, to `packed`. Returns before the launch is
+    /// done.
     ///
     /// # Errors
-    /// [`GpuSolveError::Gpu`] with what the device reports.
-    pub fn gather<T: Value>(&self, all: &E::Buffer<T>) -> Result<Vec<T>, GpuSolveError> {
-        let len = self.len_of_item(all.len())?;
-        let count = self.items.len() * len;
-        let mut packed = self.executor.alloc(count)?;
+    /// [`GpuSolveError::Argument`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch
+    /// is refused.
+    pub fn pack<T: Pod>(
+        &self,
+        array: ItemArray,
+        all: &E::Buffer<T>,
+        packed: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        self.check(array, all, packed)?;
+        let spans = self.spans(array);
         let mut args = Args::new();
-        args.scalar(self.items.len() as u64)
-            .scalar(len as u64)
-            .input(&self.items)
+        args.scalar(self.nitems as u64)
+            .scalar(spans.width())
+            .input(&spans.firsts)
+            .input(&spans.packed)
             .input(all)
-            .output(&mut packed);
-        self.launch(format!("gather_items<{}>", T::CPP), &mut args, count)?;
+            .output(packed);
+        self.launch(format!("pack_items<{}>", T::CPP_NAME), &mut args, spans)
+    }
+
+    /// Overwrites the elements of these items by those in `packed`. Returns before the launch is done.
+    ///
+    /// # Errors
+    /// Those of [`ItemList::pack`].
+    pub fn unpack<T: Pod>(
+        &self,
+        array: ItemArray,
+        packed: &E::Buffer<T>,
+        all: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        self.check(array, all, packed)?;
+        let spans = self.spans(array);
+        let mut args = Args::new();
+        args.scalar(self.nitems as u64)
+            .scalar(spans.width())
+            .input(&spans.firsts)
+            .input(&spans.packed)
+            .input(packed)
+            .output(all);
+        self.launch(format!("unpack_items<{}>", T::CPP_NAME), &mut args, spans)
+    }
+
+    /// The elements of these items, item by item. Waits.
+    ///
+    /// # Errors
+    /// Those of [`ItemList::pack`].
+    pub fn gather<T: Value>(
+        &self,
+        array: ItemArray,
+        all: &E::Buffer<T>,
+    ) -> Result<Vec<T>, GpuSolveError> {
+        let mut packed = self.executor.alloc(self.len(array))?;
+        self.pack(array, all, &mut packed)?;
         Ok(self.executor.download(&packed)?)
     }
 
-    /// Overwrites the values of these items, given item by item. Waits for the upload.
+    /// Overwrites the elements of these items, given item by item. Waits.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] for another number of values, [`GpuSolveError::Gpu`] with what the
-    /// device reports.
+    /// Those of [`ItemList::pack`].
     pub fn scatter<T: Pod>(
         &self,
+        array: ItemArray,
         packed: &[T],
         all: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        let len = self.len_of_item(all.len())?;
-        check_len("values of the items", self.items.len() * len, packed.len())?;
         let packed = self.executor.upload(packed)?;
-        let mut args = Args::new();
-        args.scalar(self.items.len() as u64)
-            .scalar(len as u64)
-            .input(&self.items)
-            .input(&packed)
-            .output(all);
-        self.launch(format!("scatter_items<{}>", T::CPP_NAME), &mut args, packed.len())?;
+        self.unpack(array, &packed, all)?;
         // `packed` must outlive the launch.
         Ok(self.executor.synchronize()?)
     }
 
-    /// Overwrites the outcomes of these items, given item by item.
+    /// Overwrites the outcomes of these items, given item by item. Waits.
     ///
     /// # Errors
     /// As [`ItemList::scatter`].
@@ -111,11 +307,19 @@ impl<E: Executor + Clone> ItemList<E> {
         all.overwrite(self, outcomes)
     }
 
-    /// Values per item of an array with `all` values.
-    fn len_of_item(&self, all: usize) -> Result<usize, GpuSolveError> {
-        let len = all / self.nitems.max(1);
-        check_len("values of all items", len * self.nitems, all)?;
-        Ok(len)
+    fn check<T: Pod>(
+        &self,
+        array: ItemArray,
+        all: &E::Buffer<T>,
+        packed: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let (all_name, packed_name) = match array {
+            ItemArray::Values => ("values", "values of the items"),
+            ItemArray::Rows => ("rows", "rows of the items"),
+            ItemArray::Systems => ("systems", "systems of the items"),
+        };
+        check_len(all_name, self.spans(array).all, all.len())?;
+        Ok(check_len(packed_name, self.spans(array).len, packed.len())?)
     }
 
     #[expect(unsafe_code, reason = "a launch")]
@@ -123,18 +327,20 @@ impl<E: Executor + Clone> ItemList<E> {
         &self,
         expression: String,
         args: &mut Args<'_>,
-        values: usize,
-    ) -> Result<(), GpuError> {
-        if values == 0 {
+        spans: &Spans<E>,
+    ) -> Result<(), GpuSolveError> {
+        if spans.len == 0 {
             return Ok(());
         }
-        let most = 8 * self.executor.info().multiprocessors.max(1);
-        let blocks = (values as u64).div_ceil(u64::from(THREADS)).min(u64::from(most));
-        let config = LaunchConfig::linear(blocks as u32, THREADS);
+        let most = u64::from(8 * self.executor.info().multiprocessors.max(1));
+        let threads = self.nitems as u64 * u64::from(spans.width());
+        let config =
+            LaunchConfig::linear(threads.div_ceil(THREADS.into()).min(most) as u32, THREADS);
         let key = KernelKey::new(&ITEMS, expression);
-        // SAFETY: the arguments are those of `gather_items` or `scatter_items`; items are below
-        // `nitems`, each of which has `len` values in `all`, and `packed` has `len` for each item of
-        // the list; the two are different buffers.
-        unsafe { self.executor.launch(&key, config, args) }
+        // SAFETY: the arguments are those of `pack_items` or `unpack_items`; `check` compared the
+        // lengths of both arrays with the ends of their spans, which do not overlap, since items are
+        // in ascending order; the two arrays are different buffers.
+        unsafe { self.executor.launch(&key, config, args) }?;
+        Ok(())
     }
 }

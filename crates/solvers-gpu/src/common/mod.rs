@@ -14,7 +14,7 @@ pub(crate) mod task;
 
 pub use confirm::Confirmer;
 pub use gradient::ValueGradient;
-pub use items::ItemList;
+pub use items::{ItemArray, ItemExtents, ItemList};
 pub use moves::ArrayMove;
 pub use outcomes::DeviceOutcomes;
 pub use outcomes::{Limits, OutcomeSlices, Outcomes, PinnedOutcomes};

@@ -5,7 +5,7 @@ use sparsebatch_solve_core::{
     ArgumentError, Criteria, Outcome, PerSystem, Status, check_len, is_stopped,
 };
 
-use super::items::ItemList;
+use super::items::{ItemArray, ItemList};
 use crate::GpuSolveError;
 
 /// Tolerances and limits on the device.
@@ -211,11 +211,29 @@ impl<E: Executor> Outcomes<E> {
         let iterations: Vec<u32> = outcomes.iter().map(|outcome| outcome.iterations).collect();
         let restarts: Vec<u32> = outcomes.iter().map(each).collect();
         let norms = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<f64>>();
-        list.scatter(&statuses, &mut self.status)?;
-        list.scatter(&iterations, &mut self.iterations)?;
-        list.scatter(&restarts, &mut self.restarts)?;
-        list.scatter(&norms(|outcome| outcome.residual_norm), &mut self.residual_norm)?;
-        list.scatter(&norms(|outcome| outcome.rhs_norm), &mut self.rhs_norm)
+        list.scatter(ItemArray::Systems, &statuses, &mut self.status)?;
+        list.scatter(ItemArray::Systems, &iterations, &mut self.iterations)?;
+        list.scatter(ItemArray::Systems, &restarts, &mut self.restarts)?;
+        let residual_norms = norms(|outcome| outcome.residual_norm);
+        list.scatter(ItemArray::Systems, &residual_norms, &mut self.residual_norm)?;
+        let rhs_norms = norms(|outcome| outcome.rhs_norm);
+        list.scatter(ItemArray::Systems, &rhs_norms, &mut self.rhs_norm)
+    }
+
+    /// Overwrites the outcomes of some items by those of `part`, which has only these. Returns before
+    /// the launches are done.
+    ///
+    /// # Errors
+    /// As [`ItemList::unpack`].
+    pub(crate) fn take_part(&mut self, list: &ItemList<E>, part: &Self) -> Result<(), GpuSolveError>
+    where
+        E: Clone,
+    {
+        list.unpack(ItemArray::Systems, &part.status, &mut self.status)?;
+        list.unpack(ItemArray::Systems, &part.iterations, &mut self.iterations)?;
+        list.unpack(ItemArray::Systems, &part.restarts, &mut self.restarts)?;
+        list.unpack(ItemArray::Systems, &part.residual_norm, &mut self.residual_norm)?;
+        list.unpack(ItemArray::Systems, &part.rhs_norm, &mut self.rhs_norm)
     }
 
     /// The number of systems.

@@ -11,7 +11,7 @@ use crate::{DenseShape, FactoredShape, FusedShape, LuShape};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlanReport {
-    /// Method and preconditioner.
+    /// Method and preconditioner; of the first launch if there are several.
     pub scheme: Scheme,
     /// The launches of a solve, the one with the most work first.
     pub launches: Vec<LaunchReport>,
@@ -27,6 +27,8 @@ pub struct PlanReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaunchReport {
+    /// Method and preconditioner.
+    pub scheme: Scheme,
     /// The kernel as it is compiled, such as `cg<double, 32, 4, 3, 0, 1, 1>`.
     pub kernel: String,
     /// Systems, right-hand sides counted one by one.
@@ -74,16 +76,21 @@ impl PlanReport {
     pub fn name(&self) -> String {
         match self.launches.as_slice() {
             [] => self.scheme.name().to_owned(),
-            [launch] => launch.name(self.scheme),
-            [launch, more @ ..] => format!("{} and {} more", launch.name(self.scheme), more.len()),
+            [launch] => launch.name(),
+            [launch, more @ ..] => format!("{} and {} more", launch.name(), more.len()),
         }
     }
 
     /// The names of the kernels, with the number of systems of each where there are several, in
     /// descending order of it.
     pub fn kernels(&self) -> String {
-        let launches = self.launches.iter();
-        kernels_in_words(launches.map(|launch| (launch.name(self.scheme), launch.systems)))
+        kernels_in_words(self.launches.iter().map(|launch| (launch.name(), launch.systems)))
+    }
+
+    /// As [`PlanReport::kernels`], of the launches of one scheme.
+    pub fn kernels_of(&self, scheme: Scheme) -> String {
+        let launches = self.launches.iter().filter(|launch| launch.scheme == scheme);
+        kernels_in_words(launches.map(|launch| (launch.name(), launch.systems)))
     }
 
     /// Whether some systems iterate in another precision than that of values and vectors.
@@ -99,7 +106,7 @@ impl PlanReport {
 
 impl LaunchReport {
     /// Method and shape in a few words.
-    fn name(&self, scheme: Scheme) -> String {
+    fn name(&self) -> String {
         let threads = self.threads_per_system;
         let shape = match &self.shape {
             LaunchShape::Fused(shape) => shape.name(threads),
@@ -111,7 +118,7 @@ impl LaunchReport {
                 format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
             }
         };
-        format!("{}({shape})", scheme.name())
+        format!("{}({shape})", self.scheme.name())
     }
 
     /// The shape of a launch of [`FusedSolver`](crate::FusedSolver).
@@ -150,8 +157,14 @@ impl LaunchReport {
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.scheme)?;
+        let mut scheme = self.scheme;
         for (number, launch) in self.launches.iter().enumerate() {
-            write!(f, "{} {launch}", if number > 0 { ";" } else { "" })?;
+            write!(f, "{}", if number > 0 { ";" } else { "" })?;
+            if launch.scheme != scheme {
+                scheme = launch.scheme;
+                write!(f, " {scheme}:")?;
+            }
+            write!(f, " {launch}")?;
         }
         write!(
             f,

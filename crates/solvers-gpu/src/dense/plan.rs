@@ -261,6 +261,7 @@ where
     fn explain(&self) -> PlanReport {
         let systems = self.nitems * self.nrhs;
         let launch = LaunchReport {
+            scheme: Scheme::PivotingLu,
             kernel: self.key.expression.clone(),
             systems,
             patterns: 1,

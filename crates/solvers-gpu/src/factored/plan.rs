@@ -437,6 +437,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             (_, preconditioner) => (preconditioner.name(), preconditioner.order()),
         };
         let launch = LaunchReport {
+            scheme: self.scheme,
             kernel: self.key.expression.clone(),
             systems: self.nitems * self.nrhs,
             patterns: 1,

@@ -11,7 +11,7 @@ use super::pattern::Slices;
 use super::shape::{FusedGrid, GpuTuning, GroupShape, Load, choose, grid, group_bytes, stored};
 use crate::GpuSolveError;
 use crate::common::{LaunchReport, LaunchShape};
-use sparsebatch_solve_core::Krylov;
+use sparsebatch_solve_core::{Krylov, Scheme};
 
 /// The items that share one pattern.
 pub(super) struct Class<'a> {
@@ -30,6 +30,7 @@ pub(super) enum Addresses<'a> {
 
 /// What all bins of a plan have in common.
 pub(super) struct Common<'a> {
+    pub(super) scheme: Scheme,
     pub(super) method: Krylov,
     pub(super) jacobi: bool,
     /// Whether iterations are to run in f32 on values in f64.
@@ -231,6 +232,7 @@ fn upload<E: Executor, T: Value>(
     let grid = grid(&keys, &shape)?;
     let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
     let explain = LaunchReport {
+        scheme: common.scheme,
         kernel: keys.of(common.asked).expression.clone(),
         systems,
         patterns: classes.len(),

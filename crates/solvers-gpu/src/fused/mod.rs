@@ -184,10 +184,11 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
         let load = Load::of(systems, executor.info(), tuning);
         let asked = Asked { guesses: false, floor: criteria.floor.is_some() };
         let nrhs = sizes.nrhs;
-        let common = Common { method, jacobi, mixed, asked, nrhs, addresses, load, tuning };
+        let scheme = options.scheme::<T>();
+        let common = Common { scheme, method, jacobi, mixed, asked, nrhs, addresses, load, tuning };
         let bins = bins::<E, T>(executor, make_classes(), &common)?;
         Ok(Self {
-            scheme: options.scheme::<T>(),
+            scheme,
             branches: executor.branches(bins.len().saturating_sub(1))?,
             bins,
             active: sizes.nitems,

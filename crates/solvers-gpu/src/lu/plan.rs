@@ -348,6 +348,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         let bytes = |len: usize, each: usize| (len * each) as u64;
         let schedule = &self.schedule;
         let launch = LaunchReport {
+            scheme: Scheme::Lu,
             kernel: self.key.expression.clone(),
             systems: self.nitems * self.nrhs,
             patterns: 1,

@@ -65,12 +65,31 @@ impl<T: Scalar> TransposedBatch<T> {
         &self.batch
     }
 
-    /// For each entry of the transposed item, its position in the original: of the one pattern, or of
-    /// all items one after the other.
-    pub(crate) fn sources(&self) -> Vec<u32> {
+    /// For each entry of the transposed item, its position in the original: of the one pattern in its
+    /// item, of a ragged batch in the array of all items.
+    ///
+    /// # Errors
+    /// [`SolveError::Unsupported`] for a ragged batch of more than 4,294,967,295 entries.
+    pub(crate) fn sources(&self) -> Result<Vec<u32>, SolveError> {
+        if u32::try_from(self.slots.len()).is_err() {
+            return Err(SolveError::Unsupported {
+                what: "transposed systems of a batch of more than 4294967295 entries",
+                instead: "give the transposed matrices",
+            });
+        }
         let mut sources = vec![0; self.slots.len()];
-        self.slots.iter().enumerate().for_each(|(k, &slot)| sources[slot as usize] = k as u32);
-        sources
+        let mut invert = |first: usize, end: usize| {
+            for k in first..end {
+                sources[first + self.slots[k] as usize] = k as u32;
+            }
+        };
+        match &self.batch {
+            Batch::Uniform(_) => invert(0, self.slots.len()),
+            Batch::Ragged(ragged) => {
+                ragged.nnz_offsets().windows(2).for_each(|item| invert(item[0], item[1]));
+            }
+        }
+        Ok(sources)
     }
 
     /// Takes the values of `original`, a batch with the patterns and the layout of the one that this

@@ -1,6 +1,7 @@
 //! Several solves with the same matrices: [`DeviceSolver::factor`] and [`DeviceSolver::solve_again`].
 
 use sparsebatch_cuda::{KernelBuffer, copy_values};
+use sparsebatch_solve_core::check_len;
 
 use super::{DeviceSolver, Started};
 use crate::gpu::{GpuSolveError, Guess, check_apart};
@@ -127,10 +128,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 
     /// Refuses another number of values than of all items or of one.
     fn check_values(&self, len: usize) -> Result<(), SolveError> {
-        use sparsebatch_formats::Pattern;
-        let nnz = self.pattern.nnz();
-        if len != nnz {
-            sparsebatch_solve_core::check_len("values", nnz * self.nitems, len)?;
+        if !self.patterns.shares(len) {
+            check_len("values", self.extents.total_values(), len)?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Arrays of the caller in another order than solvers take them: [`DeviceData`].
 
 use sparsebatch_cuda::KernelBuffer;
-use sparsebatch_formats::Layout;
+use sparsebatch_formats::{Batch, Layout, Pattern};
 use sparsebatch_solve_core::check_len;
 
 use super::DeviceSolver;
-use crate::gpu::{ArrayMove, Guess};
+use crate::gpu::{ArrayMove, Guess, ItemExtents};
 use crate::{GpuExecutor, SolveError, SolveScalar};
 
 /// How the arrays of a [`DeviceSolver`] lie on the device, and which systems they stand for. By default
@@ -55,14 +55,22 @@ pub(super) struct Staged<E: GpuExecutor, T: SolveScalar> {
 }
 
 impl<E: GpuExecutor, T: SolveScalar> Staged<E, T> {
-    /// For the values of `sizes.0` items with `sizes.1` values each; `None` where solvers take them as
-    /// they are.
+    /// For the values of a batch; `None` where solvers take them as they are. `sources`: for each
+    /// entry its place among the caller's, in its item, or in the array of a ragged batch.
     pub(super) fn values(
         executor: &E,
-        sizes: (usize, usize),
+        batch: &Batch<T>,
         data: DeviceData,
         sources: Option<&[u32]>,
     ) -> Result<Option<Self>, SolveError> {
+        let sizes = match batch {
+            Batch::Uniform(uniform) => {
+                let items = if uniform.is_shared() { 1 } else { uniform.nitems() };
+                (items, uniform.pattern().nnz())
+            }
+            // All items as one.
+            Batch::Ragged(ragged) => (1, ragged.total_nnz()),
+        };
         // One item is item-major in any layout.
         let layout = if sizes.0 == 1 { Layout::ItemMajor } else { data.values };
         if layout == Layout::ItemMajor && sources.is_none() {
@@ -84,12 +92,15 @@ impl<E: GpuExecutor, T: SolveScalar> StagedVectors<E, T> {
     /// `None` where solvers take them as they are.
     pub(super) fn new(
         executor: &E,
-        sizes: (usize, usize),
+        extents: &ItemExtents,
+        nrhs: usize,
         data: DeviceData,
     ) -> Result<Option<Self>, SolveError> {
-        if data.vectors == Layout::ItemMajor || sizes.0 == 1 {
+        let &ItemExtents::Equal { nitems, nrows, .. } = extents else { return Ok(None) };
+        if data.vectors == Layout::ItemMajor || nitems == 1 {
             return Ok(None);
         }
+        let sizes = (nitems, nrows * nrhs);
         let moves = ArrayMove::new(executor, sizes, data.vectors, None)?;
         let total = moves.total();
         Ok(Some(Self { b: executor.alloc(total)?, x: executor.alloc(total)?, moves }))

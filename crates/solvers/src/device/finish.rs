@@ -1,19 +1,19 @@
 //! How a solve is finished: verdicts, items of other schemes, the ladder, the report.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, KernelBuffer};
-use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
+use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
+use super::patterns::by_item;
 use super::{DeviceSolver, Other, Started};
 use crate::backend::Placement;
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Guess, ItemList, check_apart};
+use crate::gpu::{Guess, ItemArray, ItemList, check_apart};
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
@@ -95,7 +95,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         if let Some(watch) = &self.criteria.watch {
             watch.begin(systems.len());
             go_on(&self.criteria.watch)?;
-            watch.add(self.chosen.items.len() * self.options.nrhs);
+            let of_plan = self.chosen.iter().map(|chosen| chosen.items.len()).sum::<usize>();
+            watch.add(of_plan * self.options.nrhs);
         }
         let arrays = Arrays { values, b, x };
         let runs = self.finish_items(guess, arrays, &mut systems)?;
@@ -109,8 +110,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         mut arrays: Arrays<'_, E, T>,
         systems: &mut [SystemReport],
     ) -> Result<Vec<RungRun>, SolveError> {
-        let nrhs = self.options.nrhs;
-        let mut first = vec![self.chosen.scheme; self.nitems];
+        let (nitems, nrhs) = (self.extents.nitems(), self.options.nrhs);
+        let mut first = vec![self.scheme; nitems];
+        for chosen in &self.chosen {
+            chosen.items.iter().for_each(|&item| first[item] = chosen.scheme);
+        }
         let mut others = std::mem::take(&mut self.others);
         let solved = others.iter_mut().try_for_each(|other| {
             go_on(&self.criteria.watch)?;
@@ -121,10 +125,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         solved?;
         let left = self.left_by_the_plan(guess, systems)?;
         let mut runs = Vec::new();
-        if !left.is_empty() {
-            let count = left.len() * nrhs;
-            let reason = self.chosen.reason.clone();
-            let chosen = Chosen { scheme: self.chosen.scheme, reason, items: left };
+        for chosen in left {
+            let count = chosen.items.len() * nrhs;
             let mut again = Other { chosen, analysed: None };
             self.solve_other(&mut again, guess, &mut arrays, systems)?;
             let placement = again.analysed.map(|analysed| analysed.placement());
@@ -134,22 +136,22 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             systems.iter().any(|system| system.outcome.status != Status::Converged)
         };
         let items: Vec<usize> =
-            (0..self.nitems).filter(|&i| has_failed(&systems[i * nrhs..(i + 1) * nrhs])).collect();
+            (0..nitems).filter(|&i| has_failed(&systems[i * nrhs..(i + 1) * nrhs])).collect();
         go_on(&self.criteria.watch)?;
         if items.is_empty() {
             return Ok(runs);
         }
-        let list = ItemList::new(&self.executor, &items, self.nitems)?;
+        let list = ItemList::new(&self.executor, &items, &self.extents, nrhs)?;
         let mut copied = self.copy(&list, &items, guess, &arrays)?;
         if let Some(guesses) = &mut copied.guesses {
-            let each = guesses.chunks_mut((self.pattern.nrows() * nrhs).max(1));
-            let of_lu = items.iter().zip(each).filter(|(item, _)| first[**item].is_direct());
+            let each = by_item(guesses, &items, &self.extents, nrhs);
+            let of_lu = each.filter(|(item, _)| first[*item].is_direct());
             of_lu.for_each(|(_, guess)| drop_lost(guess));
         }
         let places = systems_of(&items, nrhs);
         let criteria = self.criteria.pick(&places);
         let mut some: Vec<SystemReport> = places.iter().map(|&s| systems[s].clone()).collect();
-        self.keep_better(&mut copied, &criteria, &mut some);
+        self.keep_better(&mut copied, &items, &criteria, &mut some);
         let some_first: Vec<Scheme> = items.iter().map(|&item| first[item]).collect();
         if self.options.fallback || some_first.contains(&Scheme::Lu) {
             // Plans of rungs hold the limits of their systems.
@@ -182,35 +184,51 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         &self,
         guess: Guess,
         systems: &[SystemReport],
-    ) -> Result<Vec<usize>, SolveError> {
+    ) -> Result<Vec<Chosen>, SolveError> {
         let nrhs = self.options.nrhs;
         let ended = |item: usize, is: fn(Status) -> bool| {
             let own = &systems[item * nrhs..(item + 1) * nrhs];
             own.iter().any(|system| is(system.outcome.status))
         };
-        let of_plan = self.chosen.items.iter().copied();
-        if self.chosen.scheme == Scheme::PivotingLu {
-            let failed = of_plan.filter(|&item| ended(item, |status| status != Status::Converged));
-            return Ok(failed.collect());
+        let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
+        let mut left = Vec::new();
+        for chosen in self.chosen.iter().filter(|chosen| chosen.scheme.is_direct()) {
+            let of_plan = chosen.items.iter().copied();
+            let items: Vec<usize> = match (chosen.scheme, guesses) {
+                (Scheme::PivotingLu, _) => {
+                    of_plan.filter(|&item| ended(item, |s| s != Status::Converged)).collect()
+                }
+                (_, Some(guesses)) => {
+                    let lost = of_plan.filter(|&item| ended(item, |s| s == Status::NonFinite));
+                    self.not_finite(lost.collect(), guesses)?
+                }
+                (_, None) => Vec::new(),
+            };
+            if !items.is_empty() {
+                left.push(Chosen { scheme: chosen.scheme, reason: chosen.reason.clone(), items });
+            }
         }
-        let Some(guesses) = self.guesses.as_ref().filter(|_| guess == Guess::InX) else {
-            return Ok(Vec::new());
-        };
-        let items: Vec<usize> = match self.chosen.scheme.is_direct() {
-            true => of_plan.filter(|&item| ended(item, |s| s == Status::NonFinite)).collect(),
-            false => Vec::new(),
-        };
+        Ok(left)
+    }
+
+    /// Those of some items whose guesses have NaN or infinities.
+    fn not_finite(
+        &self,
+        items: Vec<usize>,
+        guesses: &E::Buffer<T>,
+    ) -> Result<Vec<usize>, SolveError> {
         if items.is_empty() {
             return Ok(items);
         }
-        let guesses = ItemList::new(&self.executor, &items, self.nitems)?.gather(guesses)?;
-        let each = guesses.chunks((self.pattern.nrows() * nrhs).max(1));
-        let lost = items.into_iter().zip(each);
+        let nrhs = self.options.nrhs;
+        let list = ItemList::new(&self.executor, &items, &self.extents, nrhs)?;
+        let mut guesses = list.gather(ItemArray::Rows, guesses)?;
+        let each = by_item(&mut guesses, &items, &self.extents, nrhs);
         let is_finite = |guess: &[T]| guess.iter().all(|x| x.is_finite());
-        Ok(lost.filter(|(_, guess)| !is_finite(guess)).map(|(item, _)| item).collect())
+        Ok(each.filter(|(_, guess)| !is_finite(guess)).map(|(item, _)| item).collect())
     }
 
-    /// Solves items of another scheme than most, or once more.
+    /// Solves items that the plan does not take, or solves items once more.
     fn solve_other(
         &mut self,
         other: &mut Other<T>,
@@ -219,7 +237,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         systems: &mut [SystemReport],
     ) -> Result<(), SolveError> {
         let (items, nrhs) = (&other.chosen.items, self.options.nrhs);
-        let list = ItemList::new(&self.executor, items, self.nitems)?;
+        let list = ItemList::new(&self.executor, items, &self.extents, nrhs)?;
         let mut copied = self.copy(&list, items, guess, arrays)?;
         copied.x = copied.guesses.take().unwrap_or_else(|| vec![T::ZERO; copied.x.len()]);
         if other.chosen.scheme.is_direct() {
@@ -254,18 +272,18 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         guess: Guess,
         arrays: &Arrays<'_, E, T>,
     ) -> Result<Copied<T>, SolveError> {
-        let is_shared = arrays.values.len() == self.pattern.nnz() && self.nitems != 1;
+        let is_shared = self.patterns.shares(arrays.values.len());
         let values = match is_shared {
-            true => BatchValues::Shared(self.executor.download(arrays.values)?),
-            false => BatchValues::ItemMajor(list.gather(arrays.values)?),
+            true => self.executor.download(arrays.values)?,
+            false => list.gather(ItemArray::Values, arrays.values)?,
         };
-        let batch = UniformBatch::try_new(Arc::clone(&self.pattern), items.len(), values);
         let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
+        let guesses = guesses.map(|guesses| list.gather(ItemArray::Rows, guesses));
         Ok(Copied {
-            batch: Batch::Uniform(batch.map_err(sparsebatch_cpu_ref::CpuError::from)?),
-            b: list.gather(arrays.b)?,
-            x: list.gather(&*arrays.x)?,
-            guesses: guesses.map(|guesses| list.gather(guesses)).transpose()?,
+            batch: self.patterns.some(items, values, is_shared)?,
+            b: list.gather(ItemArray::Rows, arrays.b)?,
+            x: list.gather(ItemArray::Rows, &*arrays.x)?,
+            guesses: guesses.transpose()?,
         })
     }
 
@@ -273,20 +291,29 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     fn keep_better(
         &self,
         copied: &mut Copied<T>,
+        items: &[usize],
         criteria: &Criteria,
         systems: &mut [SystemReport],
     ) {
-        let nrows = self.pattern.nrows();
+        let nrhs = self.options.nrhs;
         let Copied { batch, b, x, guesses } = copied;
-        let each = x.par_chunks_mut(nrows.max(1)).zip(systems).enumerate();
-        each.for_each_init(Vec::new, |values, (number, (x, report))| {
+        // Each system with the offset of its rows.
+        let mut each = Vec::with_capacity(systems.len());
+        let (mut rest, mut first) = (x.as_mut_slice(), 0);
+        for (number, report) in systems.iter_mut().enumerate() {
+            let nrows = self.extents.rows_of(items[number / nrhs]);
+            let (own, after) = rest.split_at_mut(nrows);
+            each.push((number, first, own, report));
+            (rest, first) = (after, first + nrows);
+        }
+        each.into_par_iter().for_each_init(Vec::new, |values, (number, first, x, report)| {
             if report.outcome.status == Status::Converged {
                 return;
             }
-            let rows = number * nrows..(number + 1) * nrows;
-            let values = batch.values_in(number / self.options.nrhs, values);
-            let system =
-                System::new(number, self.pattern.view(), values, &b[rows.clone()], criteria);
+            let rows = first..first + x.len();
+            let values = batch.values_in(number / nrhs, values);
+            let pattern = self.patterns.item(items[number / nrhs]);
+            let system = System::new(number, pattern, values, &b[rows.clone()], criteria);
             let guess = guesses.as_ref().map(|guesses| &guesses[rows]);
             system.confirm(guess, x, &mut report.outcome);
         });
@@ -300,7 +327,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         systems: &[SystemReport],
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
-        list.scatter(solutions, x)?;
+        list.scatter(ItemArray::Rows, solutions, x)?;
         let outcomes: Vec<Outcome> = systems.iter().map(|system| system.outcome.clone()).collect();
         Ok(list.scatter_outcomes(&outcomes, self.plan.outcome_arrays_mut())?)
     }
@@ -334,7 +361,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             reason: chosen.reason.clone(),
             kernel,
         };
-        let mut schemes = vec![of(&self.chosen, of_plan.kernel.clone())];
+        let on_device = self.chosen.iter().filter(|chosen| {
+            // A batch without items has a scheme all the same.
+            !chosen.items.is_empty() || self.extents.nitems() == 0
+        });
+        let mut schemes: Vec<SchemeRun> =
+            on_device.map(|chosen| of(chosen, explained.kernels_of(chosen.scheme))).collect();
         let mut placements = vec![of_plan];
         for other in &self.others {
             let placement = other.analysed.as_ref().map(|analysed| analysed.placement());
@@ -349,8 +381,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         runs.extend(later);
         BatchReport {
             systems,
-            scheme: self.chosen.scheme,
-            reason: self.chosen.reason.clone(),
+            scheme: self.scheme,
+            reason: self.reason.clone(),
             schemes,
             backend: placement.backend,
             device: placement.device,

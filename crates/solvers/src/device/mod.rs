@@ -5,10 +5,12 @@
 //! | `arrange.rs` | arrays of the caller in another order than solvers take them |
 //! | `finish.rs` | verdicts, items of other schemes, the ladder, the report |
 //! | `again.rs` | matrices and factors that are kept for several solves |
+//! | `patterns.rs` | the patterns of the items |
 
 mod again;
 mod arrange;
 mod finish;
+mod patterns;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +18,15 @@ use std::time::{Duration, Instant};
 use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_cuda::{KernelBuffer, copy_values, prepare_copy};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, UniformBatch};
-use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, check_len};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, Scheme, check_len};
 
 use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
-use crate::gpu::{Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemList, check_apart, solver_for};
+use crate::gpu::{
+    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, RefusedItems, SchemeItems,
+    check_apart, solver_for_batch,
+};
 use crate::ladder::Kept;
 use crate::report::BatchReport;
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
@@ -29,17 +34,21 @@ use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 use again::KeptMatrices;
 pub use arrange::DeviceData;
 use arrange::{Staged, StagedVectors};
+use patterns::Patterns;
 
-/// Solves batches of systems of one pattern whose values, right-hand sides and solutions lie on a
+/// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a
 /// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
 ///
-/// It takes what [`solver_for`] takes: systems of at most 4,096 rows (32,768 from compute capability
-/// 9.0 on) without factors, no composed engine, no residual history. `BatchSolver` takes the rest.
+/// It takes what [`solver_for`](crate::gpu::solver_for) takes: systems of at most 4,096 rows (32,768
+/// from compute capability 9.0 on) without factors, no composed engine, no residual history. Items
+/// that are larger go through the host, if some of the batch are not; `BatchSolver` takes the rest.
 ///
-/// The arrays are item-major: `nnz` values per item, or those of one item for all; `nrows * nrhs`
-/// elements of `b` and of `x` per item, one right-hand side after the other. [`DeviceData`] says
-/// otherwise: interleaved arrays, and systems with the transposed matrices, cost a pass over them on
-/// the device.
+/// The arrays are item-major: the values of item 0 in CSR order, of item 1, and so on, or those of
+/// one item for all of a uniform batch; `nrows * nrhs` elements of `b` and of `x` per item, one
+/// right-hand side after the other. [`DeviceData`] says otherwise: interleaved arrays, and systems with
+/// the transposed matrices, cost a pass over them on the device. So do items of several patterns where
+/// the method has factors, and items for which `auto` takes several methods: each part of them is
+/// copied to arrays of its own, which are as large as those of the batch.
 ///
 /// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing and
 /// returns at once. [`DeviceSolver::finish`] waits, confirms every verdict as the host's solver does,
@@ -71,14 +80,17 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     executor: E,
     options: SolveOptions,
     criteria: Criteria,
-    pattern: Arc<CsrPattern>,
-    nitems: usize,
+    patterns: Patterns<T>,
+    extents: ItemExtents,
     backend: Box<dyn SolveBackend<T>>,
-    /// The scheme of most items, and its plan for all of them.
-    chosen: Chosen,
+    /// The scheme of most items, and why.
+    scheme: Scheme,
+    reason: String,
+    /// The items that the plan solves, scheme by scheme.
+    chosen: Vec<Chosen>,
     plan: Box<dyn GpuSolver<E, T>>,
     confirmer: Confirmer<E, T>,
-    /// Items that `auto` solves by other schemes.
+    /// Items that the plan does not take.
     others: Vec<Other<T>>,
     /// The initial guesses of the last solve, if it had some.
     guesses: Option<E::Buffer<T>>,
@@ -94,7 +106,7 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     plan_time: Duration,
 }
 
-/// Items with another scheme than most, which are solved when the solve is finished.
+/// Items that are solved from the host when the solve is finished.
 struct Other<T> {
     chosen: Chosen,
     analysed: Option<Box<dyn AnalysedSolve<T>>>,
@@ -109,13 +121,13 @@ struct Started {
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
-    /// Analyses a uniform batch, whose values decide what `auto` takes for each item. Later solves may
-    /// have other values. Allocates the memory of the solver and compiles its kernels.
+    /// Analyses a batch, whose values decide what `auto` takes for each item. Later solves may have
+    /// other values. Allocates the memory of the solver and compiles its kernels.
     ///
     /// # Errors
     /// [`SolveError::Argument`] for a matrix that is not square and options out of range;
-    /// [`SolveError::Unsupported`] for ragged batches, composed engines and residual histories;
-    /// [`SolveError::Gpu`] when memory or compiler fail.
+    /// [`SolveError::Unsupported`] for composed engines, residual histories, and batches of which no
+    /// item can be solved on the device; [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(executor: &E, batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         Self::with_data(executor, batch, options, DeviceData::new())
     }
@@ -124,7 +136,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// does not matter; whether its items share their values does, where values are rearranged.
     ///
     /// # Errors
-    /// Those of [`DeviceSolver::new`].
+    /// Those of [`DeviceSolver::new`]; [`SolveError::Unsupported`] for interleaved arrays of a ragged
+    /// batch.
     pub fn with_data(
         executor: &E,
         batch: &Batch<T>,
@@ -133,23 +146,20 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<Self, SolveError> {
         let start = Instant::now();
         check_threads()?;
-        let Batch::Uniform(uniform) = batch else {
-            return Err(SolveError::Unsupported {
-                what: "a ragged batch on the device",
-                instead: "use BatchSolver, or a uniform batch for each pattern",
-            });
-        };
         if options.engine != Engine::Fused || options.history {
             return Err(SolveError::Unsupported {
                 what: "a composed engine or a residual history on the device",
                 instead: "use BatchSolver",
             });
         }
-        let (nitems, is_shared) = (uniform.nitems(), uniform.is_shared());
-        let (nrows, ncols) = (uniform.pattern().nrows(), uniform.pattern().ncols());
-        if nrows != ncols {
-            return Err(SolveError::Argument(ArgumentError::NotSquare { item: 0, nrows, ncols }));
+        let is_ragged = matches!(batch, Batch::Ragged(_));
+        if is_ragged && (data.values, data.vectors) != Default::default() {
+            return Err(SolveError::Unsupported {
+                what: "interleaved arrays of a ragged batch",
+                instead: "give them item-major",
+            });
         }
+        check_square(batch)?;
         if options.nrhs == 0 {
             return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "nrhs",
@@ -157,36 +167,42 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 found: "0".to_owned(),
             }));
         }
+        let nitems = batch.nitems();
         let criteria = options.criteria::<T>(nitems.saturating_mul(options.nrhs))?;
         let transposed = data.transposed.then(|| TransposedBatch::new(batch));
         let batch = transposed.as_ref().map_or(batch, TransposedBatch::batch);
-        let Batch::Uniform(uniform) = batch else { unreachable!("transposing keeps the kind") };
-        let pattern = Arc::clone(uniform.pattern());
         let gpu = Gpu::new(executor.clone()).or_cpu(true).in_chunks(true);
         let backend: Box<dyn SolveBackend<T>> = Box::new(GpuBackend::new(gpu, options.clone()));
-        let target = backend.target();
-        let mut choices = choose(batch, options, target).into_iter();
-        let chosen = choices.next().expect("there is at least one choice");
-        let others = choices.map(|chosen| Other { chosen, analysed: None }).collect();
-        let of = (pattern.view(), nitems);
-        let plan = solver_for::<E, T>(executor, chosen.scheme, of, options, &tuning(None))?;
+        let choices = choose(batch, options, backend.target());
+        let (scheme, reason) = (choices[0].scheme, choices[0].reason.clone());
+        let of_scheme =
+            |chosen: &Chosen| SchemeItems { scheme: chosen.scheme, items: chosen.items.clone() };
+        let schemes: Vec<SchemeItems> = choices.iter().map(of_scheme).collect();
+        let (plan, refused) =
+            solver_for_batch::<E, T>(executor, batch, &schemes, options, &tuning(None))?;
+        let (chosen, others) = without_refused(choices, &refused);
         ItemList::prepare::<T>(executor)?;
-        let sources = transposed.as_ref().map(TransposedBatch::sources);
-        let of_values = if is_shared { 1 } else { nitems };
-        let staged_values =
-            Staged::values(executor, (of_values, pattern.nnz()), data, sources.as_deref())?;
-        let of_vectors = (nitems, nrows * options.nrhs);
+        let extents = ItemExtents::of(batch);
+        let sources = transposed.as_ref().map(TransposedBatch::sources).transpose()?;
+        let confirmer = match batch {
+            Batch::Uniform(uniform) => {
+                Confirmer::new(executor, uniform.pattern().view(), nitems, options)?
+            }
+            Batch::Ragged(ragged) => Confirmer::ragged(executor, ragged, options)?,
+        };
         Ok(Self {
-            staged_values,
-            staged_vectors: StagedVectors::new(executor, of_vectors, data)?,
+            staged_values: Staged::values(executor, batch, data, sources.as_deref())?,
+            staged_vectors: StagedVectors::new(executor, &extents, options.nrhs, data)?,
             matrices: None,
-            confirmer: Confirmer::new(executor, pattern.view(), nitems, options)?,
+            confirmer,
             executor: executor.clone(),
             options: options.clone(),
             criteria,
-            pattern,
-            nitems,
+            patterns: Patterns::of(batch),
+            extents,
             backend,
+            scheme,
+            reason,
             chosen,
             plan,
             others,
@@ -234,10 +250,19 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.plan.prepare(Guess::InX)?;
         prepare_copy::<T>(&self.executor)?;
         if self.guesses.is_none() {
-            let rows = self.nitems * self.options.nrhs * self.pattern.nrows();
-            self.guesses = Some(self.executor.alloc(rows)?);
+            self.guesses = Some(self.executor.alloc(self.rows())?);
         }
         Ok(())
+    }
+
+    /// The number of systems: items times right-hand sides.
+    fn systems(&self) -> usize {
+        self.extents.nitems() * self.options.nrhs
+    }
+
+    /// The number of elements of right-hand sides and of solutions.
+    fn rows(&self) -> usize {
+        self.extents.total_rows() * self.options.nrhs
     }
 
     /// Takes tolerances and iteration limits of other options for the solves that follow. Each must be
@@ -251,7 +276,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         own.rel_tol.clone_from(&options.rel_tol);
         own.abs_tol.clone_from(&options.abs_tol);
         own.max_iters.clone_from(&options.max_iters);
-        let criteria = own.criteria::<T>(self.nitems * own.nrhs)?;
+        let criteria = own.criteria::<T>(self.systems())?;
         self.plan.replace_limits(&self.executor, &own)?;
         self.confirmer.replace_limits(&own)?;
         // Plans of other schemes and of later rungs hold limits.
@@ -266,8 +291,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// nothing (from guesses: after [`DeviceSolver::prepare_guesses`]) and may be recorded in a graph;
     /// each launch of the graph is a solve that [`DeviceSolver::finish`] completes.
     ///
-    /// Items for which `auto` takes another method than for most are solved by
-    /// [`DeviceSolver::finish`], and so are systems that fail.
+    /// Items that are too large for the device are solved by [`DeviceSolver::finish`], and so are
+    /// systems that fail.
     ///
     /// # Errors
     /// [`SolveError::Argument`] when an array does not fit, or `x` overlaps another one;
@@ -298,10 +323,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         if let Some(watch) = &self.criteria.watch {
-            watch.begin(self.nitems * self.options.nrhs);
+            watch.begin(self.systems());
         }
         if started.guess == Guess::InX {
-            check_len("x", self.nitems * self.options.nrhs * self.pattern.nrows(), x.len())?;
+            check_len("x", self.rows(), x.len())?;
             self.prepare_guesses()?;
             if let Some(guesses) = &mut self.guesses {
                 copy_values(&self.executor, &*x, guesses)?;
@@ -336,4 +361,37 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.enqueue(values, b, guess, x)?;
         self.finish(values, b, x)
     }
+}
+
+/// Refuses matrices that are not square.
+fn check_square<T: SolveScalar>(batch: &Batch<T>) -> Result<(), SolveError> {
+    let patterns = match batch {
+        // All items have the pattern of the first, if there is one.
+        Batch::Uniform(uniform) => vec![uniform.pattern().view()],
+        Batch::Ragged(_) => (0..batch.nitems()).map(|item| batch.pattern(item)).collect(),
+    };
+    for (item, pattern) in patterns.into_iter().enumerate() {
+        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+        if nrows != ncols {
+            return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
+        }
+    }
+    Ok(())
+}
+
+/// Takes items that the plan refused out of those of their schemes.
+fn without_refused<T>(
+    mut chosen: Vec<Chosen>,
+    refused: &[RefusedItems],
+) -> (Vec<Chosen>, Vec<Other<T>>) {
+    let mut others = Vec::new();
+    for RefusedItems { scheme, items, .. } in refused {
+        for chosen in chosen.iter_mut().filter(|chosen| chosen.scheme == *scheme) {
+            chosen.items.retain(|item| items.binary_search(item).is_err());
+            let refused =
+                Chosen { scheme: *scheme, reason: chosen.reason.clone(), items: items.clone() };
+            others.push(Other { chosen: refused, analysed: None });
+        }
+    }
+    (chosen, others)
 }

@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, KernelBuffer};
-use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, UniformBatch};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
     Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method, Preconditioner, Rung,
@@ -12,20 +12,20 @@ use sparsebatch_solvers::{
 use crate::backends::common::{chain, dense, patterns, ragged, rhs};
 
 /// A uniform batch of some matrices of one pattern.
-fn uniform<T: SolveScalar>(matrices: &[Csr<T>]) -> Batch<T> {
+pub(super) fn uniform<T: SolveScalar>(matrices: &[Csr<T>]) -> Batch<T> {
     let values = matrices.iter().flat_map(|matrix| matrix.values().to_vec()).collect();
     let pattern = matrices[0].pattern().clone();
     let batch = UniformBatch::try_new(pattern, matrices.len(), BatchValues::ItemMajor(values));
     Batch::Uniform(batch.unwrap())
 }
 
-fn values_of<T: SolveScalar>(batch: &Batch<T>) -> Vec<T> {
+pub(super) fn values_of<T: SolveScalar>(batch: &Batch<T>) -> Vec<T> {
     let mut copy = Vec::new();
     (0..batch.nitems()).flat_map(|item| batch.values_in(item, &mut copy).to_vec()).collect()
 }
 
 /// Solves on the device; returns solutions, the report, and statuses and residuals as they lie there.
-fn on_device<T: SolveScalar>(
+pub(super) fn on_device<T: SolveScalar>(
     batch: &Batch<T>,
     b: &[T],
     x0: Option<&[T]>,
@@ -47,7 +47,7 @@ fn on_device<T: SolveScalar>(
     (executor.download(&x).unwrap(), report, statuses, residuals)
 }
 
-fn from_host<T: SolveScalar>(
+pub(super) fn from_host<T: SolveScalar>(
     batch: &Batch<T>,
     b: &[T],
     x0: Option<&[T]>,
@@ -62,7 +62,11 @@ fn from_host<T: SolveScalar>(
 
 /// Status, rung, singular flag and bits of x of every system agree; what lies on the device is what
 /// the report says.
-fn agree<T: SolveScalar>(batch: &Batch<T>, x0: bool, options: &SolveOptions) -> BatchReport {
+pub(super) fn agree<T: SolveScalar>(
+    batch: &Batch<T>,
+    x0: bool,
+    options: &SolveOptions,
+) -> BatchReport {
     let b = rhs(batch, options.nrhs);
     let guesses: Option<Vec<T>> =
         x0.then(|| b.iter().map(|&b| T::from_f64(0.3) - b).collect::<Vec<T>>());
@@ -85,7 +89,7 @@ fn agree<T: SolveScalar>(batch: &Batch<T>, x0: bool, options: &SolveOptions) -> 
     report
 }
 
-fn methods() -> [SolveOptions; 6] {
+pub(super) fn methods() -> [SolveOptions; 6] {
     let of =
         |method, preconditioner| SolveOptions::new().method(method).preconditioner(preconditioner);
     [
@@ -376,10 +380,19 @@ fn bad_calls_are_refused_and_change_nothing() {
         assert!(error.to_string().contains(words), "{error}");
     };
     let mixed = ragged::<f64>(patterns(4));
-    refused(DeviceSolver::new(&executor, &mixed, &options).err().unwrap(), "ragged");
+    for data in [
+        DeviceData::new().values(Layout::Interleaved),
+        DeviceData::new().vectors(Layout::Interleaved),
+    ] {
+        let error = DeviceSolver::with_data(&executor, &mixed, &options, data).err().unwrap();
+        refused(error, "interleaved arrays of a ragged batch");
+    }
+    let tall = Csr::try_new(2, 1, vec![0, 1, 2], vec![0, 0], vec![1.0, 1.0]).unwrap();
+    let with_tall = ragged([chain(3, 3.0), tall.clone()]);
+    let error = DeviceSolver::new(&executor, &with_tall, &options).err().unwrap();
+    refused(error, "system 1 is 2 x 1");
     let history = options.clone().history(true);
     refused(DeviceSolver::new(&executor, &batch, &history).err().unwrap(), "history");
-    let tall = Csr::try_new(2, 1, vec![0, 1, 2], vec![0, 0], vec![1.0, 1.0]).unwrap();
     let tall = Batch::Uniform(UniformBatch::shared(tall, 2));
     refused(DeviceSolver::new(&executor, &tall, &options).err().unwrap(), "square");
     let short = executor.upload(&[1.0; 9]).unwrap();

@@ -1,0 +1,88 @@
+//! The patterns of a solver's items: [`Patterns`].
+
+use std::sync::Arc;
+
+use sparsebatch_cpu_ref::CpuError;
+use sparsebatch_formats::{
+    Batch, BatchValues, CsrPattern, CsrPatternRef, Pattern, RaggedCsr, UniformBatch,
+};
+
+use crate::gpu::ItemExtents;
+use crate::{SolveError, SolveScalar};
+
+/// The patterns of a batch, for batches of some of its items.
+pub(super) enum Patterns<T> {
+    /// One for all items.
+    One { pattern: Arc<CsrPattern>, nitems: usize },
+    /// Those of a ragged batch, whose values do not matter.
+    Several(RaggedCsr<T>),
+}
+
+impl<T: SolveScalar> Patterns<T> {
+    pub(super) fn of(batch: &Batch<T>) -> Self {
+        match batch {
+            Batch::Uniform(uniform) => {
+                let pattern = Arc::clone(uniform.pattern());
+                Self::One { pattern, nitems: uniform.nitems() }
+            }
+            Batch::Ragged(ragged) => Self::Several(ragged.clone()),
+        }
+    }
+
+    /// The pattern of an item.
+    pub(super) fn item(&self, item: usize) -> CsrPatternRef<'_> {
+        match self {
+            Self::One { pattern, .. } => pattern.view(),
+            Self::Several(ragged) => ragged.item(item).pattern(),
+        }
+    }
+
+    /// Whether `len` values are those of one item, which all of several share.
+    pub(super) fn shares(&self, len: usize) -> bool {
+        match self {
+            Self::One { pattern, nitems } => len == pattern.nnz() && *nitems != 1,
+            Self::Several(_) => false,
+        }
+    }
+
+    /// A batch of some items: `values` has those of each item, or those of one if it `is_shared`.
+    pub(super) fn some(
+        &self,
+        items: &[usize],
+        values: Vec<T>,
+        is_shared: bool,
+    ) -> Result<Batch<T>, SolveError> {
+        let batch = match self {
+            Self::One { pattern, .. } => {
+                let values = match is_shared {
+                    true => BatchValues::Shared(values),
+                    false => BatchValues::ItemMajor(values),
+                };
+                let batch = UniformBatch::try_new(Arc::clone(pattern), items.len(), values);
+                Batch::Uniform(batch.map_err(CpuError::from)?)
+            }
+            Self::Several(ragged) => {
+                let mut some = RaggedCsr::new();
+                items.iter().for_each(|&item| some.push(ragged.item(item)));
+                sparsebatch_solve_core::check_len("values", some.total_nnz(), values.len())?;
+                some.values_mut().copy_from_slice(&values);
+                Batch::Ragged(some)
+            }
+        };
+        Ok(batch)
+    }
+}
+
+/// Parts of `all`, one for each of some items in order, with all their rows.
+pub(super) fn by_item<'a, T>(
+    mut all: &'a mut [T],
+    items: &'a [usize],
+    extents: &'a ItemExtents,
+    nrhs: usize,
+) -> impl Iterator<Item = (usize, &'a mut [T])> {
+    items.iter().map(move |&item| {
+        let (own, rest) = std::mem::take(&mut all).split_at_mut(extents.rows_of(item) * nrhs);
+        all = rest;
+        (item, own)
+    })
+}
