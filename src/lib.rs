@@ -86,13 +86,13 @@ pub mod gpu {
         check_apart, device, executor,
     };
     pub use sparsebatch_solvers::gpu::{
-        Amortisation, BatchPlan, ComposedExplain, ComposedSolver, Confirmer, DenseShape,
-        DenseSolver, DenseTuning, DeviceOutcomes, DividedSolver, FactoredPlace, FactoredShape,
-        FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu, GpuSolveError, GpuSolver,
-        GpuTuning, Guess, LaunchReport, LaunchShape, Layouts, LuOrder, LuShape, LuSolve, LuTuning,
-        MOST_DENSE_ROWS, PlanReport, ProductKernel, RefusedItems, SchemeItems, ShiftedValues,
-        SolverTuning, ValueGradient, ValuePlace, most_rows, solver_for, solver_for_batch,
-        solver_for_ragged,
+        Amortisation, BatchPlan, ColumnsShape, ComposedExplain, ComposedSolver, Confirmer,
+        DenseShape, DenseSolver, DenseTuning, DeviceOutcomes, DividedSolver, FactoredPlace,
+        FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu,
+        GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape, Layouts, LuOrder,
+        LuShape, LuSolve, LuTuning, MOST_DENSE_ROWS, PlanReport, ProductKernel, RaggedLu,
+        RefusedItems, SchemeItems, ShiftedValues, SolverTuning, ValueGradient, ValuePlace,
+        most_rows, solver_for, solver_for_batch, solver_for_ragged,
     };
     pub use sparsebatch_solvers::{DeviceData, DeviceSolver};
     pub use sparsebatch_spmv_gpu::{

@@ -7,6 +7,7 @@
 //! | `fused/` | CG and BiCGStab in one launch, without preconditioner or with Jacobi |
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip |
+//! | `lu_columns/` | sparse LU on chip for systems of any patterns, a warp for each |
 //! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
 //! | `divided/` | batches of several patterns or schemes, in parts with a solver each |
@@ -20,8 +21,8 @@
 //!
 //! Limitations: without preconditioner or with Jacobi, fused CG and BiCGStab solve systems of at
 //! most 4,096 rows, 32,768 from compute capability 9.0 on. Other preconditioners and the LU are for
-//! uniform, item-major batches ([`DividedSolver`] has one of them for each pattern); ILU(0), IC(0) and the sparse LU have no pivoting and at most 33,554,432
-//! products per factorisation. Only composed solves record residual histories; they wait on the
+//! uniform, item-major batches ([`DividedSolver`] has one of them for each pattern); ILU(0), IC(0) and
+//! the sparse LU have no pivoting and at most 33,554,432 products per factorisation. Only composed solves record residual histories; they wait on the
 //! host and cannot be captured in graphs. There is no ladder. Everything else is refused with
 //! [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
@@ -35,6 +36,7 @@ mod error;
 mod factored;
 mod fused;
 mod lu;
+mod lu_columns;
 
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
@@ -55,6 +57,7 @@ pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};
 pub use lu::{GpuLu, LuOrder, LuShape, LuSolve, LuTuning};
 #[doc(hidden)]
 pub use lu::{MOST_LU_VALUES, values_beside_factors};
+pub use lu_columns::{ColumnsShape, RaggedLu};
 
 /// Every module of kernels of the solvers.
 #[doc(hidden)]
@@ -63,6 +66,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &fused::kernels::BICGSTAB,
     &dense::kernels::DENSE,
     &lu::kernels::LU,
+    &lu_columns::kernels::LU_COLUMNS,
     &lu::kernels::LU_KEPT,
     &lu::kernels::LU_SUBSTITUTE,
     &lu::kernels::LU_VERIFY,

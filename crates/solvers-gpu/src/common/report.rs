@@ -5,7 +5,7 @@ use std::fmt;
 
 use sparsebatch_solve_core::Scheme;
 
-use crate::{DenseShape, FactoredShape, FusedShape, LuShape};
+use crate::{ColumnsShape, DenseShape, FactoredShape, FusedShape, LuShape};
 
 /// A solver's choices and its memory on the device. `Display` gives a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub enum LaunchShape {
     Factored(FactoredShape),
     /// Of [`GpuLu`](crate::GpuLu).
     Lu(LuShape),
+    /// Of [`RaggedLu`](crate::RaggedLu).
+    Columns(ColumnsShape),
     /// Of [`DenseSolver`](crate::DenseSolver).
     Dense(DenseShape),
 }
@@ -114,6 +116,7 @@ impl LaunchReport {
             LaunchShape::Lu(_) => {
                 format!("{} threads, {} systems", self.threads_per_block, self.systems_per_block)
             }
+            LaunchShape::Columns(_) => format!("{threads} threads, by columns"),
             LaunchShape::Dense(shape) => {
                 format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
             }
@@ -186,6 +189,7 @@ impl fmt::Display for LaunchReport {
             LaunchShape::Fused(shape) => shape.fmt(f)?,
             LaunchShape::Factored(shape) => shape.fmt(f)?,
             LaunchShape::Lu(shape) => shape.fmt(f)?,
+            LaunchShape::Columns(shape) => shape.fmt(f)?,
             LaunchShape::Dense(shape) => shape.fmt(f)?,
         }
         write!(

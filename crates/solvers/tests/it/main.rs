@@ -13,5 +13,6 @@ mod gpu_confirmed;
 mod gpu_dense;
 mod gpu_factored;
 mod gpu_lu;
+mod gpu_lu_columns;
 mod nvrtc;
 mod solves;
