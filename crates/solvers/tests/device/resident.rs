@@ -6,11 +6,13 @@ use sparsebatch_cuda::device::measure_bandwidth;
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, BatchValues, Layout, UniformBatch};
-use sparsebatch_solvers::gpu::{Guess, SolverTuning, ValueGradient, solver_for};
+use sparsebatch_formats::{Batch, BatchValues, Layout, RaggedCsr, UniformBatch};
+use sparsebatch_solvers::gpu::{
+    GpuSolver, Guess, RaggedLu, SolverTuning, ValueGradient, solver_for,
+};
 use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method,
-    Preconditioner, SolveError, SolveOptions, Status, value_gradient,
+    Preconditioner, SolveError, SolveOptions, Status, solve, value_gradient,
 };
 use sparsebatch_testing::random_vector;
 
@@ -149,6 +151,83 @@ fn arrays_in_any_layout_and_kept_factors() {
             close(&device.download(&x).unwrap());
         }
     }
+}
+
+/// Ragged batches: three patterns in turn, some systems of which fail; also by kept matrices.
+#[test]
+fn ragged_batches_say_what_the_host_says() {
+    let Some(device) = device_or_skip() else { return };
+    let items = systems(100).max(8);
+    let mut all = RaggedCsr::new();
+    let uniform: Vec<Batch<f64>> = [(Family::Tri, 32), (Family::Lap2d, 64), (Family::Rand9, 54)]
+        .map(|(family, nrows)| batch(family, nrows, items).0)
+        .into();
+    for item in 0..items {
+        for batch in &uniform {
+            let Batch::Uniform(batch) = batch else { unreachable!("one pattern") };
+            all.push(batch.to_matrix(item).view());
+        }
+    }
+    let (values, rows) = (all.values().to_vec(), all.row_offsets()[3 * items]);
+    let (batch, b) = (Batch::Ragged(all), random_vector::<f64>(rows, 5));
+    let (on_values, on_b) = (device.upload(&values).unwrap(), device.upload(&b).unwrap());
+    for options in methods() {
+        let what = format!("ragged {}", options.method);
+        let backend = Backend::Gpu(Gpu::new(device.clone()).or_cpu(true));
+        let mut host = BatchSolver::on(&backend, &batch, &options).unwrap();
+        let mut host_x = vec![0.0; b.len()];
+        let expected = host.solve(&batch, &b, &mut host_x).unwrap();
+        let mut solver: DeviceSolver<Device, f64> =
+            DeviceSolver::new(&device, &batch, &options).unwrap();
+        let mut x = device.alloc_zeroed(b.len()).unwrap();
+
+        let report = solver.solve(&on_values, &on_b, Guess::Zero, &mut x).unwrap();
+        compare(&what, (&report, &device.download(&x).unwrap()), (&expected, &host_x));
+
+        solver.factor(&on_values).unwrap();
+        let again = solver.solve_again(&on_b, Guess::Zero, &mut x).unwrap();
+        for (found, expected) in again.systems.iter().zip(&expected.systems) {
+            assert_eq!(found.outcome.status, expected.outcome.status, "{what}");
+        }
+    }
+}
+
+/// A warp for each system: the ends that the CPU finds.
+#[test]
+fn systems_of_any_patterns_end_as_on_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    let mut all = RaggedCsr::new();
+    for item in 0..systems(600).max(30) {
+        let nrows = 4 + item * 7 % 150;
+        let problem = Problem::new(Family::Tri, nrows).unwrap().batch(2).unwrap();
+        let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
+        let mut matrix = uniform.to_matrix(item % 2);
+        match item % 10 {
+            3 => matrix.values_mut().fill(0.0),
+            7 => matrix.values_mut()[nrows] = f64::NAN,
+            _ => {}
+        }
+        all.push(matrix.view());
+    }
+    let options = SolveOptions::new().method(Method::Lu).fallback(false);
+    let b = random_vector::<f64>(all.row_offsets()[all.nitems()], 5);
+    let values = device.upload(all.values()).unwrap();
+    let (on_b, mut x) = (device.upload(&b).unwrap(), device.alloc_zeroed(b.len()).unwrap());
+    let mut plan = RaggedLu::<Device, f64>::new(&device, &all, &options).unwrap();
+    let mut found = Vec::new();
+    plan.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+    found.push((plan.outcomes().unwrap(), device.download(&x).unwrap()));
+    plan.factor(&values).unwrap();
+    plan.solve_again(&values, &on_b, Guess::Zero, &mut x).unwrap();
+    found.push((plan.outcomes().unwrap(), device.download(&x).unwrap()));
+
+    let expected = solve(&Batch::Ragged(all), &b, None, &options).unwrap();
+    for (system, expected) in expected.report.systems.iter().enumerate() {
+        assert_eq!(found[0].0[system].status, expected.outcome.status, "{system}");
+        assert_eq!(found[1].0[system].status, expected.outcome.status, "{system}");
+    }
+    let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+    assert_eq!(bits(&found[0].1), bits(&found[1].1));
 }
 
 /// Prints the time of a call of `enqueue` beside that of the bare plan.
