@@ -74,45 +74,46 @@ impl<'a, T: Scalar> Composed<'a, T> {
             r: vec![T::ZERO; b.len()],
         };
         for system in 0..systems {
-            let range = this.range(system);
-            let mut r = vec![T::ZERO; range.len()];
-            let entry = this.with_system(system, |s| s.enter(&mut x[range.clone()], &mut r));
-            this.r[range].copy_from_slice(&r);
-            this.entries.push(entry);
-            let guess = &x[this.range(system)];
-            let is_zero = guess.iter().all(|&v| v == T::ZERO);
-            this.guesses.push(if is_zero { None } else { Some(guess.to_vec()) });
-            match (entry.status, failed[system / nrhs]) {
-                (Some(status), _) => {
-                    this.outcomes[system] = Some(entry.outcome(status, criteria.history));
-                    if let Some(watch) = &criteria.watch {
-                        watch.add(1);
-                    }
-                    continue;
-                }
-                (None, failed) => {
-                    if criteria.history {
-                        this.histories[system].push(entry.residual_norm);
-                    }
-                    this.active[system] = true;
-                    if let Some(status) = failed {
-                        this.settle(system, Stop::Failed(status), x);
-                        continue;
-                    }
-                }
-            }
-            let scale = entry.scale::<T>();
-            this.scales[system] = scale;
-            let threshold = T::from_f64(entry.threshold * 2f64.powi(-scale));
-            this.squares[system] = threshold * threshold;
-            let item = system / nrhs;
-            let matrix_scale = scale_of_matrix(batch.values_in(item, &mut Vec::new()));
-            this.matrix_scales[system] = matrix_scale;
-            let range = this.range(system);
-            rescale(matrix_scale - scale, &mut x[range.clone()]);
-            rescale(-scale, &mut this.r[range]);
+            this.enter(system, failed[system / nrhs], x);
         }
         this
+    }
+
+    /// Tests one system on entry. A system that goes on to the iterations is scaled for them;
+    /// `failed` is the status of a preconditioner that failed.
+    fn enter(&mut self, system: usize, failed: Option<Status>, x: &mut [T]) {
+        let range = self.range(system);
+        let mut r = vec![T::ZERO; range.len()];
+        let entry = self.with_system(system, |s| s.enter(&mut x[range.clone()], &mut r));
+        self.r[range.clone()].copy_from_slice(&r);
+        self.entries.push(entry);
+        let guess = &x[range.clone()];
+        let is_zero = guess.iter().all(|&v| v == T::ZERO);
+        self.guesses.push(if is_zero { None } else { Some(guess.to_vec()) });
+        if let Some(status) = entry.status {
+            self.outcomes[system] = Some(entry.outcome(status, self.criteria.history));
+            if let Some(watch) = &self.criteria.watch {
+                watch.add(1);
+            }
+            return;
+        }
+        if self.criteria.history {
+            self.histories[system].push(entry.residual_norm);
+        }
+        self.active[system] = true;
+        if let Some(status) = failed {
+            self.settle(system, Stop::Failed(status), x);
+            return;
+        }
+        let scale = entry.scale::<T>();
+        self.scales[system] = scale;
+        let threshold = T::from_f64(entry.threshold * 2f64.powi(-scale));
+        self.squares[system] = threshold * threshold;
+        let item = system / self.nrhs;
+        let matrix_scale = scale_of_matrix(self.batch.values_in(item, &mut Vec::new()));
+        self.matrix_scales[system] = matrix_scale;
+        rescale(matrix_scale - scale, &mut x[range.clone()]);
+        rescale(-scale, &mut self.r[range]);
     }
 
     /// The outcomes, once no system is active.
@@ -312,85 +313,44 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let vector = || vec![T::ZERO; len];
         let (mut p, mut v, mut t) = (vector(), vector(), vector());
         let (mut p_hat, mut s_hat, mut shadow) = (vector(), vector(), vector());
-        let scalars = || vec![T::ZERO; systems];
         let ones = vec![T::ONE; systems];
-        let (mut rho, mut beta, mut omega, mut shadow_square) =
-            (scalars(), scalars(), scalars(), scalars());
-        let (mut shadow_v, mut ss, mut ts, mut tt, mut rr, mut next) =
-            (scalars(), scalars(), scalars(), scalars(), scalars(), scalars());
-        let (mut alpha, mut minus) = (scalars(), scalars());
-        let tiny = T::EPSILON * T::EPSILON;
+        let (mut c, mut minus) = (BiCgStabScalars::zeros(systems), vec![T::ZERO; systems]);
         on.copy(&self.active, &self.r, &mut shadow);
-        on.dot(&self.active, &self.r, &self.r, &mut rho);
-        shadow_square.copy_from_slice(&rho);
+        on.dot(&self.active, &self.r, &self.r, &mut c.rho);
+        c.shadow_square.copy_from_slice(&c.rho);
         while self.any_active() {
             self.go_on(x)?;
-            negate(&omega, &mut minus);
+            negate(&c.omega, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut p);
-            on.axpby(&self.active, &ones, &self.r, &beta, &mut p);
+            on.axpby(&self.active, &ones, &self.r, &c.beta, &mut p);
             self.precondition(on, &p, &mut p_hat);
             self.product(on, &p_hat, &mut v)?;
-            on.dot(&self.active, &v, &shadow, &mut shadow_v);
+            on.dot(&self.active, &v, &shadow, &mut c.shadow_v);
             for s in 0..systems {
-                let bad = vanishes(shadow_v[s]);
-                alpha[s] = if bad { T::ZERO } else { rho[s] / shadow_v[s] };
+                let bad = vanishes(c.shadow_v[s]);
+                c.alpha[s] = if bad { T::ZERO } else { c.rho[s] / c.shadow_v[s] };
             }
-            negate(&alpha, &mut minus);
+            negate(&c.alpha, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut self.r);
-            on.dot(&self.active, &self.r, &self.r, &mut ss);
+            on.dot(&self.active, &self.r, &self.r, &mut c.ss);
             self.precondition(on, &self.r, &mut s_hat);
             self.product(on, &s_hat, &mut t)?;
-            on.dot(&self.active, &t, &self.r, &mut ts);
-            on.dot(&self.active, &t, &t, &mut tt);
-            let mut stops: Vec<Option<Stop>> = vec![None; systems];
-            for s in 0..systems {
-                if !self.active[s] {
-                    continue;
-                }
-                let bad_alpha = vanishes(shadow_v[s]);
-                let bad_omega = vanishes(ts[s]) || !is_positive(tt[s]);
-                omega[s] = T::ZERO;
-                if bad_alpha {
-                    stops[s] = Some(Stop::broken(shadow_v[s], Status::BreakdownAlpha));
-                } else if ss[s] <= self.squares[s] {
-                    stops[s] = Some(Stop::Passed);
-                } else if bad_omega {
-                    stops[s] = Some(Stop::broken(ts[s] + tt[s], Status::BreakdownOmega));
-                } else {
-                    omega[s] = ts[s] / tt[s];
-                }
-            }
-            on.axpby(&self.active, &alpha, &p_hat, &ones, x);
-            on.axpby(&self.active, &omega, &s_hat, &ones, x);
-            negate(&omega, &mut minus);
+            on.dot(&self.active, &t, &self.r, &mut c.ts);
+            on.dot(&self.active, &t, &t, &mut c.tt);
+            let stops = self.stabilise(&mut c);
+            on.axpby(&self.active, &c.alpha, &p_hat, &ones, x);
+            on.axpby(&self.active, &c.omega, &s_hat, &ones, x);
+            negate(&c.omega, &mut minus);
             on.axpby(&self.active, &minus, &t, &ones, &mut self.r);
-            on.dot(&self.active, &self.r, &self.r, &mut rr);
-            on.dot(&self.active, &self.r, &shadow, &mut next);
-            self.count(&rr);
-            let mut restarted = vec![false; systems];
-            for s in 0..systems {
-                if !self.active[s] {
-                    continue;
-                }
-                beta[s] = (next[s] / rho[s]) * (alpha[s] / omega[s]);
-                rho[s] = next[s];
-                let stop = match stops[s] {
-                    Some(stop) => stop,
-                    None if rr[s] <= self.squares[s] => Stop::Passed,
-                    None if !rr[s].is_finite() => Stop::Failed(Status::NonFinite),
-                    None if next[s] * next[s] <= tiny * (shadow_square[s] * rr[s]) => {
-                        Stop::Broken(Status::BreakdownRho)
-                    }
-                    None if !self.iterations_left(s) => Stop::Failed(Status::MaxIterations),
-                    None => continue,
-                };
-                restarted[s] = self.settle(s, stop, x);
-            }
+            on.dot(&self.active, &self.r, &self.r, &mut c.rr);
+            on.dot(&self.active, &self.r, &shadow, &mut c.next_rho);
+            self.count(&c.rr);
+            let restarted = self.settle_stopped(stops, &mut c, x);
             if restarted.contains(&true) {
                 on.copy(&restarted, &self.r, &mut shadow);
-                on.dot(&restarted, &self.r, &self.r, &mut rho);
+                on.dot(&restarted, &self.r, &self.r, &mut c.rho);
                 for s in (0..systems).filter(|&s| restarted[s]) {
-                    (beta[s], omega[s], shadow_square[s]) = (T::ZERO, T::ZERO, rho[s]);
+                    (c.beta[s], c.omega[s], c.shadow_square[s]) = (T::ZERO, T::ZERO, c.rho[s]);
                     let range = self.range(s);
                     p[range.clone()].fill(T::ZERO);
                     v[range].fill(T::ZERO);
@@ -398,6 +358,101 @@ impl<'a, T: Scalar> Composed<'a, T> {
             }
         }
         Ok(())
+    }
+
+    /// Computes `omega` of every active system, and returns why a system stops in the middle of the
+    /// iteration, if it does; `omega` is 0 then.
+    fn stabilise(&self, c: &mut BiCgStabScalars<T>) -> Vec<Option<Stop>> {
+        let mut stops = vec![None; self.systems()];
+        for (s, stop) in stops.iter_mut().enumerate() {
+            if !self.active[s] {
+                continue;
+            }
+            let bad_alpha = vanishes(c.shadow_v[s]);
+            let bad_omega = vanishes(c.ts[s]) || !is_positive(c.tt[s]);
+            c.omega[s] = T::ZERO;
+            if bad_alpha {
+                *stop = Some(Stop::broken(c.shadow_v[s], Status::BreakdownAlpha));
+            } else if c.ss[s] <= self.squares[s] {
+                *stop = Some(Stop::Passed);
+            } else if bad_omega {
+                *stop = Some(Stop::broken(c.ts[s] + c.tt[s], Status::BreakdownOmega));
+            } else {
+                c.omega[s] = c.ts[s] / c.tt[s];
+            }
+        }
+        stops
+    }
+
+    /// Ends an iteration of BiCGStab: computes `beta` and `rho` of every active system, and settles
+    /// the systems that stop. Returns which of them restart.
+    fn settle_stopped(
+        &mut self,
+        stops: Vec<Option<Stop>>,
+        c: &mut BiCgStabScalars<T>,
+        x: &mut [T],
+    ) -> Vec<bool> {
+        let tiny = T::EPSILON * T::EPSILON;
+        let mut restarted = vec![false; self.systems()];
+        for (s, stop) in stops.into_iter().enumerate() {
+            if !self.active[s] {
+                continue;
+            }
+            let (rr, next_rho) = (c.rr[s], c.next_rho[s]);
+            c.beta[s] = (next_rho / c.rho[s]) * (c.alpha[s] / c.omega[s]);
+            c.rho[s] = next_rho;
+            let stop = match stop {
+                Some(stop) => stop,
+                None if rr <= self.squares[s] => Stop::Passed,
+                None if !rr.is_finite() => Stop::Failed(Status::NonFinite),
+                None if next_rho * next_rho <= tiny * (c.shadow_square[s] * rr) => {
+                    Stop::Broken(Status::BreakdownRho)
+                }
+                None if !self.iterations_left(s) => Stop::Failed(Status::MaxIterations),
+                None => continue,
+            };
+            restarted[s] = self.settle(s, stop, x);
+        }
+        restarted
+    }
+}
+
+/// The scalars of BiCGStab, one of each for every system. In their names `s` is the residual in the
+/// middle of an iteration, and `t` its product with the preconditioned matrix.
+struct BiCgStabScalars<T> {
+    /// Products of the residual with the shadow residual, before and after the iteration.
+    rho: Vec<T>,
+    next_rho: Vec<T>,
+    alpha: Vec<T>,
+    beta: Vec<T>,
+    omega: Vec<T>,
+    /// The square of the shadow residual.
+    shadow_square: Vec<T>,
+    /// The product of the shadow residual and of v, the product of the matrix and the direction.
+    shadow_v: Vec<T>,
+    ss: Vec<T>,
+    ts: Vec<T>,
+    tt: Vec<T>,
+    /// The square of the residual after the iteration.
+    rr: Vec<T>,
+}
+
+impl<T: Scalar> BiCgStabScalars<T> {
+    fn zeros(systems: usize) -> Self {
+        let zeros = || vec![T::ZERO; systems];
+        Self {
+            rho: zeros(),
+            next_rho: zeros(),
+            alpha: zeros(),
+            beta: zeros(),
+            omega: zeros(),
+            shadow_square: zeros(),
+            shadow_v: zeros(),
+            ss: zeros(),
+            ts: zeros(),
+            tt: zeros(),
+            rr: zeros(),
+        }
     }
 }
 
