@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
+use sparsebatch_solve_core::classes;
 
 use super::composed::composes;
 use super::part::{Part, Site};
@@ -60,13 +61,48 @@ impl Refused {
     }
 }
 
+/// Divides the items `only`, or all items, between the GPU and the CPU. A ragged batch is loaded as
+/// one part if possible. Otherwise each pattern is a part. All parts are loaded at once, or in turns
+/// if memory is short and the batch `may` be divided.
+///
+/// # Errors
+/// Those of [`all_together`], [`at_once`] and [`in_turns`].
+pub(super) fn divide<E, T>(
+    site: &Site<E>,
+    batch: &Batch<T>,
+    only: Option<&[usize]>,
+    budget: u64,
+    may: May,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let classes = classes(batch, only);
+    let together = match batch {
+        Batch::Ragged(ragged) if only.is_none() && classes.len() > 1 => {
+            all_together(site, ragged, &classes, budget)?
+        }
+        _ => None,
+    };
+    if let Some(divided) = together {
+        return Ok(divided);
+    }
+    match at_once(site, batch, &classes, budget, may) {
+        Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may.divide => {
+            in_turns(site, batch, &classes, budget, may)
+        }
+        divided => divided,
+    }
+}
+
 /// Loads a ragged batch as one part. Returns `None` if its patterns have to be loaded one by one: a
 /// system is too large, the scheme does not support several patterns in one plan, or memory is
 /// short.
 ///
 /// # Errors
 /// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged).
-pub(super) fn all_together<E, T>(
+fn all_together<E, T>(
     site: &Site<E>,
     batch: &RaggedCsr<T>,
     classes: &[Vec<u32>],
@@ -93,7 +129,7 @@ where
 /// [`GpuError::OutOfMemory`] when not everything fits, all values and vectors unless a batch `may`
 /// be larger than that; those of
 /// [`solver_for`](crate::gpu::solver_for) otherwise.
-pub(super) fn at_once<E, T>(
+fn at_once<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
     classes: &[Vec<u32>],
@@ -132,7 +168,7 @@ where
 ///
 /// # Errors
 /// As [`at_once`], when one system does not fit.
-pub(super) fn in_turns<E, T>(
+fn in_turns<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
     classes: &[Vec<u32>],

@@ -33,9 +33,7 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::{
-    Criteria, Outcome, ProductCost, Scheme, SpmvOptions, Status, classes,
-};
+use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions, Status};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, KeptFactors, Placement, SolveBackend};
@@ -50,7 +48,7 @@ use crate::share::rows_of;
 use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
-use divide::{Divided, May, Refused, all_together, at_once, in_turns, is_full, is_unsupported};
+use divide::{Divided, May, Refused, divide, is_full, is_unsupported};
 use part::{Part, PartResults, Site};
 use staging::{Staging, Systems};
 
@@ -145,23 +143,7 @@ where
             divide: self.gpu.in_chunks || rung != Rung::First,
         };
         let budget = self.budget()?;
-        let classes = classes(batch, only);
-        let together = match batch {
-            Batch::Ragged(ragged) if only.is_none() && classes.len() > 1 => {
-                all_together(&site, ragged, &classes, budget)?
-            }
-            _ => None,
-        };
-        let divided = match together {
-            Some(divided) => Ok(divided),
-            None => at_once(&site, batch, &classes, budget, may),
-        };
-        let divided = match divided {
-            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may.divide => {
-                in_turns(&site, batch, &classes, budget, may)?
-            }
-            divided => divided?,
-        };
+        let divided = divide(&site, batch, only, budget, may)?;
         let Divided { parts, refused, too_large: mut on_cpu, in_turns } = divided;
         let loaded = parts.iter().filter(|part| part.is_loaded());
         let bytes: u64 = loaded.map(Part::bytes).sum();
