@@ -141,17 +141,34 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         if items.is_empty() {
             return Ok(runs);
         }
-        let list = ItemList::new(&self.executor, &items, &self.extents, nrhs)?;
-        let mut copied = self.copy(&list, &items, guess, &arrays)?;
+        runs.extend(self.climb(&items, &first, guess, arrays, systems)?);
+        Ok(runs)
+    }
+
+    /// Copies items with failed systems to the host, climbs the ladder with these systems, and writes
+    /// solutions and outcomes back to the device. `first` is the first scheme of every item of the
+    /// batch. Returns the rungs that ran.
+    fn climb(
+        &mut self,
+        items: &[usize],
+        first: &[Scheme],
+        guess: Guess,
+        arrays: Arrays<'_, E, T>,
+        systems: &mut [SystemReport],
+    ) -> Result<Vec<RungRun>, SolveError> {
+        let nrhs = self.options.nrhs;
+        let list = ItemList::new(&self.executor, items, &self.extents, nrhs)?;
+        let mut copied = self.copy(&list, items, guess, &arrays)?;
         if let Some(guesses) = &mut copied.guesses {
-            let each = by_item(guesses, &items, &self.extents, nrhs);
+            let each = by_item(guesses, items, &self.extents, nrhs);
             let of_lu = each.filter(|(item, _)| first[*item].is_direct());
             of_lu.for_each(|(_, guess)| drop_lost(guess));
         }
-        let places = systems_of(&items, nrhs);
+        let places = systems_of(items, nrhs);
         let criteria = self.criteria.pick(&places);
         let mut some: Vec<SystemReport> = places.iter().map(|&s| systems[s].clone()).collect();
-        self.keep_better(&mut copied, &items, &criteria, &mut some);
+        self.keep_better(&mut copied, items, &criteria, &mut some);
+        let mut runs = Vec::new();
         let some_first: Vec<Scheme> = items.iter().map(|&item| first[item]).collect();
         if self.options.fallback || some_first.contains(&Scheme::Lu) {
             // Plans of rungs hold the limits of their systems.
@@ -168,7 +185,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 b: &copied.b,
                 first: &some_first,
             };
-            runs.extend(ladder.climb(&mut copied.x, &mut some, &mut self.kept)?);
+            runs = ladder.climb(&mut copied.x, &mut some, &mut self.kept)?;
         }
         self.put_back(&list, &copied.x, &some, arrays.x)?;
         for (place, report) in places.into_iter().zip(some) {

@@ -146,27 +146,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<Self, SolveError> {
         let start = Instant::now();
         check_threads()?;
-        if options.engine != Engine::Fused || options.history {
-            return Err(SolveError::Unsupported {
-                what: "a composed engine or a residual history on the device",
-                instead: "use BatchSolver",
-            });
-        }
-        let is_ragged = matches!(batch, Batch::Ragged(_));
-        if is_ragged && (data.values, data.vectors) != Default::default() {
-            return Err(SolveError::Unsupported {
-                what: "interleaved arrays of a ragged batch",
-                instead: "give them item-major",
-            });
-        }
-        check_square(batch)?;
-        if options.nrhs == 0 {
-            return Err(SolveError::Argument(ArgumentError::OutOfRange {
-                name: "nrhs",
-                expected: "at least 1",
-                found: "0".to_owned(),
-            }));
-        }
+        check_supported(batch, options, data)?;
         let nitems = batch.nitems();
         let criteria = options.criteria::<T>(nitems.saturating_mul(options.nrhs))?;
         let transposed = data.transposed.then(|| TransposedBatch::new(batch));
@@ -361,6 +341,36 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.enqueue(values, b, guess, x)?;
         self.finish(values, b, x)
     }
+}
+
+/// Refuses options, batches and layouts of arrays that solves on the device do not support.
+fn check_supported<T: SolveScalar>(
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    data: DeviceData,
+) -> Result<(), SolveError> {
+    if options.engine != Engine::Fused || options.history {
+        return Err(SolveError::Unsupported {
+            what: "a composed engine or a residual history on the device",
+            instead: "use BatchSolver",
+        });
+    }
+    let is_ragged = matches!(batch, Batch::Ragged(_));
+    if is_ragged && (data.values, data.vectors) != Default::default() {
+        return Err(SolveError::Unsupported {
+            what: "interleaved arrays of a ragged batch",
+            instead: "give them item-major",
+        });
+    }
+    check_square(batch)?;
+    if options.nrhs == 0 {
+        return Err(SolveError::Argument(ArgumentError::OutOfRange {
+            name: "nrhs",
+            expected: "at least 1",
+            found: "0".to_owned(),
+        }));
+    }
+    Ok(())
 }
 
 /// Refuses matrices that are not square.
