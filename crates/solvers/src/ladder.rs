@@ -278,6 +278,7 @@ impl<T: Scalar> Ladder<'_, T> {
         }
     }
 
+    /// Solves systems by a scheme on a rung, and keeps the solutions that are better than before.
     fn rung(
         &self,
         (rung, scheme): (Rung, Scheme),
@@ -286,46 +287,14 @@ impl<T: Scalar> Ladder<'_, T> {
         systems: &mut [SystemReport],
         kept: &mut Vec<Kept<T>>,
     ) -> Result<Ended, SolveError> {
-        let nrhs = self.options.nrhs;
-        let mut items: Vec<usize> = asked.iter().map(|system| system / nrhs).collect();
-        items.dedup();
-        let mut only = Cow::Borrowed(asked);
-        let (mut batch, mut b) = (Cow::Borrowed(self.batch), Cow::Borrowed(self.b));
-        let mut orders = None;
         let mut statuses: Vec<Option<Status>> = vec![None; asked.len()];
-        if rung == Rung::StaticPivotingLu {
-            let mut found = RowOrders::find(self.batch, &items)?;
-            let permuted = found.batch(self.batch);
-            found.keep(&affordable(&permuted, &found.items(), self.options.fallback_budget));
-            only.to_mut().retain(|system| found.has(system / nrhs));
-            items = found.items();
-            if items.is_empty() {
-                return Ok(Ended { statuses, run: None });
-            }
-            batch = Cow::Owned(permuted);
-            b = Cow::Owned(found.rhs(self.batch, nrhs, self.b));
-            orders = Some(found);
+        let Taken { items, only, batch, b, orders } = self.taken(rung, asked)?;
+        if items.is_empty() {
+            return Ok(Ended { statuses, run: None });
         }
-        let is_of = |k: &Kept<T>| {
-            (k.rung, k.scheme, &k.items, &k.orders) == (rung, scheme, &items, &orders)
+        let Some(analysed) = self.analysed((rung, scheme), &batch, items, orders, kept)? else {
+            return Ok(Ended { statuses, run: None });
         };
-        let place = match kept.iter().position(is_of) {
-            Some(place) => place,
-            None => {
-                // The old analysis is dropped first, to free its memory.
-                kept.retain(|kept| (kept.rung, kept.scheme) != (rung, scheme));
-                let analysed = match self.backend.analyse(&batch, (rung, scheme), Some(&items)) {
-                    // The factors are too large to hold; the next rung may still succeed.
-                    Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
-                        ..
-                    }))) => return Ok(Ended { statuses, run: None }),
-                    analysed => analysed?,
-                };
-                kept.push(Kept { rung, scheme, items, orders, analysed });
-                kept.len() - 1
-            }
-        };
-        let analysed = &mut kept[place].analysed;
         let mut trial = x.to_vec();
         for &system in only.iter() {
             let before = &systems[system].outcome;
@@ -334,42 +303,81 @@ impl<T: Scalar> Ladder<'_, T> {
                 trial[self.range(system)].fill(T::ZERO);
             }
         }
+        let nrhs = self.options.nrhs;
         let outcomes = analysed.solve(&batch, nrhs, &b, &mut trial, self.criteria, Some(&only))?;
         let mut place = 0;
-        for (&system, mut outcome) in only.iter().zip(outcomes) {
+        for (&system, outcome) in only.iter().zip(outcomes) {
             while asked[place] != system {
                 place += 1;
             }
             statuses[place] = Some(outcome.status);
-            let report = &mut systems[system];
-            let before = &mut report.outcome;
-            outcome.iterations = outcome.iterations.saturating_add(before.iterations);
-            outcome.restarts = outcome.restarts.saturating_add(before.restarts);
-            let mut history = std::mem::take(&mut before.history);
-            history.append(&mut outcome.history);
-            outcome.history = history;
-            report.singular |= outcome.status == Status::Singular;
-            // NaN compares false: a finite residual replaces a NaN, never the reverse. If the
-            // residual is unchanged, the verdict of partial pivoting counts.
-            let says_singular =
-                outcome.status == Status::Singular && outcome.residual_norm == before.residual_norm;
-            let is_better = outcome.status == Status::Converged
-                || outcome.residual_norm < before.residual_norm
-                || (!before.residual_norm.is_finite() && outcome.residual_norm.is_finite())
-                || says_singular;
-            if is_better {
+            if take_better(&mut systems[system], rung, outcome) {
                 let range = self.range(system);
                 x[range.clone()].copy_from_slice(&trial[range]);
-                report.rung = rung;
-                *before = outcome;
-            } else {
-                before.iterations = outcome.iterations;
-                before.restarts = outcome.restarts;
-                before.history = outcome.history;
             }
         }
         let run = RungRun::new(rung, only.len(), analysed.placement());
         Ok(Ended { statuses, run: Some(run) })
+    }
+
+    /// What a rung takes of the systems asked for: all of them as they are, but for static pivoting
+    /// those that have a row order and affordable factors, with their rows in that order.
+    fn taken<'s>(&'s self, rung: Rung, asked: &'s [usize]) -> Result<Taken<'s, T>, SolveError> {
+        let nrhs = self.options.nrhs;
+        let mut items: Vec<usize> = asked.iter().map(|system| system / nrhs).collect();
+        items.dedup();
+        let mut taken = Taken {
+            items,
+            only: Cow::Borrowed(asked),
+            batch: Cow::Borrowed(self.batch),
+            b: Cow::Borrowed(self.b),
+            orders: None,
+        };
+        if rung == Rung::StaticPivotingLu {
+            let mut found = RowOrders::find(self.batch, &taken.items)?;
+            let permuted = found.batch(self.batch);
+            found.keep(&affordable(&permuted, &found.items(), self.options.fallback_budget));
+            taken.only.to_mut().retain(|system| found.has(system / nrhs));
+            taken.items = found.items();
+            if !taken.items.is_empty() {
+                taken.batch = Cow::Owned(permuted);
+                taken.b = Cow::Owned(found.rhs(self.batch, nrhs, self.b));
+                taken.orders = Some(found);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The analysis of a scheme for items: a kept one if it has the same items and row orders, else a
+    /// new one. Returns `None` if the factors are too large to hold.
+    fn analysed<'k>(
+        &self,
+        (rung, scheme): (Rung, Scheme),
+        batch: &Batch<T>,
+        items: Vec<usize>,
+        orders: Option<RowOrders>,
+        kept: &'k mut Vec<Kept<T>>,
+    ) -> Result<Option<&'k mut dyn AnalysedSolve<T>>, SolveError> {
+        let is_of = |k: &Kept<T>| {
+            (k.rung, k.scheme, &k.items, &k.orders) == (rung, scheme, &items, &orders)
+        };
+        let place = match kept.iter().position(is_of) {
+            Some(place) => place,
+            None => {
+                // The old analysis is dropped first, to free its memory.
+                kept.retain(|kept| (kept.rung, kept.scheme) != (rung, scheme));
+                let analysed = match self.backend.analyse(batch, (rung, scheme), Some(&items)) {
+                    // The next rung may still succeed.
+                    Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
+                        ..
+                    }))) => return Ok(None),
+                    analysed => analysed?,
+                };
+                kept.push(Kept { rung, scheme, items, orders, analysed });
+                kept.len() - 1
+            }
+        };
+        Ok(Some(&mut *kept[place].analysed))
     }
 
     /// Marks the systems that iterations solved after LU failed and whose matrix is singular: their
@@ -409,6 +417,46 @@ impl<T: Scalar> Ladder<'_, T> {
     fn range(&self, system: usize) -> std::ops::Range<usize> {
         rows_of(self.batch, self.options.nrhs, system)
     }
+}
+
+/// What a rung takes of the systems asked for.
+struct Taken<'a, T: Scalar> {
+    items: Vec<usize>,
+    /// The systems.
+    only: Cow<'a, [usize]>,
+    batch: Cow<'a, Batch<T>>,
+    b: Cow<'a, [T]>,
+    /// For static pivoting, the row orders of the items.
+    orders: Option<RowOrders>,
+}
+
+/// Adds the outcome of a rung to the report of a system. Returns whether the solution of the rung is
+/// better than the one before, and so replaces it.
+fn take_better(report: &mut SystemReport, rung: Rung, mut outcome: Outcome) -> bool {
+    let before = &mut report.outcome;
+    outcome.iterations = outcome.iterations.saturating_add(before.iterations);
+    outcome.restarts = outcome.restarts.saturating_add(before.restarts);
+    let mut history = std::mem::take(&mut before.history);
+    history.append(&mut outcome.history);
+    outcome.history = history;
+    report.singular |= outcome.status == Status::Singular;
+    // NaN compares false: a finite residual replaces a NaN, never the reverse. If the residual is
+    // unchanged, the verdict of partial pivoting counts.
+    let says_singular =
+        outcome.status == Status::Singular && outcome.residual_norm == before.residual_norm;
+    let is_better = outcome.status == Status::Converged
+        || outcome.residual_norm < before.residual_norm
+        || (!before.residual_norm.is_finite() && outcome.residual_norm.is_finite())
+        || says_singular;
+    if is_better {
+        report.rung = rung;
+        *before = outcome;
+    } else {
+        before.iterations = outcome.iterations;
+        before.restarts = outcome.restarts;
+        before.history = outcome.history;
+    }
+    is_better
 }
 
 /// The result of a rung: the status of each system asked for, `None` if the rung could not take it,
