@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::check_threads;
-use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern, Scalar};
+use sparsebatch_formats::{Batch, BatchValues, CsrPatternRef, Pattern, RaggedCsr, Scalar};
 use sparsebatch_solve_core::{Rhs, check_len};
 
 pub(crate) use self::transpose::TransposedBatch;
@@ -150,72 +150,107 @@ pub fn value_gradient<T: SolveScalar>(
     let rows = batch.vector_len(nrhs).map_err(sparsebatch_cpu_ref::CpuError::from)?;
     check_len("lambda", rows, lambda.len())?;
     check_len("x", batch.col_offset(batch.nitems()) * nrhs, x.len())?;
-    let part = |item: usize| {
-        let rows = batch.row_offset(item) * nrhs..batch.row_offset(item + 1) * nrhs;
-        let columns = batch.col_offset(item) * nrhs..batch.col_offset(item + 1) * nrhs;
-        (&lambda[rows], &x[columns])
-    };
+    let solutions = Solutions { batch, nrhs, lambda, x };
     match batch {
         Batch::Ragged(ragged) => {
             check_len("gradient", ragged.total_nnz(), gradient.len())?;
-            let (mut items, mut rest) = (Vec::with_capacity(ragged.nitems()), gradient);
-            for item in ragged.nnz_offsets().windows(2) {
-                let (own, after) = rest.split_at_mut(item[1] - item[0]);
-                items.push(own);
-                rest = after;
-            }
-            items.into_par_iter().enumerate().with_min_len(16).for_each(|(item, gradient)| {
-                gradient.fill(T::ZERO);
-                add_item(batch.pattern(item), nrhs, part(item), gradient);
-            });
+            solutions.ragged_gradient(ragged, gradient);
         }
         Batch::Uniform(uniform) => {
-            let (nitems, nnz) = (uniform.nitems(), uniform.pattern().nnz());
-            let of_all = nitems.saturating_mul(nnz);
+            let nnz = uniform.pattern().nnz();
+            let len = match uniform.is_shared() {
+                true => nnz,
+                false => uniform.nitems().saturating_mul(nnz),
+            };
+            check_len("gradient", len, gradient.len())?;
             match uniform.values() {
-                BatchValues::ItemMajor(_) => {
-                    check_len("gradient", of_all, gradient.len())?;
-                    let items = gradient.par_chunks_mut(nnz.max(1)).enumerate().with_min_len(16);
-                    items.for_each(|(item, gradient)| {
-                        gradient.fill(T::ZERO);
-                        add_item(batch.pattern(item), nrhs, part(item), gradient);
-                    });
-                }
+                BatchValues::ItemMajor(_) => solutions.item_major_gradient(nnz, gradient),
                 BatchValues::Interleaved(_) => {
-                    check_len("gradient", of_all, gradient.len())?;
-                    let pattern = uniform.pattern();
-                    let size = (pattern.nrows(), pattern.ncols());
-                    let rows = gradient.par_chunks_mut(nitems.max(1)).zip(entries(pattern.view()));
-                    rows.for_each(|(gradient, (row, col))| {
-                        for (item, gradient) in gradient.iter_mut().enumerate() {
-                            let (lambda, x) = part(item);
-                            *gradient = entry(size, nrhs, (row, col), lambda, x);
-                        }
-                    });
+                    solutions.interleaved_gradient(uniform.pattern().view(), gradient)
                 }
-                BatchValues::Shared(_) => {
-                    check_len("gradient", nnz, gradient.len())?;
-                    let tasks = (0..nitems.div_ceil(ITEMS)).into_par_iter();
-                    let sums: Vec<Vec<T>> = tasks
-                        .map(|task| {
-                            let mut sum = vec![T::ZERO; nnz];
-                            let items: Range<usize> =
-                                task * ITEMS..((task + 1) * ITEMS).min(nitems);
-                            for item in items {
-                                add_item(batch.pattern(item), nrhs, part(item), &mut sum);
-                            }
-                            sum
-                        })
-                        .collect();
-                    gradient.fill(T::ZERO);
-                    for sum in sums {
-                        gradient.iter_mut().zip(sum).for_each(|(to, sum)| *to += sum);
-                    }
-                }
+                BatchValues::Shared(_) => solutions.shared_gradient(nnz, gradient),
             }
         }
     }
     Ok(())
+}
+
+/// The solutions of a batch and of its adjoint systems, of which gradients are made.
+struct Solutions<'a, T> {
+    batch: &'a Batch<T>,
+    nrhs: usize,
+    lambda: &'a [T],
+    x: &'a [T],
+}
+
+impl<T: SolveScalar> Solutions<'_, T> {
+    /// The adjoint solutions and the solutions of an item.
+    fn part(&self, item: usize) -> (&[T], &[T]) {
+        let (batch, nrhs) = (self.batch, self.nrhs);
+        let rows = batch.row_offset(item) * nrhs..batch.row_offset(item + 1) * nrhs;
+        let columns = batch.col_offset(item) * nrhs..batch.col_offset(item + 1) * nrhs;
+        (&self.lambda[rows], &self.x[columns])
+    }
+
+    /// Adds the gradient by the values of an item.
+    fn add_item(&self, item: usize, gradient: &mut [T]) {
+        add_item(self.batch.pattern(item), self.nrhs, self.part(item), gradient);
+    }
+
+    /// The gradient by the values of a ragged batch, item after item.
+    fn ragged_gradient(&self, ragged: &RaggedCsr<T>, gradient: &mut [T]) {
+        let (mut items, mut rest) = (Vec::with_capacity(ragged.nitems()), gradient);
+        for item in ragged.nnz_offsets().windows(2) {
+            let (own, after) = rest.split_at_mut(item[1] - item[0]);
+            items.push(own);
+            rest = after;
+        }
+        items.into_par_iter().enumerate().with_min_len(16).for_each(|(item, gradient)| {
+            gradient.fill(T::ZERO);
+            self.add_item(item, gradient);
+        });
+    }
+
+    /// The gradient by item-major values, of which each item has `nnz`.
+    fn item_major_gradient(&self, nnz: usize, gradient: &mut [T]) {
+        let items = gradient.par_chunks_mut(nnz.max(1)).enumerate().with_min_len(16);
+        items.for_each(|(item, gradient)| {
+            gradient.fill(T::ZERO);
+            self.add_item(item, gradient);
+        });
+    }
+
+    /// The gradient by interleaved values: that of one entry in all items, then that of the next.
+    fn interleaved_gradient(&self, pattern: CsrPatternRef<'_>, gradient: &mut [T]) {
+        let size = (pattern.nrows(), pattern.ncols());
+        let rows = gradient.par_chunks_mut(self.batch.nitems().max(1)).zip(entries(pattern));
+        rows.for_each(|(gradient, (row, col))| {
+            for (item, gradient) in gradient.iter_mut().enumerate() {
+                let (lambda, x) = self.part(item);
+                *gradient = entry(size, self.nrhs, (row, col), lambda, x);
+            }
+        });
+    }
+
+    /// The gradient by the `nnz` values that all items share, summed over the items.
+    fn shared_gradient(&self, nnz: usize, gradient: &mut [T]) {
+        let nitems = self.batch.nitems();
+        let tasks = (0..nitems.div_ceil(ITEMS)).into_par_iter();
+        let sums: Vec<Vec<T>> = tasks
+            .map(|task| {
+                let mut sum = vec![T::ZERO; nnz];
+                let items: Range<usize> = task * ITEMS..((task + 1) * ITEMS).min(nitems);
+                for item in items {
+                    self.add_item(item, &mut sum);
+                }
+                sum
+            })
+            .collect();
+        gradient.fill(T::ZERO);
+        for sum in sums {
+            gradient.iter_mut().zip(sum).for_each(|(to, sum)| *to += sum);
+        }
+    }
 }
 
 /// Row and column of every entry, in CSR order.

@@ -100,69 +100,83 @@ impl<T: Scalar> TransposedBatch<T> {
     /// an item with another pattern.
     pub(crate) fn update_values(&mut self, original: &Batch<T>) -> Result<(), SolveError> {
         check_len("items of the batch", self.batch.nitems(), original.nitems())?;
-        let slots = &self.slots;
         match (&mut self.batch, original) {
             (Batch::Uniform(own), Batch::Uniform(uniform)) => {
-                let (nitems, nnz) = (own.nitems(), slots.len());
-                if !is_transpose(uniform.pattern().view(), own.pattern().view(), slots) {
-                    return Err(other_pattern(0));
-                }
-                let same =
-                    own.is_shared() == uniform.is_shared() && own.layout() == uniform.layout();
-                if !same {
-                    return Err(other_layout());
-                }
-                let is_interleaved = matches!(uniform.values(), BatchValues::Interleaved(_));
-                let (BatchValues::ItemMajor(from)
-                | BatchValues::Interleaved(from)
-                | BatchValues::Shared(from)) = uniform.values();
-                let to = own.values_mut();
-                if nnz == 0 || nitems == 0 {
-                    return Ok(());
-                }
-                if is_interleaved {
-                    // Rows of `nitems` values move as a whole; their places are all different.
-                    let mut source = vec![0; nnz];
-                    slots.iter().enumerate().for_each(|(k, &slot)| source[slot as usize] = k);
-                    to.par_chunks_mut(nitems).zip(&source).for_each(|(to, &k)| {
-                        to.copy_from_slice(&from[k * nitems..(k + 1) * nitems]);
-                    });
-                } else {
-                    let each = to.par_chunks_mut(nnz).zip(from.par_chunks(nnz)).with_min_len(64);
-                    each.for_each(|(to, from)| scatter(slots, from, to));
-                }
-                Ok(())
+                update_uniform(own, uniform, &self.slots)
             }
-            (Batch::Ragged(own), Batch::Ragged(ragged)) => {
-                let offsets = own.nnz_offsets().to_vec();
-                let transposed = &*own;
-                let is_other = |&item: &usize| {
-                    let slots = &slots[offsets[item]..offsets[item + 1]];
-                    let (from, to) = (ragged.item(item).pattern(), transposed.item(item).pattern());
-                    !is_transpose(from, to, slots)
-                };
-                let items = (0..ragged.nitems()).into_par_iter().with_min_len(64);
-                if let Some(item) = items.find_first(is_other) {
-                    return Err(other_pattern(item));
-                }
-                let mut parts = Vec::with_capacity(offsets.len());
-                let mut rest = own.values_mut();
-                for item in offsets.windows(2) {
-                    let (part, after) = rest.split_at_mut(item[1] - item[0]);
-                    parts.push((item[0]..item[1], part));
-                    rest = after;
-                }
-                let values = ragged.values();
-                parts.into_par_iter().with_min_len(64).for_each(|(entries, to)| {
-                    scatter(&slots[entries.clone()], &values[entries], to);
-                });
-                Ok(())
-            }
+            (Batch::Ragged(own), Batch::Ragged(ragged)) => update_ragged(own, ragged, &self.slots),
             (Batch::Uniform(_), Batch::Ragged(_)) | (Batch::Ragged(_), Batch::Uniform(_)) => {
                 Err(other_layout())
             }
         }
     }
+}
+
+/// Moves the values of a uniform batch to their transposed positions, after a check of pattern and
+/// layout.
+fn update_uniform<T: Scalar>(
+    own: &mut UniformBatch<CsrPattern, T>,
+    uniform: &UniformBatch<CsrPattern, T>,
+    slots: &[u32],
+) -> Result<(), SolveError> {
+    let (nitems, nnz) = (own.nitems(), slots.len());
+    if !is_transpose(uniform.pattern().view(), own.pattern().view(), slots) {
+        return Err(other_pattern(0));
+    }
+    let same = own.is_shared() == uniform.is_shared() && own.layout() == uniform.layout();
+    if !same {
+        return Err(other_layout());
+    }
+    let is_interleaved = matches!(uniform.values(), BatchValues::Interleaved(_));
+    let (BatchValues::ItemMajor(from) | BatchValues::Interleaved(from) | BatchValues::Shared(from)) =
+        uniform.values();
+    let to = own.values_mut();
+    if nnz == 0 || nitems == 0 {
+        return Ok(());
+    }
+    if is_interleaved {
+        // Rows of `nitems` values move as a whole; their places are all different.
+        let mut source = vec![0; nnz];
+        slots.iter().enumerate().for_each(|(k, &slot)| source[slot as usize] = k);
+        to.par_chunks_mut(nitems).zip(&source).for_each(|(to, &k)| {
+            to.copy_from_slice(&from[k * nitems..(k + 1) * nitems]);
+        });
+    } else {
+        let each = to.par_chunks_mut(nnz).zip(from.par_chunks(nnz)).with_min_len(64);
+        each.for_each(|(to, from)| scatter(slots, from, to));
+    }
+    Ok(())
+}
+
+/// Moves the values of a ragged batch to their transposed positions, after a check of all patterns.
+fn update_ragged<T: Scalar>(
+    own: &mut RaggedCsr<T>,
+    ragged: &RaggedCsr<T>,
+    slots: &[u32],
+) -> Result<(), SolveError> {
+    let offsets = own.nnz_offsets().to_vec();
+    let transposed = &*own;
+    let is_other = |&item: &usize| {
+        let slots = &slots[offsets[item]..offsets[item + 1]];
+        let (from, to) = (ragged.item(item).pattern(), transposed.item(item).pattern());
+        !is_transpose(from, to, slots)
+    };
+    let items = (0..ragged.nitems()).into_par_iter().with_min_len(64);
+    if let Some(item) = items.find_first(is_other) {
+        return Err(other_pattern(item));
+    }
+    let mut parts = Vec::with_capacity(offsets.len());
+    let mut rest = own.values_mut();
+    for item in offsets.windows(2) {
+        let (part, after) = rest.split_at_mut(item[1] - item[0]);
+        parts.push((item[0]..item[1], part));
+        rest = after;
+    }
+    let values = ragged.values();
+    parts.into_par_iter().with_min_len(64).for_each(|(entries, to)| {
+        scatter(&slots[entries.clone()], &values[entries], to);
+    });
+    Ok(())
 }
 
 fn other_layout() -> SolveError {
