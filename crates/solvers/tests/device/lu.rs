@@ -222,16 +222,20 @@ fn solves_run_from_a_graph() {
     }
 }
 
-#[test]
-fn solves_judged_together_are_those_one_by_one() {
-    let Some(device) = device_or_skip() else { return };
-    for (family, nrows, items) in [
-        (Family::Tri, 7, 3000),
-        (Family::Lap2d, 225, 5),
-        (Family::Lap2d, 100, 300),
-        (Family::Rand9, 72, 9000),
-    ] {
-        let items = systems(items);
+/// Solves in a row that are verified together, and what they gave the first time.
+struct InARow {
+    plan: GpuLu<Device, f64>,
+    loaded: Loaded,
+    others: Row,
+    /// Twice the matrices.
+    doubled: DeviceBuffer<f64>,
+    device: Device,
+    first: Bits,
+    what: String,
+}
+
+impl InARow {
+    fn new(device: Device, family: Family, nrows: usize, items: usize) -> Self {
         let mut loaded = Loaded::new(&device, family, nrows, items);
         let mut plan = loaded.plan(&device, &LuTuning::default());
         let mut others: Row = std::array::from_fn(|_| device.alloc_zeroed(nrows * items).unwrap());
@@ -241,30 +245,40 @@ fn solves_judged_together_are_those_one_by_one() {
         let what = format!("{family:?} {nrows} {items}");
         compare(&what, &loaded, &outcomes[..items]);
         assert!(outcomes.iter().all(|outcome| outcome.status == Status::Converged), "{what}");
-        // Other factors first, which no later solve may use.
         let BatchValues::ItemMajor(values) = loaded.batch.values() else { unreachable!() };
         let doubled: Vec<f64> = values.iter().map(|value| 2.0 * value).collect();
         let doubled = device.upload(&doubled).unwrap();
-        for _ in 0..5 {
-            plan.factor(&doubled).unwrap();
-            plan.substitute(&loaded.b, &mut others[0]).unwrap();
-            loaded.substitute_in_a_row(&mut plan, &mut others);
-            assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
-        }
+        Self { plan, loaded, others, doubled, device, first, what }
+    }
 
-        // The same solves one after the other, each with its own verdict.
-        let mut b = device.download(&loaded.b).unwrap();
+    /// Other factors come first, which no later solve may use.
+    fn repeat_after_other_factors(&mut self) {
+        for _ in 0..5 {
+            self.plan.factor(&self.doubled).unwrap();
+            self.plan.substitute(&self.loaded.b, &mut self.others[0]).unwrap();
+            self.loaded.substitute_in_a_row(&mut self.plan, &mut self.others);
+            let outcomes = self.plan.verified().unwrap();
+            assert_eq!(self.loaded.bits(&self.device, &outcomes), self.first, "{}", self.what);
+        }
+    }
+
+    /// The same solves one after the other, each with its own verdict.
+    fn solve_one_by_one(&mut self) {
+        let mut b = self.device.download(&self.loaded.b).unwrap();
         for _ in 0..4 {
-            let own = device.upload(&b).unwrap();
-            plan.solve_again(&own, Guess::Zero, &mut loaded.x).unwrap();
-            b = device.download(&loaded.x).unwrap();
+            let own = self.device.upload(&b).unwrap();
+            self.plan.solve_again(&own, Guess::Zero, &mut self.loaded.x).unwrap();
+            b = self.device.download(&self.loaded.x).unwrap();
         }
         let bits: Vec<u64> = b.iter().map(|x| x.to_bits()).collect();
-        assert_eq!(bits, first.0, "{what}");
+        assert_eq!(bits, self.first.0, "{}", self.what);
+    }
 
-        // A recorded substitution uses the current factors: twice the matrix, half of the solution.
+    /// A recorded substitution uses the current factors: twice the matrix, half of the solution.
+    fn record_a_substitution(&mut self) {
+        let Self { device, loaded, plan, others, what, .. } = self;
         let half: Vec<f64> = device.download(&others[0]).unwrap().iter().map(|x| 0.5 * x).collect();
-        plan.factor(&doubled).unwrap();
+        plan.factor(&self.doubled).unwrap();
         let recorded = device
             .capture(|_| {
                 plan.substitute(&loaded.b, &mut others[0]).unwrap();
@@ -278,22 +292,42 @@ fn solves_judged_together_are_those_one_by_one() {
         #[expect(unsafe_code, reason = "the launch of a graph")]
         unsafe { recorded.launch() }.unwrap();
         assert_eq!(device.download(&others[0]).unwrap(), half, "{what}");
+    }
 
+    /// Other factors and solves come between the launches of a graph of all solves in a row.
+    fn record_all(&mut self) {
+        let Self { device, loaded, plan, others, what, .. } = self;
         let graph = device
             .capture(|_| {
-                loaded.substitute_in_a_row(&mut plan, &mut others);
+                loaded.substitute_in_a_row(plan, others);
                 Ok(())
             })
             .unwrap();
         for _ in 0..3 {
-            // Other factors and solves between the launches of the graph.
-            plan.factor(&doubled).unwrap();
+            plan.factor(&self.doubled).unwrap();
             plan.substitute(&loaded.b, &mut loaded.x).unwrap();
             plan.verify(&[(&others[1], &loaded.x); 4]).unwrap();
-            // SAFETY: as above.
+            // SAFETY: the buffers and the plan are alive until the downloads are done.
             #[expect(unsafe_code, reason = "the launch of a graph")]
             unsafe { graph.launch() }.unwrap();
-            assert_eq!(loaded.bits(&device, &plan.verified().unwrap()), first, "{what}");
+            assert_eq!(loaded.bits(device, &plan.verified().unwrap()), self.first, "{what}");
         }
+    }
+}
+
+#[test]
+fn solves_judged_together_are_those_one_by_one() {
+    let Some(device) = device_or_skip() else { return };
+    for (family, nrows, items) in [
+        (Family::Tri, 7, 3000),
+        (Family::Lap2d, 225, 5),
+        (Family::Lap2d, 100, 300),
+        (Family::Rand9, 72, 9000),
+    ] {
+        let mut solves = InARow::new(device.clone(), family, nrows, systems(items));
+        solves.repeat_after_other_factors();
+        solves.solve_one_by_one();
+        solves.record_a_substitution();
+        solves.record_all();
     }
 }

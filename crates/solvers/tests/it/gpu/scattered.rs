@@ -1,14 +1,20 @@
 //! Ragged batches and interleaved arrays: every system has the bits of its solve in a uniform batch
 //! of its own.
 
+use std::sync::Arc;
+
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_formats::{
+    Batch, BatchValues, Csr, CsrPattern, Layout, Pattern, RaggedCsr, UniformBatch,
+};
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{FusedSolver, GpuTuning, Guess, Layouts};
-use sparsebatch_solvers::{InnerPrecision, Method, Preconditioner, Status, solve};
+use sparsebatch_solvers::{
+    InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, Status, solve,
+};
 use sparsebatch_testing::random_vector;
 
 use crate::common::one_step;
@@ -214,69 +220,104 @@ fn interleave<T: Copy>(v: &[T], nitems: usize) -> Vec<T> {
     (0..v.len()).map(|k| v[k % nitems * each + k / nitems]).collect()
 }
 
-#[test]
-fn interleaved_arrays_change_no_bit() {
-    let (nitems, nrhs) = (5, 2);
-    for (family, n) in [(Family::Tri, 30), (Family::Lap2d, 400), (Family::Rand9, 1030)] {
+/// Systems of one pattern with two right-hand sides, item-major, which are solved in any layout.
+struct Relaid {
+    nitems: usize,
+    matrices: Vec<Csr<f64>>,
+    values: Vec<f64>,
+    b: Vec<f64>,
+    x0: Vec<f64>,
+    options: SolveOptions,
+    executor: Emulator,
+}
+
+/// Solutions, item-major, with their outcomes.
+type Ended = (Vec<f64>, Vec<Outcome>);
+
+impl Relaid {
+    fn new(family: Family, n: usize) -> Self {
+        let (nitems, nrhs) = (5, 2);
         let method = if family == Family::Rand9 { Method::BiCgStab } else { Method::Cg };
         let matrices: Vec<Csr<f64>> =
             (0..nitems as u64).map(|item| matrix(family, n, item, None)).collect();
-        let pattern = matrices[0].pattern().clone();
-        let values: Vec<f64> = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
-        let (b, x0) = (random_vector::<f64>(n * nitems * nrhs, 3), vec![0.5; n * nitems * nrhs]);
-        let mut options = options(method, Preconditioner::Jacobi);
-        options.nrhs = nrhs;
-        let executor = Emulator::new(Order::Forward);
-        let solved = |layouts: Layouts, shared: bool| {
-            let mut plan = FusedSolver::<_, f64>::with_layouts(
-                &executor,
-                pattern.view(),
-                nitems,
-                layouts,
-                &options,
-                &GpuTuning::default(),
-            )
-            .unwrap();
-            let lay = |v: &[f64], layout| match layout {
-                Layout::ItemMajor => v.to_vec(),
-                Layout::Interleaved => interleave(v, nitems),
-            };
-            let own = lay(&values, layouts.values);
-            let values = if shared { &values[..values.len() / nitems] } else { &own[..] };
-            let values = executor.upload(values).unwrap();
-            let b = executor.upload(&lay(&b, layouts.vectors)).unwrap();
-            let mut x = executor.upload(&lay(&x0, layouts.vectors)).unwrap();
-            plan.solve(&values, &b, Guess::InX, &mut x).unwrap();
-            let x = executor.download(&x).unwrap();
-            let x = match layouts.vectors {
-                Layout::ItemMajor => x,
-                Layout::Interleaved => interleave(&x, x.len() / nitems),
-            };
-            (x, plan.outcomes().unwrap())
+        Self {
+            nitems,
+            values: matrices.iter().flat_map(|m| m.values().to_vec()).collect(),
+            matrices,
+            b: random_vector(n * nitems * nrhs, 3),
+            x0: vec![0.5; n * nitems * nrhs],
+            options: options(method, Preconditioner::Jacobi).nrhs(nrhs),
+            executor: Emulator::new(Order::Forward),
+        }
+    }
+
+    fn pattern(&self) -> &Arc<CsrPattern> {
+        self.matrices[0].pattern()
+    }
+
+    /// An item-major array in another layout.
+    fn lay(&self, v: &[f64], layout: Layout) -> Vec<f64> {
+        match layout {
+            Layout::ItemMajor => v.to_vec(),
+            Layout::Interleaved => interleave(v, self.nitems),
+        }
+    }
+
+    /// Solves with arrays in some layouts; all items have the values of the first if these are shared.
+    fn solved(&self, layouts: Layouts, shared: bool) -> Ended {
+        let mut plan = FusedSolver::<_, f64>::with_layouts(
+            &self.executor,
+            self.pattern().view(),
+            self.nitems,
+            layouts,
+            &self.options,
+            &GpuTuning::default(),
+        )
+        .unwrap();
+        let own = self.lay(&self.values, layouts.values);
+        let values = if shared { &self.values[..own.len() / self.nitems] } else { &own[..] };
+        let values = self.executor.upload(values).unwrap();
+        let b = self.executor.upload(&self.lay(&self.b, layouts.vectors)).unwrap();
+        let mut x = self.executor.upload(&self.lay(&self.x0, layouts.vectors)).unwrap();
+        plan.solve(&values, &b, Guess::InX, &mut x).unwrap();
+        let x = self.executor.download(&x).unwrap();
+        let x = match layouts.vectors {
+            Layout::ItemMajor => x,
+            Layout::Interleaved => interleave(&x, x.len() / self.nitems),
         };
+        (x, plan.outcomes().unwrap())
+    }
+
+    /// Solves by the plan made for an interleaved batch, with its layout.
+    fn solved_as_batch(&self) -> Ended {
+        let values = BatchValues::ItemMajor(self.values.clone());
+        let uniform = UniformBatch::try_new(self.pattern().clone(), self.nitems, values).unwrap();
+        let batch = Batch::Uniform(uniform.to_interleaved());
+        let Batch::Uniform(interleaved) = &batch else { unreachable!("just made") };
+        let mut plan = FusedSolver::for_batch(&self.executor, &batch, &self.options).unwrap();
+        let BatchValues::Interleaved(own) = interleaved.values() else { unreachable!("so made") };
+        let mut x = self.executor.upload(&self.x0).unwrap();
+        let (own, b) = (self.executor.upload(own).unwrap(), self.executor.upload(&self.b).unwrap());
+        plan.solve(&own, &b, Guess::InX, &mut x).unwrap();
+        (self.executor.download(&x).unwrap(), plan.outcomes().unwrap())
+    }
+}
+
+#[test]
+fn interleaved_arrays_change_no_bit() {
+    for (family, n) in [(Family::Tri, 30), (Family::Lap2d, 400), (Family::Rand9, 1030)] {
+        let systems = Relaid::new(family, n);
         for shared in [false, true] {
-            let plain = solved(Layouts::default(), shared);
+            let plain = systems.solved(Layouts::default(), shared);
             assert!(plain.1.iter().all(|o| o.status == Status::Converged && o.iterations > 0));
             for values in [Layout::ItemMajor, Layout::Interleaved] {
                 for vectors in [Layout::ItemMajor, Layout::Interleaved] {
-                    let found = solved(Layouts { values, vectors }, shared);
+                    let found = systems.solved(Layouts { values, vectors }, shared);
                     assert_eq!(found, plain, "{n} {values:?} {vectors:?} {shared}");
                 }
             }
         }
-        // The plan made for the batch, with its layout.
-        let uniform =
-            UniformBatch::try_new(pattern.clone(), nitems, BatchValues::ItemMajor(values.clone()))
-                .unwrap();
-        let batch = Batch::Uniform(uniform.to_interleaved());
-        let Batch::Uniform(interleaved) = &batch else { unreachable!("just made") };
-        let mut plan = FusedSolver::for_batch(&executor, &batch, &options).unwrap();
-        let BatchValues::Interleaved(own) = interleaved.values() else { unreachable!("so made") };
-        let mut x = executor.upload(&x0).unwrap();
-        let (own, b) = (executor.upload(own).unwrap(), executor.upload(&b).unwrap());
-        plan.solve(&own, &b, Guess::InX, &mut x).unwrap();
-        let plain = solved(Layouts::default(), false);
-        assert_eq!((executor.download(&x).unwrap(), plan.outcomes().unwrap()), plain);
+        assert_eq!(systems.solved_as_batch(), systems.solved(Layouts::default(), false));
     }
 }
 

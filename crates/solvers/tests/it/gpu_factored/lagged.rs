@@ -209,20 +209,29 @@ fn only_the_active_items_take_part() {
             Err(GpuSolveError::Argument(ArgumentError::Length { .. }))
         ));
     }
+}
 
-    // The factors of one item shared by all are computed whatever the number of active items.
+/// The factors of one item shared by all are computed whatever the number of active items.
+#[test]
+fn shared_factors_need_no_active_items() {
+    let (n, items) = (40, 9);
+    let now = systems(n, items as u64, 0.1);
+    let options = options(Method::Cg, Preconditioner::IC0);
+    let executor = Emulator::new(Threads::Forward);
+    let values = executor.upload(now.values()).unwrap();
+    let b = executor.upload(&now.b).unwrap();
+    let mut x = executor.alloc(n * items).unwrap();
     let one = executor.upload(&now.values()[..now.values().len() / items]).unwrap();
-    let mut solutions = [0, items].map(|active| {
+    let [none, all] = [0, items].map(|active| {
         let mut plan = Plan::new(&executor, now.pattern(), items, &options).unwrap();
         plan.set_active(active).unwrap();
         plan.factorise(&one).unwrap();
         plan.set_active(items).unwrap();
-        executor.copy_from_host(&untouched, &mut x).unwrap();
+        executor.copy_from_host(&vec![7.0; n * items], &mut x).unwrap();
         plan.solve(&values, &b, Guess::Zero, &mut x).unwrap();
         assert!(plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
         executor.download(&x).unwrap()
     });
-    let [none, all] = &mut solutions;
     assert_eq!(none, all);
 }
 

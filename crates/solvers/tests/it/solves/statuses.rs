@@ -7,6 +7,7 @@ use sparsebatch_solvers::{
 
 use crate::solves::support::{cast, dense, engines, options, residual_norm, tridiagonal};
 
+#[derive(Clone)]
 struct Row {
     name: &'static str,
     matrix: Csr<f64>,
@@ -43,7 +44,8 @@ const SPD: &[&[f64]] = &[&[4.0, 1.0], &[1.0, 3.0]];
 const SWAP: &[&[f64]] = &[&[0.0, 1.0], &[1.0, 0.0]];
 const ONES: &[&[f64]] = &[&[1.0, 1.0], &[1.0, 1.0]];
 
-fn table() -> Vec<Row> {
+/// Small matrices with the status that each method comes to by its iterations or by its pivots.
+fn small_matrices() -> Vec<Row> {
     use Method::{BiCgStab, Cg, Lu};
     use Preconditioner::{Auto, Jacobi, None};
     let mut table = vec![
@@ -64,6 +66,22 @@ fn table() -> Vec<Row> {
             Status::Indefinite,
         ),
         row("zero matrix", &[&[0.0]], &[1.0], (Cg, None), Status::Indefinite),
+        row("singular", ONES, &[1.0, 2.0], (Lu, Auto), Status::ZeroPivot),
+    ];
+    for entry in &mut table {
+        if matches!(entry.expected, Status::BreakdownRho | Status::BreakdownOmega) {
+            // A restart overcomes these breakdowns.
+            entry.options.max_restarts = 0;
+        }
+    }
+    table
+}
+
+/// Small matrices of which a preconditioner cannot be made.
+fn failed_preconditioners() -> Vec<Row> {
+    use Method::{BiCgStab, Cg};
+    use Preconditioner::Jacobi;
+    let mut table = vec![
         row("no diagonal", SWAP, &[1.0, 2.0], (Cg, Jacobi), Status::ZeroDiagonal),
         row("no diagonal", SWAP, &[1.0, 2.0], (BiCgStab, Jacobi), Status::ZeroDiagonal),
         row(
@@ -94,28 +112,34 @@ fn table() -> Vec<Row> {
             (BiCgStab, Preconditioner::BLOCK_JACOBI),
             Status::SingularPreconditioner,
         ),
-        row("singular", ONES, &[1.0, 2.0], (Lu, Auto), Status::ZeroPivot),
     ];
-    for entry in &mut table {
-        if matches!(entry.expected, Status::BreakdownRho | Status::BreakdownOmega) {
-            // A restart overcomes these breakdowns.
-            entry.options.max_restarts = 0;
-        }
-        if entry.name == "singular block" {
-            entry.options = entry.options.clone().block_size(2);
-        }
+    for entry in table.iter_mut().filter(|entry| entry.name == "singular block") {
+        entry.options = entry.options.clone().block_size(2);
     }
-    for method in [Cg, BiCgStab] {
-        let mut limited = options(method, None);
+    table
+}
+
+/// Systems that need more iterations than they may have.
+fn long_chains() -> Vec<Row> {
+    let row = |method| {
+        let mut limited = options(method, Preconditioner::None);
         limited.max_iters = 3.into();
-        table.push(Row {
+        Row {
             name: "long chain",
             matrix: tridiagonal(40, -1.0, 2.0, -1.0),
             b: vec![1.0; 40],
             options: limited,
             expected: Status::MaxIterations,
-        });
-    }
+        }
+    };
+    [Method::Cg, Method::BiCgStab].map(row).into()
+}
+
+/// Systems with NaN and infinities in the matrix or in the right-hand side.
+fn nonfinite() -> Vec<Row> {
+    use Method::{BiCgStab, Cg, Lu};
+    use Preconditioner::{Jacobi, None};
+    let mut table = Vec::new();
     for method in [Cg, BiCgStab, Lu] {
         for (name, value) in [("NaN in A", NAN), ("Inf in A", INF), ("-Inf in A", -INF)] {
             for preconditioner in [
@@ -135,6 +159,10 @@ fn table() -> Vec<Row> {
         }
     }
     table
+}
+
+fn table() -> Vec<Row> {
+    [small_matrices(), failed_preconditioners(), long_chains(), nonfinite()].concat()
 }
 
 fn check<T: SolveScalar>() {
