@@ -48,6 +48,14 @@ pub(crate) struct Reaction {
     pub(crate) changes: std::ops::Range<usize>,
 }
 
+impl Reaction {
+    /// The rate, and the reverse rate if there is one, each with its sign in the difference.
+    fn flows(&self) -> impl Iterator<Item = (&Flow, f64)> {
+        let reverse = self.reverse.as_ref().map(|flow| (flow, -1.0));
+        std::iter::once((&self.forward, 1.0)).chain(reverse)
+    }
+}
+
 /// A rate with its reactants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
@@ -174,75 +182,14 @@ impl Equations {
     pub fn new(network: Arc<Network>, self_heating: bool) -> Result<Self, BurningError> {
         let nnuclides = network.nuclides.len();
         let nvars = nnuclides + usize::from(self_heating);
-        let mut reactions = Vec::new();
-        let mut changes = Vec::new();
-        // The (row, column) of every derivative, collected before the pattern exists.
-        let mut places: Vec<(usize, usize)> = (0..nvars).map(|i| (i, i)).collect();
-        for (r, rate) in network.rates.iter().enumerate() {
-            if rate.partner.is_some_and(|partner| partner < r) {
-                continue;
-            }
-            let start = changes.len();
-            for i in 0..nnuclides {
-                let times = |side: &[usize]| side.iter().filter(|&&k| k == i).count() as f64;
-                let nu = times(&rate.products) - times(&rate.reactants);
-                if nu != 0.0 {
-                    changes.push((i as u32, nu));
-                }
-            }
-            let flow = |rate: usize| Flow {
-                rate: rate as u32,
-                factors: Factors::new(&network.rates[rate].reactants),
-            };
-            // A reaction that is its own reverse changes nothing.
-            let reverse = rate.partner.filter(|&partner| partner != r);
-            let reaction = Reaction {
-                forward: flow(r),
-                reverse: reverse.map(flow),
-                changes: start..changes.len(),
-            };
-            for rate in std::iter::once(r).chain(reverse) {
-                for &j in &network.rates[rate].reactants {
-                    places.extend(changes[start..].iter().map(|&(i, _)| (i as usize, j)));
-                }
-            }
-            reactions.push(reaction);
-        }
-        if self_heating {
-            places.extend((0..nnuclides).flat_map(|i| [(i, nnuclides), (nnuclides, i)]));
-        }
-        places.sort_unstable();
-        places.dedup();
+        let (reactions, changes) = reactions(&network);
+        let places = places(&network, &reactions, &changes, self_heating);
         let pattern = pattern(nvars, &places)?;
         let view = pattern.view();
         let entry = |row: usize, column: usize| {
             view.position(row, column).expect("every place is in the pattern") as u32
         };
-        let mut partials = Vec::new();
-        let mut targets = Vec::new();
-        for reaction in &reactions {
-            let flows = std::iter::once((&reaction.forward, 1.0));
-            for (flow, sign) in flows.chain(reaction.reverse.as_ref().map(|flow| (flow, -1.0))) {
-                let reactants = &network.rates[flow.rate as usize].reactants;
-                for (k, &j) in reactants.iter().enumerate() {
-                    if reactants[..k].contains(&j) {
-                        continue;
-                    }
-                    let multiplicity = reactants.iter().filter(|&&i| i == j).count();
-                    let mut others = reactants.clone();
-                    others.remove(k);
-                    let start = targets.len();
-                    let changes = changes[reaction.changes.clone()].iter();
-                    let scale = sign * multiplicity as f64;
-                    targets.extend(changes.map(|&(i, nu)| (entry(i as usize, j), nu * scale)));
-                    partials.push(Partial {
-                        rate: flow.rate,
-                        others: Factors::new(&others),
-                        targets: start..targets.len(),
-                    });
-                }
-            }
-        }
+        let (partials, targets) = partials(&network, &reactions, &changes, entry);
         let heated = self_heating.then(|| Heated {
             gas: Gas::new(&network),
             row: (0..nvars).map(|j| entry(nnuclides, j)).collect(),
@@ -449,6 +396,97 @@ impl Equations {
         values.fill(0.0);
         self.diagonal.iter().for_each(|&entry| values[entry as usize] = 1.0);
     }
+}
+
+/// The reactions of a network, and the nuclides that each of them changes. A rate and its reverse are
+/// one reaction.
+fn reactions(network: &Network) -> (Vec<Reaction>, Vec<(u32, f64)>) {
+    let (mut reactions, mut changes) = (Vec::new(), Vec::new());
+    for (r, rate) in network.rates.iter().enumerate() {
+        if rate.partner.is_some_and(|partner| partner < r) {
+            continue;
+        }
+        let start = changes.len();
+        for i in 0..network.nuclides.len() {
+            let times = |side: &[usize]| side.iter().filter(|&&k| k == i).count() as f64;
+            let nu = times(&rate.products) - times(&rate.reactants);
+            if nu != 0.0 {
+                changes.push((i as u32, nu));
+            }
+        }
+        let flow = |rate: usize| Flow {
+            rate: rate as u32,
+            factors: Factors::new(&network.rates[rate].reactants),
+        };
+        // A reaction that is its own reverse changes nothing.
+        let reverse = rate.partner.filter(|&partner| partner != r);
+        reactions.push(Reaction {
+            forward: flow(r),
+            reverse: reverse.map(flow),
+            changes: start..changes.len(),
+        });
+    }
+    (reactions, changes)
+}
+
+/// The row and column of every derivative in the Jacobian, the whole diagonal included, in CSR order.
+fn places(
+    network: &Network,
+    reactions: &[Reaction],
+    changes: &[(u32, f64)],
+    self_heating: bool,
+) -> Vec<(usize, usize)> {
+    let nnuclides = network.nuclides.len();
+    let nvars = nnuclides + usize::from(self_heating);
+    let mut places: Vec<(usize, usize)> = (0..nvars).map(|i| (i, i)).collect();
+    for reaction in reactions {
+        let changed = &changes[reaction.changes.clone()];
+        for (flow, _) in reaction.flows() {
+            for &j in &network.rates[flow.rate as usize].reactants {
+                places.extend(changed.iter().map(|&(i, _)| (i as usize, j)));
+            }
+        }
+    }
+    if self_heating {
+        places.extend((0..nnuclides).flat_map(|i| [(i, nnuclides), (nnuclides, i)]));
+    }
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// The derivative of every rate by each of its reactants, and the targets of the derivatives. `entry`
+/// gives the position of a row and column in the pattern.
+fn partials(
+    network: &Network,
+    reactions: &[Reaction],
+    changes: &[(u32, f64)],
+    entry: impl Fn(usize, usize) -> u32,
+) -> (Vec<Partial>, Vec<(u32, f64)>) {
+    let (mut partials, mut targets) = (Vec::new(), Vec::new());
+    for reaction in reactions {
+        for (flow, sign) in reaction.flows() {
+            let reactants = &network.rates[flow.rate as usize].reactants;
+            for (k, &j) in reactants.iter().enumerate() {
+                if reactants[..k].contains(&j) {
+                    continue;
+                }
+                let multiplicity = reactants.iter().filter(|&&i| i == j).count();
+                let mut others = reactants.clone();
+                others.remove(k);
+                let start = targets.len();
+                let changes = changes[reaction.changes.clone()].iter();
+                let scale = sign * multiplicity as f64;
+                targets.extend(changes.map(|&(i, nu)| (entry(i as usize, j), nu * scale)));
+                partials.push(Partial {
+                    rate: flow.rate,
+                    others: Factors::new(&others),
+                    targets: start..targets.len(),
+                });
+            }
+        }
+    }
+    (partials, targets)
 }
 
 fn pattern(nvars: usize, places: &[(usize, usize)]) -> Result<CsrPattern, BurningError> {

@@ -130,33 +130,57 @@ fn hue(k: usize, count: usize) -> RGBColor {
 
 /// Mass fractions against time in one zone, and below them the temperature of self-heating runs.
 fn curves(area: &Area<'_>, run: &GridRun<'_>, zone: usize) -> Drawn {
-    let nuclides = &run.equations.network().nuclides;
-    let times = &run.zones.times[zone];
-    let states: Vec<&[f64]> = run.states(zone).collect();
-    let mass = |i: usize, state: &[f64]| f64::from(nuclides[i].a) * state[i];
-    let peak = |i: usize| states.iter().map(|state| mass(i, state)).fold(0.0, f64::max);
-    let mut shown: Vec<usize> = (0..nuclides.len()).filter(|&i| peak(i) > 10.0 * LEAST).collect();
-    shown.sort_by(|&a, &b| peak(b).total_cmp(&peak(a)));
-    shown.truncate(CURVES);
-    shown.sort_unstable();
+    let network = run.equations.network();
     let fuel = run.fuels().nth(zone).map_or("", |fuel| &run.grid.fuels[fuel].name);
     let (t9, rho) = (run.zones.t9[zone], run.zones.rho[zone]);
     let title = format!("Burning of {fuel}, T = {t9:.2} GK, rho = {rho:.2e} g/cm\u{b3}");
     area.draw(&Text::new(title, (70, 14), text(22)))?;
-    let below =
-        format!("{}, {} nuclides; zone {zone}", run.equations.network().name, nuclides.len());
+    let below = format!("{}, {} nuclides; zone {zone}", network.name, network.nuclides.len());
     area.draw(&Text::new(below, (70, 42), text(14)))?;
     let (_, body) = area.split_vertically(60);
     let (_, height) = body.dim_in_pixel();
     let heated = run.equations.gas().is_some();
     let (upper, lower) = body.split_vertically(if heated { height - 240 } else { height });
-    let span = times[0]..times[times.len() - 1];
-    let mut chart = ChartBuilder::on(&upper)
+    abundances(&upper, run, zone)?;
+    if heated {
+        temperature(&lower, run, zone)?;
+    }
+    Ok(())
+}
+
+/// The mass fraction of a nuclide in a state.
+fn mass_fraction(run: &GridRun<'_>, nuclide: usize, state: &[f64]) -> f64 {
+    f64::from(run.equations.network().nuclides[nuclide].a) * state[nuclide]
+}
+
+/// The nuclides that reach the largest mass fractions in some states, in the order of the network.
+fn most_abundant(run: &GridRun<'_>, states: &[&[f64]]) -> Vec<usize> {
+    let peak =
+        |i: usize| states.iter().map(|state| mass_fraction(run, i, state)).fold(0.0, f64::max);
+    let nuclides = 0..run.equations.network().nuclides.len();
+    let mut most: Vec<usize> = nuclides.filter(|&i| peak(i) > 10.0 * LEAST).collect();
+    most.sort_by(|&a, &b| peak(b).total_cmp(&peak(a)));
+    most.truncate(CURVES);
+    most.sort_unstable();
+    most
+}
+
+/// The first and the last time of a zone.
+fn span(times: &[f64]) -> Range<f64> {
+    times[0]..times[times.len() - 1]
+}
+
+/// The mass fractions of the most abundant nuclides of a zone against time, with a legend.
+fn abundances(area: &Area<'_>, run: &GridRun<'_>, zone: usize) -> Drawn {
+    let times = &run.zones.times[zone];
+    let states: Vec<&[f64]> = run.states(zone).collect();
+    let shown = most_abundant(run, &states);
+    let mut chart = ChartBuilder::on(area)
         .margin(8)
         .margin_right(110)
         .set_label_area_size(LabelAreaPosition::Left, 70)
         .set_label_area_size(LabelAreaPosition::Bottom, 52)
-        .build_cartesian_2d(span.clone().log_scale(), (LEAST..1.5).log_scale())?;
+        .build_cartesian_2d(span(times).log_scale(), (LEAST..1.5).log_scale())?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -169,43 +193,49 @@ fn curves(area: &Area<'_>, run: &GridRun<'_>, zone: usize) -> Drawn {
         .x_label_formatter(&|t| power_of_ten(t.log10()))
         .y_label_formatter(&|x| power_of_ten(x.log10()))
         .draw()?;
+    let (width, _) = area.dim_in_pixel();
+    let x = width as i32 - 100;
     for (k, &i) in shown.iter().enumerate() {
         let style = hue(k, shown.len()).stroke_width(2);
-        for piece in pieces(times, states.iter().map(|state| mass(i, state)), LEAST) {
+        let values = states.iter().map(|state| mass_fraction(run, i, state));
+        for piece in pieces(times, values, LEAST) {
             chart.draw_series(std::iter::once(PathElement::new(piece, style)))?;
         }
         let y = 20 + 26 * k as i32;
-        let (width, _) = upper.dim_in_pixel();
-        let x = width as i32 - 100;
-        upper.draw(&PathElement::new(vec![(x, y + 8), (x + 26, y + 8)], style.stroke_width(3)))?;
-        upper.draw(&Text::new(written(&nuclides[i].name), (x + 34, y), text(16)))?;
+        area.draw(&PathElement::new(vec![(x, y + 8), (x + 26, y + 8)], style.stroke_width(3)))?;
+        let name = written(&run.equations.network().nuclides[i].name);
+        area.draw(&Text::new(name, (x + 34, y), text(16)))?;
     }
-    if heated {
-        let t9s: Vec<f64> = states.iter().filter_map(|state| state.last().copied()).collect();
-        let (low, high) = t9s.iter().fold((t9, t9), |(l, h), &t| (l.min(t), h.max(t)));
-        let slack = 0.05 * (high - low).max(0.1);
-        let mut chart = ChartBuilder::on(&lower)
-            .margin(8)
-            .margin_right(110)
-            .set_label_area_size(LabelAreaPosition::Left, 70)
-            .set_label_area_size(LabelAreaPosition::Bottom, 52)
-            .build_cartesian_2d(span.log_scale(), low - slack..high + slack)?;
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(FAINT)
-            .axis_style(INK)
-            .label_style(text(14))
-            .axis_desc_style(text(16))
-            .x_desc("time [s]")
-            .y_desc("temperature [GK]")
-            .x_label_formatter(&|t| power_of_ten(t.log10()))
-            .y_label_formatter(&|t9| format!("{t9:.2}"))
-            .draw()?;
-        let path: Vec<(f64, f64)> = times.iter().copied().zip(t9s).collect();
-        let style = RGBColor(190, 40, 40).stroke_width(2);
-        chart.draw_series(std::iter::once(PathElement::new(path, style)))?;
-    }
+    Ok(())
+}
+
+/// The temperature of a zone of a self-heating run against time.
+fn temperature(area: &Area<'_>, run: &GridRun<'_>, zone: usize) -> Drawn {
+    let (times, t9) = (&run.zones.times[zone], run.zones.t9[zone]);
+    let t9s: Vec<f64> = run.states(zone).filter_map(|state| state.last().copied()).collect();
+    let (low, high) = t9s.iter().fold((t9, t9), |(l, h), &t| (l.min(t), h.max(t)));
+    let slack = 0.05 * (high - low).max(0.1);
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .margin_right(110)
+        .set_label_area_size(LabelAreaPosition::Left, 70)
+        .set_label_area_size(LabelAreaPosition::Bottom, 52)
+        .build_cartesian_2d(span(times).log_scale(), low - slack..high + slack)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .axis_style(INK)
+        .label_style(text(14))
+        .axis_desc_style(text(16))
+        .x_desc("time [s]")
+        .y_desc("temperature [GK]")
+        .x_label_formatter(&|t| power_of_ten(t.log10()))
+        .y_label_formatter(&|t9| format!("{t9:.2}"))
+        .draw()?;
+    let path: Vec<(f64, f64)> = times.iter().copied().zip(t9s).collect();
+    let style = RGBColor(190, 40, 40).stroke_width(2);
+    chart.draw_series(std::iter::once(PathElement::new(path, style)))?;
     Ok(())
 }
 
@@ -228,9 +258,8 @@ fn maps(area: &Area<'_>, run: &GridRun<'_>, fuel: usize) -> Drawn {
     let nuclides = &run.equations.network().nuclides;
     let zones = run.grid.of_fuel(fuel);
     let last = |zone: usize| run.states(zone).last();
-    let mass = |i: usize, zone: usize| {
-        last(zone).map_or(f64::NAN, |state| f64::from(nuclides[i].a) * state[i])
-    };
+    let mass =
+        |i: usize, zone: usize| last(zone).map_or(f64::NAN, |state| mass_fraction(run, i, state));
     // Selects the nuclides with the most mass, summed over all zones.
     let sum =
         |i: usize| zones.clone().map(|zone| mass(i, zone)).filter(|x| x.is_finite()).sum::<f64>();
@@ -275,6 +304,7 @@ struct Scale<'a> {
     label: &'a dyn Fn(f64) -> String,
 }
 
+/// A value of every cell of a fuel's grid as a colour, over temperature and density.
 fn map(
     area: &Area<'_>,
     run: &GridRun<'_>,
@@ -332,6 +362,11 @@ fn map(
         let corners = [(t9 - dt, log - dr), (t9 + dt, log + dr)];
         chart.draw_series(std::iter::once(Rectangle::new(corners, colour.filled())))?;
     }
+    colour_bar(area, scale)
+}
+
+/// The colours of a scale with their values, at the right edge of a map.
+fn colour_bar(area: &Area<'_>, scale: &Scale<'_>) -> Drawn {
     let (width, height) = area.dim_in_pixel();
     let (x, top, bottom) = (width as i32 - 62, 30, height as i32 - 48);
     for y in top..bottom {

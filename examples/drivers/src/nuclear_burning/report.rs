@@ -7,7 +7,7 @@ use sparsebatch::{Pattern, Rung};
 
 use crate::nuclear_burning::eos::Gas;
 use crate::nuclear_burning::equations::Equations;
-use crate::nuclear_burning::integrator::{Burning, Outcome};
+use crate::nuclear_burning::integrator::{Burned, Burning, Outcome, Shares};
 use crate::nuclear_burning::linear::Tally;
 use crate::nuclear_burning::machine::Times;
 use crate::nuclear_burning::options::Options;
@@ -59,14 +59,29 @@ pub(crate) fn progress(nzones: usize, quiet: bool) -> ProgressBar {
 
 /// Prints the results of the zones of a grid.
 pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, times: Times) {
-    let network = equations.network();
-    let (nvars, nnuclides) = (equations.nvars(), equations.nnuclides());
-    let of = |test: fn(&Outcome) -> bool| {
-        burning.zones.iter().filter(|zone| test(&zone.outcome)).count()
-    };
-    let finished = of(|outcome| *outcome == Outcome::Finished);
+    ends(zones, burning, times);
+    steps(burning);
+    tally(&burning.tally);
+    shares(&burning.shares);
+    conservation(burning);
+    energies(equations, zones, burning);
+    if let Some(gas) = equations.gas() {
+        heated(gas, zones, burning, equations.nnuclides());
+    }
+    let clamped = burning.zones.iter().filter(|zone| zone.clamped).count();
+    if clamped > 0 {
+        println!(
+            "warning   {clamped} zones left 0.01 to 10 GK, where the rates are fitted; rates were held there"
+        );
+    }
+}
+
+/// Prints how many zones finished, the time of the run, and why the other zones did not finish.
+fn ends(zones: &Zones, burning: &Burning, times: Times) {
+    let is_finished = |zone: &&Burned| zone.outcome == Outcome::Finished;
     println!(
-        "zones     {finished} of {} finished in {:.2} s, {} rounds",
+        "zones     {} of {} finished in {:.2} s, {} rounds",
+        burning.zones.iter().filter(is_finished).count(),
         zones.len(),
         times.run.as_secs_f64(),
         burning.rounds
@@ -87,20 +102,25 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, t
             }
         }
     }
-    let sum = |of: fn(&crate::nuclear_burning::integrator::Burned) -> u32| -> u64 {
+}
+
+/// Prints the numbers of accepted and rejected steps.
+fn steps(burning: &Burning) {
+    let sum = |of: fn(&Burned) -> u32| -> u64 {
         burning.zones.iter().map(|zone| u64::from(of(zone))).sum()
     };
-    let steps = |zone: &crate::nuclear_burning::integrator::Burned| zone.steps;
-    let most = burning.zones.iter().map(steps).max().unwrap_or(0);
+    let (steps, rejected) = (sum(|zone| zone.steps), sum(|zone| zone.rejected));
+    let most = burning.zones.iter().map(|zone| zone.steps).max().unwrap_or(0);
     println!(
         "steps     {:.1} a zone, {most} at most; rejected {:.1} % by error, {} for want of a solution",
-        sum(steps) as f64 / zones.len() as f64,
-        100.0 * sum(|zone| zone.rejected) as f64
-            / (sum(steps) + sum(|zone| zone.rejected)).max(1) as f64,
+        steps as f64 / burning.zones.len() as f64,
+        100.0 * rejected as f64 / (steps + rejected).max(1) as f64,
         sum(|zone| zone.unsolved)
     );
-    tally(&burning.tally);
-    let shares = burning.shares;
+}
+
+/// Prints the share of each part of the computation in the time.
+fn shares(shares: &Shares) {
     let total = shares.rates + shares.jacobian + shares.solve + shares.control;
     let percent = |part: Duration| 100.0 * part.as_secs_f64() / total.as_secs_f64();
     println!(
@@ -110,7 +130,11 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, t
         percent(shares.solve),
         percent(shares.control)
     );
-    let worst = |of: &dyn Fn(&crate::nuclear_burning::integrator::Burned) -> f64| {
+}
+
+/// Prints how well nucleons and charge were conserved, and the lowest abundance.
+fn conservation(burning: &Burning) {
+    let worst = |of: &dyn Fn(&Burned) -> f64| {
         burning.zones.iter().map(of).fold(0.0f64, |a, b| if b.is_nan() { b } else { a.max(b) })
     };
     println!(
@@ -119,13 +143,18 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, t
         worst(&|zone| zone.drift[1]),
         burning.zones.iter().map(|zone| zone.lowest).fold(0.0, f64::min)
     );
+}
+
+/// Prints the lowest and the highest energy that a zone released.
+fn energies(equations: &Equations, zones: &Zones, burning: &Burning) {
+    let (nvars, nnuclides) = (equations.nvars(), equations.nnuclides());
     let energies: Vec<f64> = burning
         .zones
         .iter()
         .enumerate()
         .filter_map(|(zone, burned)| {
             let y = burned.y.chunks_exact(nvars).last()?;
-            Some(network.energy(|i| y[i] - zones.y[zone * nnuclides + i]))
+            Some(equations.network().energy(|i| y[i] - zones.y[zone * nnuclides + i]))
         })
         .collect();
     println!(
@@ -133,15 +162,6 @@ pub(crate) fn burning(equations: &Equations, zones: &Zones, burning: &Burning, t
         energies.iter().copied().fold(f64::INFINITY, f64::min),
         energies.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     );
-    if let Some(gas) = equations.gas() {
-        heated(gas, zones, burning, nnuclides);
-    }
-    let clamped = burning.zones.iter().filter(|zone| zone.clamped).count();
-    if clamped > 0 {
-        println!(
-            "warning   {clamped} zones left 0.01 to 10 GK, where the rates are fitted; rates were held there"
-        );
-    }
 }
 
 /// Prints the temperatures of a self-heating run, and its energy conservation.
