@@ -17,6 +17,7 @@ use sparsebatch::{
 
 use super::error::Error;
 use super::operator::{Operator, at_once};
+use super::problem::Problem;
 
 /// Most iterations of a stage.
 const MAX_ITERATIONS: usize = 500;
@@ -167,15 +168,7 @@ impl Coupled {
         rhs: &[f64],
         u: &mut [f64],
     ) -> Result<(), Error> {
-        let problem = operator.problem;
-        let ray_len = problem.cells() * problem.groups.len();
-        let inverse: Vec<f64> = problem.groups.weight.iter().map(|w| 1.0 / w).collect();
-        let dot = |a: &[f64], b: &[f64]| -> f64 {
-            let groups = a.chunks(problem.cells()).zip(b.chunks(problem.cells()));
-            let of_group = |(a, b): (&[f64], &[f64])| a.iter().zip(b).map(|(a, b)| a * b).sum();
-            groups.map(of_group).zip(&inverse).map(|(dot, w): (f64, _)| dot * w).sum()
-        };
-
+        let inner = InnerProduct::new(operator.problem);
         let start = |rhs: &[f64]| Progress {
             target: self.tolerance * norm(rhs),
             done: false,
@@ -183,11 +176,9 @@ impl Coupled {
             restarts: 0,
             residual: f64::INFINITY,
         };
-        let mut rays: Vec<Progress> = rhs.chunks(ray_len).map(start).collect();
-
-        let mut r = vec![0.0; u.len()];
-        let [mut z, mut p, mut q, mut last] = [r.clone(), r.clone(), r.clone(), r.clone()];
-        recompute(operator, rhs, u, &mut r, &mut rays);
+        let mut rays: Vec<Progress> = rhs.chunks(inner.ray_len()).map(start).collect();
+        let mut vectors = Vectors::zeros(u.len());
+        recompute(operator, rhs, u, &mut vectors.r, &mut rays);
         let mut iterations = 0;
         while rays.iter().any(|ray| !ray.done) {
             if iterations == MAX_ITERATIONS {
@@ -196,49 +187,17 @@ impl Coupled {
             iterations += 1;
             self.tally.coupled_iterations += rays.iter().filter(|ray| !ray.done).count() as u64;
 
-            z.fill(0.0);
-            let start = Instant::now();
-            let report = match self.solver.keeps_factors() {
-                true => self.solver.solve_again(&r, &mut z)?,
-                false => self.solver.solve(&self.batch, &r, &mut z)?,
-            };
-            self.solve_time += start.elapsed();
-            self.tally.add(&report);
+            self.precondition(&vectors.r, &mut vectors.z)?;
+            vectors.turn(&inner, &mut rays);
+            operator.apply(&vectors.p, &mut vectors.q);
+            vectors.advance(&inner, &mut rays, u);
 
-            let parts = p.par_chunks_mut(ray_len).zip(z.par_chunks_mut(ray_len));
-            let parts = parts.zip(r.par_chunks(ray_len)).zip(last.par_chunks(ray_len));
-            let parts = parts.zip(&mut rays).with_min_len(at_once(ray_len));
-            parts.for_each(|((((p, z), r), last), ray)| {
-                if z.iter().all(|&z| z == 0.0) {
-                    // The batched solve returned 0 for all systems of the ray: uses the residual, a
-                    // descent direction, instead.
-                    z.copy_from_slice(r);
-                }
-                let rz = dot(r, z);
-                // This form of beta allows the preconditioner to vary.
-                let beta = if ray.rz == 0.0 { 0.0 } else { (rz - dot(last, z)) / ray.rz };
-                ray.rz = rz;
-                p.iter_mut()
-                    .zip(z.iter())
-                    .for_each(|(p, z)| *p = if beta == 0.0 { *z } else { z + beta * *p });
-            });
-            operator.apply(&p, &mut q);
-            last.copy_from_slice(&r);
-            let parts = u.par_chunks_mut(ray_len).zip(r.par_chunks_mut(ray_len));
-            let parts = parts.zip(p.par_chunks(ray_len)).zip(q.par_chunks(ray_len));
-            let parts = parts.zip(&mut rays).with_min_len(at_once(ray_len));
-            parts.filter(|(_, ray)| !ray.done).for_each(|((((u, r), p), q), ray)| {
-                let alpha = ray.rz / dot(p, q);
-                u.iter_mut().zip(p).for_each(|(u, p)| *u += alpha * p);
-                r.iter_mut().zip(q).for_each(|(r, q)| *r -= alpha * q);
-                ray.residual = norm(r);
-            });
             let open = || rays.iter().filter(|ray| !ray.done);
             if open().any(|ray| !ray.residual.is_finite()) {
                 return Err(not_converged(&rays, iterations));
             }
             if open().any(|ray| ray.residual <= ray.target) {
-                let restarts = recompute(operator, rhs, u, &mut r, &mut rays);
+                let restarts = recompute(operator, rhs, u, &mut vectors.r, &mut rays);
                 if restarts {
                     raise_to_floor(operator, rhs, u, &mut rays);
                 }
@@ -250,6 +209,103 @@ impl Coupled {
         self.tally.coupled += rays.len() as u64;
         self.tally.coupled_most = self.tally.coupled_most.max(iterations as u64);
         Ok(())
+    }
+
+    /// Applies the preconditioner, one batched solve from the guess 0, to the residual `r`.
+    fn precondition(&mut self, r: &[f64], z: &mut [f64]) -> Result<(), Error> {
+        z.fill(0.0);
+        let start = Instant::now();
+        let report = match self.solver.keeps_factors() {
+            true => self.solver.solve_again(r, z)?,
+            false => self.solver.solve(&self.batch, r, z)?,
+        };
+        self.solve_time += start.elapsed();
+        self.tally.add(&report);
+        Ok(())
+    }
+}
+
+/// The inner product of vectors of a ray: the products of its groups, each divided by the group's
+/// weight.
+struct InnerProduct {
+    cells: usize,
+    /// The inverse of each group's weight.
+    inverse: Vec<f64>,
+}
+
+impl InnerProduct {
+    fn new(problem: &Problem) -> Self {
+        let inverse = problem.groups.weight.iter().map(|w| 1.0 / w).collect();
+        Self { cells: problem.cells(), inverse }
+    }
+
+    /// The length of a ray's vectors.
+    fn ray_len(&self) -> usize {
+        self.cells * self.inverse.len()
+    }
+
+    fn dot(&self, a: &[f64], b: &[f64]) -> f64 {
+        let groups = a.chunks(self.cells).zip(b.chunks(self.cells));
+        let of_group = |(a, b): (&[f64], &[f64])| a.iter().zip(b).map(|(a, b)| a * b).sum();
+        groups.map(of_group).zip(&self.inverse).map(|(dot, w): (f64, _)| dot * w).sum()
+    }
+}
+
+/// The vectors of flexible CG, ray after ray.
+struct Vectors {
+    /// The residual.
+    r: Vec<f64>,
+    /// The residual of the iteration before.
+    last: Vec<f64>,
+    /// The preconditioned residual.
+    z: Vec<f64>,
+    /// The search direction.
+    p: Vec<f64>,
+    /// The product of the operator and the search direction.
+    q: Vec<f64>,
+}
+
+impl Vectors {
+    fn zeros(len: usize) -> Self {
+        let zeros = || vec![0.0; len];
+        Self { r: zeros(), last: zeros(), z: zeros(), p: zeros(), q: zeros() }
+    }
+
+    /// Computes the next search direction of every ray from its preconditioned residual.
+    fn turn(&mut self, inner: &InnerProduct, rays: &mut [Progress]) {
+        let ray_len = inner.ray_len();
+        let parts = self.p.par_chunks_mut(ray_len).zip(self.z.par_chunks_mut(ray_len));
+        let parts = parts.zip(self.r.par_chunks(ray_len)).zip(self.last.par_chunks(ray_len));
+        let parts = parts.zip(rays).with_min_len(at_once(ray_len));
+        parts.for_each(|((((p, z), r), last), ray)| {
+            if z.iter().all(|&z| z == 0.0) {
+                // The batched solve returned 0 for all systems of the ray: uses the residual, a
+                // descent direction, instead.
+                z.copy_from_slice(r);
+            }
+            let rz = inner.dot(r, z);
+            // This form of beta allows the preconditioner to vary.
+            let beta = if ray.rz == 0.0 { 0.0 } else { (rz - inner.dot(last, z)) / ray.rz };
+            ray.rz = rz;
+            p.iter_mut()
+                .zip(z.iter())
+                .for_each(|(p, z)| *p = if beta == 0.0 { *z } else { z + beta * *p });
+        });
+    }
+
+    /// Moves `u` and the residual of every ray that is not done along its search direction.
+    fn advance(&mut self, inner: &InnerProduct, rays: &mut [Progress], u: &mut [f64]) {
+        let ray_len = inner.ray_len();
+        self.last.copy_from_slice(&self.r);
+        let parts = u.par_chunks_mut(ray_len).zip(self.r.par_chunks_mut(ray_len));
+        let parts = parts.zip(self.p.par_chunks(ray_len)).zip(self.q.par_chunks(ray_len));
+        let parts = parts.zip(rays).with_min_len(at_once(ray_len));
+        parts.filter(|(_, ray)| !ray.done).for_each(|((((u, r), p), q), ray)| {
+            let alpha = ray.rz / inner.dot(p, q);
+            u.iter_mut().zip(p).for_each(|(u, p)| *u += alpha * p);
+            r.iter_mut().zip(q).for_each(|(r, q)| *r -= alpha * q);
+            ray.residual = norm(r);
+        });
     }
 }
 

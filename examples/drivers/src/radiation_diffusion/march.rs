@@ -136,54 +136,16 @@ fn march_in_pool(
             settings.tolerance
         )));
     }
-    let gamma = 1.0 - 0.5f64.sqrt();
-
     let mut state = State::cold(problem);
     let mut slope = vec![0.0; state.u.len()];
-    let mut operator = Operator::new(problem);
-    let mut assembly = Duration::ZERO;
-    let mut coupling = Duration::ZERO;
-    let mut entered = vec![0.0; problem.domains.len()];
     let mut imbalance = vec![0.0f64; problem.domains.len()];
     let mut states = Vec::with_capacity(settings.times.len());
-
-    operator.set_conductances(&state.u);
-    operator.set_delta(gamma * steps[0].0);
-    let mut solver = Coupled::new(&operator, backend, &settings.solve, settings.tolerance)?;
+    let mut stepper = Stepper::new(problem, &state, steps[0].0, settings, backend)?;
 
     for (done, &(step, output)) in steps.iter().enumerate() {
         progress(done, steps.len());
-        let start = Instant::now();
-        if problem.limiter != Limiter::None {
-            operator.set_conductances(&extrapolate(&state.u, &slope, step / 2.0));
-        }
-        operator.set_delta(gamma * step);
-        let solved = solver.solve_time;
-        solver.set_values(&operator)?;
-        assembly += start.elapsed().saturating_sub(solver.solve_time - solved);
-
-        let mut stage = |r: &State, guess: Vec<f64>, weight: f64| -> Result<State, Error> {
-            let start = Instant::now();
-            let rhs = operator.right_hand_side(r);
-            assembly += start.elapsed();
-            let (start, solved) = (Instant::now(), solver.solve_time);
-            let mut u = guess;
-            solver.solve(&operator, &rhs, &mut u)?;
-            coupling += start.elapsed().saturating_sub(solver.solve_time - solved);
-            let inflow = operator.inflow(&u);
-            entered.iter_mut().zip(inflow).for_each(|(sum, rate)| *sum += weight * step * rate);
-            Ok(State { v: operator.matter(&r.v, &u), u })
-        };
-        let guess = axpy(&state.u, gamma * step, &slope);
-        let first = stage(&state, guess, 1.0 - gamma)?;
-        let onward = |old: &[f64], new: &[f64], far: f64| -> Vec<f64> {
-            old.iter().zip(new).map(|(old, new)| old + far * (new - old)).collect()
-        };
-        let far = 1.0 / gamma - 1.0;
-        let start =
-            State { u: onward(&state.u, &first.u, far), v: onward(&state.v, &first.v, far) };
-        let last = stage(&start, onward(&state.u, &first.u, 1.0 / gamma), gamma)?;
-
+        stepper.prepare(&state, &slope, step)?;
+        let last = stepper.step(&state, &slope, step)?;
         if last.u.iter().chain(&last.v).any(|x| !x.is_finite()) {
             return Err(Error::NotConverged(format!("step {done} ended with what is not finite")));
         }
@@ -191,17 +153,93 @@ fn march_in_pool(
         state = last;
         if output.is_some() {
             let there = energy(problem, &state);
-            for ((worst, &entered), there) in imbalance.iter_mut().zip(&entered).zip(there) {
+            for ((worst, &entered), there) in imbalance.iter_mut().zip(&stepper.entered).zip(there)
+            {
                 *worst = worst.max((entered - there).abs() / there.abs());
             }
             states.push(state.clone());
         }
     }
     progress(steps.len(), steps.len());
+    let Stepper { solver, assembly, coupling, .. } = stepper;
     let solve = solver.solve_time;
     let control = begin.elapsed().saturating_sub(assembly + solve + coupling);
     let shares = Shares { assembly, solve, coupling, control };
     Ok(March { states, imbalance, steps: steps.len(), tally: solver.tally, shares })
+}
+
+/// The steps of a march, with what they have in common.
+struct Stepper<'p> {
+    gamma: f64,
+    operator: Operator<'p>,
+    solver: Coupled,
+    /// The energy that has entered each ray.
+    entered: Vec<f64>,
+    /// Time for conductances, matrices and right-hand sides.
+    assembly: Duration,
+    /// Time in the coupled solver without its batched solves.
+    coupling: Duration,
+}
+
+impl<'p> Stepper<'p> {
+    /// Makes the operator of the first step, and analyses its systems.
+    fn new(
+        problem: &'p Problem,
+        state: &State,
+        first_step: f64,
+        settings: &Settings,
+        backend: &Backend,
+    ) -> Result<Self, Error> {
+        let gamma = 1.0 - 0.5f64.sqrt();
+        let mut operator = Operator::new(problem);
+        operator.set_conductances(&state.u);
+        operator.set_delta(gamma * first_step);
+        let solver = Coupled::new(&operator, backend, &settings.solve, settings.tolerance)?;
+        let entered = vec![0.0; problem.domains.len()];
+        let (assembly, coupling) = (Duration::ZERO, Duration::ZERO);
+        Ok(Self { gamma, operator, solver, entered, assembly, coupling })
+    }
+
+    /// Sets the matrix of both stages of a step.
+    fn prepare(&mut self, state: &State, slope: &[f64], step: f64) -> Result<(), Error> {
+        let start = Instant::now();
+        if self.operator.problem.limiter != Limiter::None {
+            self.operator.set_conductances(&extrapolate(&state.u, slope, step / 2.0));
+        }
+        self.operator.set_delta(self.gamma * step);
+        let solved = self.solver.solve_time;
+        self.solver.set_values(&self.operator)?;
+        self.assembly += start.elapsed().saturating_sub(self.solver.solve_time - solved);
+        Ok(())
+    }
+
+    /// The state one step after `state`, by both stages.
+    fn step(&mut self, state: &State, slope: &[f64], step: f64) -> Result<State, Error> {
+        let gamma = self.gamma;
+        let guess = axpy(&state.u, gamma * step, slope);
+        let first = self.stage(state, guess, (1.0 - gamma) * step)?;
+        let onward = |old: &[f64], new: &[f64], far: f64| -> Vec<f64> {
+            old.iter().zip(new).map(|(old, new)| old + far * (new - old)).collect()
+        };
+        let far = 1.0 / gamma - 1.0;
+        let start =
+            State { u: onward(&state.u, &first.u, far), v: onward(&state.v, &first.v, far) };
+        self.stage(&start, onward(&state.u, &first.u, 1.0 / gamma), gamma * step)
+    }
+
+    /// Solves a stage that starts from `r`. Its inflow counts for the time `weight`.
+    fn stage(&mut self, r: &State, guess: Vec<f64>, weight: f64) -> Result<State, Error> {
+        let start = Instant::now();
+        let rhs = self.operator.right_hand_side(r);
+        self.assembly += start.elapsed();
+        let (start, solved) = (Instant::now(), self.solver.solve_time);
+        let mut u = guess;
+        self.solver.solve(&self.operator, &rhs, &mut u)?;
+        self.coupling += start.elapsed().saturating_sub(self.solver.solve_time - solved);
+        let inflow = self.operator.inflow(&u);
+        self.entered.iter_mut().zip(inflow).for_each(|(sum, rate)| *sum += weight * rate);
+        Ok(State { v: self.operator.matter(&r.v, &u), u })
+    }
 }
 
 fn axpy(x: &[f64], factor: f64, y: &[f64]) -> Vec<f64> {

@@ -1,11 +1,14 @@
 //! The printed report.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::Args;
 use super::convergence::Table;
+use super::coupled::Tally;
+use super::march::Shares;
 use super::reference::Agreement;
 use super::run::Run;
 use super::units::Units;
@@ -61,6 +64,17 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
         march.steps,
         run.times.last().copied().unwrap_or(0.0)
     )?;
+    solves(out, tally)?;
+    time(out, &march.shares)?;
+    writeln!(out, "  energy entered less energy there, of what is there: {:.1e}", run.imbalance())?;
+    if run.agreements.is_empty() {
+        return Ok(());
+    }
+    agreement(out, &run.agreements)
+}
+
+/// Prints where the batched solves ran, and the outcomes of the coupled systems and of their systems.
+fn solves(out: &mut dyn Write, tally: &Tally) -> io::Result<()> {
     writeln!(out, "  {}", tally.ran)?;
     if let Some(reason) = &tally.cpu_reason {
         writeln!(out, "  on the CPU: {reason}")?;
@@ -72,7 +86,7 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
         tally.coupled_iterations as f64 / tally.coupled.max(1) as f64,
         tally.coupled_most
     )?;
-    let counts = |counts: &std::collections::BTreeMap<&'static str, u64>| {
+    let counts = |counts: &BTreeMap<&'static str, u64>| {
         let counts: Vec<String> =
             counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         counts.join(", ")
@@ -91,7 +105,11 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     if failed > 0 {
         writeln!(out, "  {failed} did not converge; their coupled systems did, in more solves")?;
     }
-    let shares = &march.shares;
+    Ok(())
+}
+
+/// Prints the time of a march, and the share of each of its parts.
+fn time(out: &mut dyn Write, shares: &Shares) -> io::Result<()> {
     let parts = [
         ("assembly", shares.assembly),
         ("solve", shares.solve),
@@ -102,29 +120,28 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     let parts = parts.map(|(name, time)| {
         format!("{name} {:.0} %", 100.0 * time.as_secs_f64() / total.max(f64::MIN_POSITIVE))
     });
-    writeln!(out, "  {total:.2} s: {}", parts.join(", "))?;
-    writeln!(out, "  energy entered less energy there, of what is there: {:.1e}", run.imbalance())?;
+    writeln!(out, "  {total:.2} s: {}", parts.join(", "))
+}
 
-    if run.agreements.is_empty() {
-        return Ok(());
-    }
-    let points: usize = run.agreements.iter().map(|a| a.points).sum();
-    let passed = run.agreements.iter().filter(|a| a.passes()).count();
+/// Prints how many profiles agree with the reference, and the largest errors at each time.
+fn agreement(out: &mut dyn Write, agreements: &[Agreement]) -> io::Result<()> {
+    let points: usize = agreements.iter().map(|a| a.points).sum();
+    let passed = agreements.iter().filter(|a| a.passes()).count();
     writeln!(
         out,
         "  {passed} of {} profiles ({points} points) within max(1 %, 1e-4) of the reference",
-        run.agreements.len()
+        agreements.len()
     )?;
     writeln!(
         out,
         "    {:>8}  {:>9}  {:>11}  {:>15}  worst",
         "tau", "profiles", "max error", "of the allowed"
     )?;
-    let mut times: Vec<f64> = run.agreements.iter().map(|a| a.tau).collect();
+    let mut times: Vec<f64> = agreements.iter().map(|a| a.tau).collect();
     times.sort_by(f64::total_cmp);
     times.dedup();
     for tau in times {
-        let rows: Vec<&Agreement> = run.agreements.iter().filter(|a| a.tau == tau).collect();
+        let rows: Vec<&Agreement> = agreements.iter().filter(|a| a.tau == tau).collect();
         let error = rows.iter().map(|a| a.error).fold(0.0, f64::max);
         let Some(worst) = rows.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio)) else { continue };
         writeln!(
