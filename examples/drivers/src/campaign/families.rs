@@ -158,6 +158,7 @@ pub(super) fn system<T: Scalar>(seed: u64) -> System<T> {
     System { family, matrix: sparse(&a, &mut draw), b: narrow(&b), x0: narrow(&x0) }
 }
 
+/// A dense matrix of a family, before [`system`] scales or poisons it.
 fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
     let share = 1 + draw.below(4);
     let mut a = vec![vec![0.0; n]; n];
@@ -166,20 +167,6 @@ fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
             *entry = draw.number();
         }
     }
-    let dominate = |a: &mut Vec<Vec<f64>>, by: f64| {
-        for (i, row) in a.iter_mut().enumerate() {
-            row[i] = 0.0;
-            row[i] = by * row.iter().map(|v| v.abs()).sum::<f64>() + 0.1;
-        }
-    };
-    let mirror = |a: &mut Vec<Vec<f64>>| {
-        for row in 0..n {
-            let (above, below) = a.split_at_mut(row);
-            for (lower, upper) in below[0].iter_mut().zip(above) {
-                *lower = upper[row];
-            }
-        }
-    };
     match family {
         Family::Dominant | Family::Poisoned | Family::Extreme => dominate(&mut a, 1.1),
         Family::Positive => {
@@ -194,18 +181,12 @@ fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
         }
         Family::Singular | Family::Consistent => {
             a.iter_mut().flatten().for_each(|v| *v = draw.integer());
-            let (first, second) = (draw.integer(), draw.integer());
-            let combined: Vec<f64> =
-                (0..n).map(|col| first * a[0][col] + second * a[n / 2][col]).collect();
-            a[n - 1] = if n == 2 { a[0].iter().map(|v| first * v).collect() } else { combined };
+            combine_rows(&mut a, draw);
         }
         Family::Laplacian => {
             a.iter_mut().flatten().for_each(|v| *v = -v.abs());
             mirror(&mut a);
-            for (i, row) in a.iter_mut().enumerate() {
-                row[i] = 0.0;
-                row[i] = -row.iter().sum::<f64>();
-            }
+            balance(&mut a);
         }
         Family::Graded => {
             let exponents: Vec<[f64; 2]> =
@@ -235,6 +216,40 @@ fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
         }
     }
     a
+}
+
+/// Makes each diagonal entry `by` times the sum of the magnitudes of its row's other entries, plus 0.1.
+fn dominate(a: &mut [Vec<f64>], by: f64) {
+    for (i, row) in a.iter_mut().enumerate() {
+        row[i] = 0.0;
+        row[i] = by * row.iter().map(|v| v.abs()).sum::<f64>() + 0.1;
+    }
+}
+
+/// Copies the upper triangle to the lower one, so that the matrix is symmetric.
+fn mirror(a: &mut [Vec<f64>]) {
+    for row in 0..a.len() {
+        let (above, below) = a.split_at_mut(row);
+        for (lower, upper) in below[0].iter_mut().zip(above) {
+            *lower = upper[row];
+        }
+    }
+}
+
+/// Replaces the last row by a random combination of others, so that the matrix is singular.
+fn combine_rows(a: &mut [Vec<f64>], draw: &mut Draw) {
+    let n = a.len();
+    let (first, second) = (draw.integer(), draw.integer());
+    let combined: Vec<f64> = (0..n).map(|col| first * a[0][col] + second * a[n / 2][col]).collect();
+    a[n - 1] = if n == 2 { a[0].iter().map(|v| first * v).collect() } else { combined };
+}
+
+/// Chooses the diagonal so that every row sums to 0.
+fn balance(a: &mut [Vec<f64>]) {
+    for (i, row) in a.iter_mut().enumerate() {
+        row[i] = 0.0;
+        row[i] = -row.iter().sum::<f64>();
+    }
 }
 
 /// Converts a dense matrix to CSR. Zeros are not stored, except on the diagonal of a third of the
