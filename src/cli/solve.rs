@@ -158,16 +158,9 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let threads = pool.current_num_threads();
     systems.check_plan(threads)?;
     let progress = Progress::start(global, format!("solving {}", systems.described()));
-    let solved = pool.install(|| match args.machine.precision {
-        Precision::F64 => solve(&backend, &systems.batch, b, x0, &solve_options),
-        Precision::F32 => {
-            let (narrow, options) = Narrow::new(&systems.batch, &b, x0.as_deref(), &solve_options);
-            let Narrow { batch, b, x0, .. } = &narrow;
-            let mut solved = solve::<f32>(&backend, batch, b.clone(), x0.clone(), &options)?;
-            narrow.scale_back(&mut solved.x, &mut solved.report);
-            Ok(solved)
-        }
-    });
+    let precision = args.machine.precision;
+    let solved =
+        pool.install(|| solve_in(precision, &backend, &systems.batch, (b, x0), &solve_options));
     let solved = solved.map_err(|error| match (&error, args.machine.backend) {
         (SolveError::Unsupported { .. } | SolveError::Gpu(_), options::Backend::Gpu) => {
             gpu::refused(error)
@@ -186,7 +179,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
         rhs_source,
         backend_reason: &backend_reason,
         threads,
-        precision: name_of(options::PRECISIONS, &args.machine.precision),
+        precision: name_of(options::PRECISIONS, &precision),
         order: args.order.name(),
         precond_precision: args.precond_precision.name(),
         inner_precision: args.inner_precision.name(),
@@ -216,6 +209,27 @@ fn backend(
         }
         Err(reason) => (Backend::Cpu, reason),
     })
+}
+
+/// Solves in the precision asked for. For f32 the systems are scaled and narrowed first, and solutions
+/// and report are scaled back.
+fn solve_in(
+    precision: Precision,
+    backend: &Backend,
+    batch: &Batch<f64>,
+    (b, x0): (Vec<f64>, Option<Vec<f64>>),
+    options: &SolveOptions,
+) -> Result<Solved, SolveError> {
+    match precision {
+        Precision::F64 => solve(backend, batch, b, x0, options),
+        Precision::F32 => {
+            let (narrow, options) = Narrow::new(batch, &b, x0.as_deref(), options);
+            let Narrow { batch, b, x0, .. } = &narrow;
+            let mut solved = solve::<f32>(backend, batch, b.clone(), x0.clone(), &options)?;
+            narrow.scale_back(&mut solved.x, &mut solved.report);
+            Ok(solved)
+        }
+    }
 }
 
 fn solve<T: SolveScalar>(

@@ -190,12 +190,11 @@ impl Report {
         }
     }
 
-    /// The report as a table; with `explain` also each plan's own account.
-    pub(super) fn text(&self, systems: &Systems, explain: bool) -> String {
-        let mut text = String::new();
+    /// The lines above the table, each with its key: input, device, and what products are compared with.
+    fn head(&self, systems: &Systems) -> [(&'static str, String); 4] {
         let Context { input, backend, backend_reason, device, threads, precision, .. } =
             &self.context;
-        let lines = [
+        [
             ("input", format!("{input}: {}", systems.described())),
             (
                 "device",
@@ -216,8 +215,13 @@ impl Report {
                     self.baseline_ms
                 ),
             ),
-        ];
-        for (key, value) in lines {
+        ]
+    }
+
+    /// The report as a table; with `explain` also each plan's own account.
+    pub(super) fn text(&self, systems: &Systems, explain: bool) -> String {
+        let mut text = String::new();
+        for (key, value) in self.head(systems) {
             writeln!(text, "{key:<8} {}", one_line(&value))
                 .expect("writing to a string cannot fail");
         }
