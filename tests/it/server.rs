@@ -74,7 +74,8 @@ impl Server {
     }
 }
 
-fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io::Result<()> {
+/// The path that a request asks for, and the first byte of its range.
+fn read_request(stream: &TcpStream) -> std::io::Result<(String, Option<u64>)> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut line = String::new();
     reader.read_line(&mut line)?;
@@ -85,12 +86,16 @@ fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io
         reader.read_line(&mut line)?;
         let header = line.trim_end().to_ascii_lowercase();
         if header.is_empty() {
-            break;
+            return Ok((path, start));
         }
         if let Some(range) = header.strip_prefix("range: bytes=") {
             start = range.strip_suffix('-').and_then(|start| start.parse().ok());
         }
     }
+}
+
+fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io::Result<()> {
+    let (path, start) = read_request(&stream)?;
     let content = {
         let mut state = state.lock().unwrap();
         state.requests.push(start);
@@ -119,7 +124,7 @@ fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io
     }
     match answer {
         Answer::Declares(length) => {
-            return write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")
         }
         Answer::Endless => {
             write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
@@ -128,9 +133,13 @@ fn serve(mut stream: TcpStream, answer: Answer, state: &Mutex<State>) -> std::io
                 stream.write_all(&[0; 1 << 16])?;
             }
         }
-        _ => {}
+        _ => send(stream, answer, &content, from),
     }
-    let part = &content[from..];
+}
+
+/// Sends a file from a byte on, by the way of the answer.
+fn send(mut stream: TcpStream, answer: Answer, content: &[u8], from: usize) -> std::io::Result<()> {
+    let (part, total) = (&content[from..], content.len());
     if from > 0 {
         let range = format!("bytes {from}-{}/{total}", total - 1);
         write!(stream, "HTTP/1.1 206 Partial Content\r\nContent-Range: {range}\r\n")?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::json;
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::integrator::{Settings, integrate};
 use sparsebatch_drivers::nuclear_burning::network::Network;
@@ -80,22 +81,12 @@ fn zones_out_of_range_are_refused() {
     assert!(Settings::new(0.0).unwrap_err().to_string().contains("expected a tolerance"));
 }
 
-#[test]
-fn bad_network_files_are_refused_by_place() {
-    let good = serde_json::from_str::<serde_json::Value>(
-        &std::fs::read_to_string(data().join("reaclib_alpha13.json")).unwrap(),
-    )
-    .unwrap();
-    let refused = |pointer: &str, value: serde_json::Value| {
-        let mut bad = good.clone();
-        let place = bad.pointer_mut(pointer).unwrap();
-        *place = value;
-        Network::parse(&bad.to_string()).unwrap_err().to_string()
-    };
-    let rate = "rates[0] \"O16 --> He4 + C12 <reaclib_nac2>\"";
-    use serde_json::json;
+/// What replaces a value of a network file, and the error that the file then is refused with.
+type BadValue = (&'static str, serde_json::Value, String);
 
-    for (pointer, value, expected) in [
+fn bad_rates() -> Vec<BadValue> {
+    let rate = "rates[0] \"O16 --> He4 + C12 <reaclib_nac2>\"";
+    vec![
         (
             "/rates/0/products/0",
             json!("x99"),
@@ -135,6 +126,12 @@ fn bad_network_files_are_refused_by_place() {
             json!(1),
             format!("{rate}: Z is 8 in the reactants and 7 in the products"),
         ),
+        ("/rates", json!(null), "rates: expected a list, found none".to_owned()),
+    ]
+}
+
+fn bad_nuclides() -> Vec<BadValue> {
+    vec![
         (
             "/nuclides/0/Z",
             json!(5),
@@ -148,11 +145,25 @@ fn bad_network_files_are_refused_by_place() {
             "nuclides[1]: \"he4\" stands at nuclides[0] already".to_owned(),
         ),
         ("/nuclides", json!([]), "nuclides: expected at least one, found none".to_owned()),
-        ("/rates", json!(null), "rates: expected a list, found none".to_owned()),
-    ] {
+    ]
+}
+
+#[test]
+fn bad_network_files_are_refused_by_place() {
+    let good = serde_json::from_str::<serde_json::Value>(
+        &std::fs::read_to_string(data().join("reaclib_alpha13.json")).unwrap(),
+    )
+    .unwrap();
+    let refused = |pointer: &str, value: serde_json::Value| {
+        let mut bad = good.clone();
+        let place = bad.pointer_mut(pointer).unwrap();
+        *place = value;
+        Network::parse(&bad.to_string()).unwrap_err().to_string()
+    };
+    for (pointer, value, expected) in bad_rates().into_iter().chain(bad_nuclides()) {
         assert_eq!(refused(pointer, value), expected, "{pointer}");
     }
-    assert!(refused("/rates/0/sets/0/0", json!("one")).starts_with("network: invalid type"));
+    assert!(refused("/rates/0/sets/0/0", "one".into()).starts_with("network: invalid type"));
     assert!(Network::parse("{").unwrap_err().to_string().starts_with("network: EOF"));
     let missing = Network::read(Path::new("no/such/file.json")).unwrap_err().to_string();
     assert!(missing.starts_with("no/such/file.json: "), "{missing}");
