@@ -97,70 +97,133 @@ pub(super) fn read_banner(lines: &mut Lines<'_, impl Read>) -> Result<Banner, Fo
 }
 
 fn parse_banner(line: &[u8], number: u64, path: &Path) -> Result<Banner, FormatError> {
-    let error = |column: usize, expected: &str, found: String| FormatError::Parse {
-        path: path.to_owned(),
-        line: number,
-        column: column as u64,
-        expected: expected.to_owned(),
-        found,
-    };
-    let end = line.len() + 1;
-    let mut words = words(line);
-    let mut word = |expected: &str| {
-        let (column, word) = words.next().unwrap_or((end, b""));
-        if word.is_empty() {
-            return Err(error(column, expected, describe(word)));
-        }
-        Ok((column, word, word.to_ascii_lowercase()))
-    };
-    let (column, banner, _) = word("%%MatrixMarket")?;
-    if !is_banner_word(banner) {
-        return Err(error(column, "%%MatrixMarket", describe(banner)));
+    let mut words = BannerWords { words: words(line), end: line.len() + 1, number, path };
+    let found = words.next("%%MatrixMarket")?;
+    if !is_banner_word(found.text) {
+        return Err(words.unexpected(found, "%%MatrixMarket"));
     }
-    let (column, object, lower) = word("matrix or vector")?;
-    let is_vector = match lower.as_slice() {
-        b"matrix" => false,
-        b"vector" => true,
-        _ => return Err(error(column, "matrix or vector", describe(object))),
-    };
-    let (column, name, lower) = word("coordinate or array")?;
-    let layout = match lower.as_slice() {
-        b"coordinate" => MarketLayout::Coordinate,
-        b"array" => MarketLayout::Array,
-        _ => return Err(error(column, "coordinate or array", describe(name))),
-    };
-    let (column, name, lower) = word("real, integer or pattern")?;
-    let field = match lower.as_slice() {
-        b"real" | b"double" => Field::Real,
-        b"integer" | b"unsigned-integer" => Field::Integer,
-        b"pattern" if layout == MarketLayout::Coordinate => Field::Pattern,
-        b"pattern" => return Err(error(column, "real or integer (array)", describe(name))),
-        b"complex" => {
-            return Err(FormatError::Unsupported {
-                path: path.to_owned(),
-                what: "`complex`".to_owned(),
-                expected: "real, integer or pattern",
-            });
-        }
-        _ => return Err(error(column, "real, integer or pattern", describe(name))),
-    };
-    let expected = match (is_vector, field) {
-        (true, _) => "general (vector)",
-        (_, Field::Pattern) => "general or symmetric (pattern)",
-        _ => "general, symmetric or skew-symmetric",
-    };
-    let (column, name, lower) = word(expected)?;
-    let symmetry = match lower.as_slice() {
-        b"general" => MarketSymmetry::General,
-        // A real number is its own conjugate: hermitian means symmetric.
-        b"symmetric" | b"hermitian" if !is_vector => MarketSymmetry::Symmetric,
-        b"skew-symmetric" if !is_vector && field != Field::Pattern => MarketSymmetry::SkewSymmetric,
-        _ => return Err(error(column, expected, describe(name))),
-    };
-    if let Some((column, more)) = words.next() {
-        return Err(error(column, "the end of the line", describe(more)));
-    }
+    let is_vector = words.is_vector()?;
+    let layout = words.layout()?;
+    let field = words.field(layout)?;
+    let symmetry = words.symmetry(is_vector, field)?;
+    words.finish()?;
     Ok(Banner { layout, field, symmetry, is_vector })
+}
+
+/// A word of the banner, and the column where it begins.
+#[derive(Clone, Copy)]
+struct BannerWord<'a> {
+    column: usize,
+    text: &'a [u8],
+}
+
+impl BannerWord<'_> {
+    fn lowercase(self) -> Vec<u8> {
+        self.text.to_ascii_lowercase()
+    }
+}
+
+/// The words of the banner that are still unread.
+struct BannerWords<'a, I> {
+    words: I,
+    /// The column behind the last character of the line.
+    end: usize,
+    /// The number of the line in the file.
+    number: u64,
+    path: &'a Path,
+}
+
+impl<'a, I: Iterator<Item = (usize, &'a [u8])>> BannerWords<'a, I> {
+    /// Reads one word. Its absence is an error that says what was `expected`.
+    fn next(&mut self, expected: &str) -> Result<BannerWord<'a>, FormatError> {
+        match self.words.next() {
+            Some((column, text)) => Ok(BannerWord { column, text }),
+            None => {
+                let end_of_line = BannerWord { column: self.end, text: b"" };
+                Err(self.unexpected(end_of_line, expected))
+            }
+        }
+    }
+
+    /// The error about a word that is not what was `expected`.
+    fn unexpected(&self, found: BannerWord<'_>, expected: &str) -> FormatError {
+        FormatError::Parse {
+            path: self.path.to_owned(),
+            line: self.number,
+            column: found.column as u64,
+            expected: expected.to_owned(),
+            found: describe(found.text),
+        }
+    }
+
+    /// Reads whether the file holds a vector or a matrix.
+    fn is_vector(&mut self) -> Result<bool, FormatError> {
+        const EXPECTED: &str = "matrix or vector";
+        let word = self.next(EXPECTED)?;
+        match word.lowercase().as_slice() {
+            b"matrix" => Ok(false),
+            b"vector" => Ok(true),
+            _ => Err(self.unexpected(word, EXPECTED)),
+        }
+    }
+
+    /// Reads whether the entries have indices or are a dense array.
+    fn layout(&mut self) -> Result<MarketLayout, FormatError> {
+        const EXPECTED: &str = "coordinate or array";
+        let word = self.next(EXPECTED)?;
+        match word.lowercase().as_slice() {
+            b"coordinate" => Ok(MarketLayout::Coordinate),
+            b"array" => Ok(MarketLayout::Array),
+            _ => Err(self.unexpected(word, EXPECTED)),
+        }
+    }
+
+    /// Reads the kind of the values. An array cannot be a pattern.
+    fn field(&mut self, layout: MarketLayout) -> Result<Field, FormatError> {
+        const EXPECTED: &str = "real, integer or pattern";
+        let word = self.next(EXPECTED)?;
+        match word.lowercase().as_slice() {
+            b"real" | b"double" => Ok(Field::Real),
+            b"integer" | b"unsigned-integer" => Ok(Field::Integer),
+            b"pattern" if layout == MarketLayout::Coordinate => Ok(Field::Pattern),
+            b"pattern" => Err(self.unexpected(word, "real or integer (array)")),
+            b"complex" => Err(FormatError::Unsupported {
+                path: self.path.to_owned(),
+                what: "`complex`".to_owned(),
+                expected: EXPECTED,
+            }),
+            _ => Err(self.unexpected(word, EXPECTED)),
+        }
+    }
+
+    /// Reads the symmetry. A vector has none, and a pattern has no signs to be skew-symmetric in.
+    fn symmetry(&mut self, is_vector: bool, field: Field) -> Result<MarketSymmetry, FormatError> {
+        let expected = match (is_vector, field) {
+            (true, _) => "general (vector)",
+            (_, Field::Pattern) => "general or symmetric (pattern)",
+            _ => "general, symmetric or skew-symmetric",
+        };
+        let word = self.next(expected)?;
+        match word.lowercase().as_slice() {
+            b"general" => Ok(MarketSymmetry::General),
+            // A real number is its own conjugate: hermitian means symmetric.
+            b"symmetric" | b"hermitian" if !is_vector => Ok(MarketSymmetry::Symmetric),
+            b"skew-symmetric" if !is_vector && field != Field::Pattern => {
+                Ok(MarketSymmetry::SkewSymmetric)
+            }
+            _ => Err(self.unexpected(word, expected)),
+        }
+    }
+
+    /// Refuses further words.
+    fn finish(mut self) -> Result<(), FormatError> {
+        match self.words.next() {
+            Some((column, text)) => {
+                Err(self.unexpected(BannerWord { column, text }, "the end of the line"))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads the line with the sizes, and the comments before it.

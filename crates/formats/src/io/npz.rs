@@ -54,55 +54,22 @@ pub(super) fn read_npz_within(
 ) -> Result<Csr<f64>, FormatError> {
     let mut archive = Archive::new(reader, path)?;
     let format = archive.array("format", Array::into_string)?;
-    let (kind, first, second) = match format.as_str() {
-        "csr" => (ScipyFormat::Csr, "indices", "indptr"),
-        "csc" => (ScipyFormat::Csc, "indices", "indptr"),
-        "coo" => (ScipyFormat::Coo, "row", "col"),
-        _ => {
-            return Err(FormatError::Unsupported {
-                path: path.to_owned(),
-                what: format!("sparse format `{}`", format.escape_debug()),
-                expected: "csr, csc or coo",
-            });
-        }
+    let Some(kind) = ScipyFormat::named(&format) else {
+        return Err(FormatError::Unsupported {
+            path: path.to_owned(),
+            what: format!("sparse format `{}`", format.escape_debug()),
+            expected: "csr, csc or coo",
+        });
     };
-    let dimensions = archive.count("shape")?;
-    if dimensions != 2 {
-        let found = dimensions.to_string();
-        return Err(binary(path, "shape", "two dimensions".to_owned(), &found));
-    }
-    let shape = archive.array("shape", Array::into_i64)?;
-    let dimension = |at: usize| match i32::try_from(shape[at]) {
-        Ok(size @ 0..) => Ok(size as usize),
-        _ => {
-            let expected = format!("two dimensions up to {}", i32::MAX);
-            Err(binary(path, "shape", expected, &format!("{shape:?}")))
-        }
-    };
-    let (nrows, ncols) = (dimension(0)?, dimension(1)?);
+    let (nrows, ncols) = read_shape(&mut archive)?;
     // The array lengths in the headers have to agree before anything is unpacked.
     let count = archive.count("data")?;
-    let (firsts, seconds) = (archive.count(first)?, archive.count(second)?);
+    let (first, second) = kind.index_arrays();
+    let lengths = [archive.count(first)?, archive.count(second)?];
     check_i32("nnz", count).map_err(in_file(path))?;
-    let lengths =
-        match kind {
-            ScipyFormat::Csr => check_len("data", firsts, count)
-                .and_then(|()| check_len("indptr", nrows + 1, seconds)),
-            ScipyFormat::Csc => check_len("data", firsts, count)
-                .and_then(|()| check_len("indptr", ncols + 1, seconds)),
-            ScipyFormat::Coo => {
-                check_len("row", count, firsts).and_then(|()| check_len("col", count, seconds))
-            }
-        };
-    lengths.map_err(in_file(path))?;
+    kind.check_lengths((nrows, ncols), count, lengths).map_err(in_file(path))?;
     bounds.check_rows(path, nrows, count)?;
-    let triplets = Triplets::peak_bytes(count, nrows, MarketSymmetry::General);
-    let peak = match kind {
-        ScipyFormat::Csr => 12 * count as u128 + 12 * (nrows as u128 + 1),
-        ScipyFormat::Csc => 12 * count as u128 + 12 * (ncols as u128 + 1) + triplets,
-        ScipyFormat::Coo => 16 * count as u128 + triplets,
-    };
-    bounds.check_memory(path, nrows, count, peak)?;
+    bounds.check_memory(path, nrows, count, kind.peak_bytes((nrows, ncols), count))?;
 
     let values = archive.array("data", Array::into_f64)?;
     let matrix = match kind {
@@ -125,11 +92,85 @@ pub(super) fn read_npz_within(
     matrix.map_err(in_file(path))
 }
 
+/// Reads the numbers of rows and columns.
+fn read_shape(archive: &mut Archive<'_, impl Read + Seek>) -> Result<(usize, usize), FormatError> {
+    let path = archive.path;
+    let dimensions = archive.count("shape")?;
+    if dimensions != 2 {
+        let found = dimensions.to_string();
+        return Err(binary(path, "shape", "two dimensions".to_owned(), &found));
+    }
+    let shape = archive.array("shape", Array::into_i64)?;
+    let dimension = |at: usize| match i32::try_from(shape[at]) {
+        Ok(size @ 0..) => Ok(size as usize),
+        _ => {
+            let expected = format!("two dimensions up to {}", i32::MAX);
+            Err(binary(path, "shape", expected, &format!("{shape:?}")))
+        }
+    };
+    Ok((dimension(0)?, dimension(1)?))
+}
+
 /// The sparse formats of SciPy that are read.
+#[derive(Clone, Copy)]
 enum ScipyFormat {
     Csr,
     Csc,
     Coo,
+}
+
+impl ScipyFormat {
+    /// The format that SciPy calls `name`.
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "csr" => Some(Self::Csr),
+            "csc" => Some(Self::Csc),
+            "coo" => Some(Self::Coo),
+            _ => None,
+        }
+    }
+
+    /// The names of the two arrays of indices.
+    fn index_arrays(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Csr | Self::Csc => ("indices", "indptr"),
+            Self::Coo => ("row", "col"),
+        }
+    }
+
+    /// Checks the lengths of the two arrays of indices, given the size of the matrix and the number
+    /// of its values.
+    fn check_lengths(
+        self,
+        (nrows, ncols): (usize, usize),
+        nvalues: usize,
+        [first, second]: [usize; 2],
+    ) -> Result<(), FormatError> {
+        match self {
+            Self::Csr => {
+                check_len("data", first, nvalues)?;
+                check_len("indptr", nrows + 1, second)
+            }
+            Self::Csc => {
+                check_len("data", first, nvalues)?;
+                check_len("indptr", ncols + 1, second)
+            }
+            Self::Coo => {
+                check_len("row", nvalues, first)?;
+                check_len("col", nvalues, second)
+            }
+        }
+    }
+
+    /// The most memory that reading takes, in bytes.
+    fn peak_bytes(self, (nrows, ncols): (usize, usize), nvalues: usize) -> u128 {
+        let triplets = Triplets::peak_bytes(nvalues, nrows, MarketSymmetry::General);
+        match self {
+            Self::Csr => 12 * nvalues as u128 + 12 * (nrows as u128 + 1),
+            Self::Csc => 12 * nvalues as u128 + 12 * (ncols as u128 + 1) + triplets,
+            Self::Coo => 16 * nvalues as u128 + triplets,
+        }
+    }
 }
 
 /// Reads one array of numbers from an `.npz` archive as f64, flattened in C order: solutions that

@@ -22,173 +22,187 @@ fn refused_within(text: &str, memory: MemoryLimit) -> String {
     line
 }
 
+const REAL: &str = "%%MatrixMarket matrix coordinate real general\n";
+const SYMMETRIC: &str = "%%MatrixMarket matrix coordinate real symmetric\n";
+const SKEW: &str = "%%MatrixMarket matrix coordinate real skew-symmetric\n";
+const ARRAY: &str = "%%MatrixMarket matrix array real general\n";
+
+/// A banner, the rest of the file, and a part of the expected error.
+type BadFile = (&'static str, &'static str, &'static str);
+
+/// Wrong banners.
+const BANNERS: &[BadFile] = &[
+    ("", "", "f:1:1: expected %%MatrixMarket, found an empty file"),
+    ("", "\n\r\n", "f:3:1: expected %%MatrixMarket, found an empty file"),
+    ("", "\n1 1 1\n", "f:2:1: expected %%MatrixMarket, found `1`"),
+    ("", "1 1 1\n", "f:1:1: expected %%MatrixMarket, found `1`"),
+    ("", "%%%MatrixMarket matrix", "f:1:1: expected %%MatrixMarket, found `%%%MatrixMarket`"),
+    ("", " %%MatrixMarket matrix", "f:1:23: expected coordinate or array"),
+    (
+        "",
+        "%%MatrixMarket tensor coordinate real general\n",
+        "f:1:16: expected matrix or vector, found `tensor`",
+    ),
+    ("", "%%MatrixMarket matrix sparse real general\n", "f:1:23: expected coordinate or array"),
+    (
+        "",
+        "%%MatrixMarket matrix coordinate float general\n",
+        "f:1:34: expected real, integer or pattern",
+    ),
+    ("", "%%MatrixMarket matrix array pattern general\n", "f:1:29: expected real or integer"),
+    (
+        "",
+        "%%MatrixMarket matrix coordinate real\n",
+        "f:1:38: expected general, symmetric or skew-symmetric, found the end of the line",
+    ),
+    (
+        "",
+        "%%MatrixMarket matrix coordinate real general more\n",
+        "f:1:47: expected the end of the line, found `more`",
+    ),
+    (
+        "",
+        "%%MatrixMarket matrix coordinate pattern skew-symmetric\n",
+        "f:1:42: expected general or symmetric",
+    ),
+    ("", "%%MatrixMarket matrix coordinate complex general\n", "f: `complex` is not supported"),
+    ("", "%%MatrixMarket matrix array Complex general\n", "f: `complex` is not supported"),
+    (
+        "",
+        "%%MatrixMarket matrix coordinate complex hermitian\n",
+        "f: `complex` is not supported, expected real, integer or pattern",
+    ),
+    (
+        "",
+        "%%MatrixMarket vector array real symmetric\n",
+        "f:1:34: expected general (vector), found `symmetric`",
+    ),
+];
+
+/// Wrong size lines, and entries of a vector.
+const SIZES: &[BadFile] = &[
+    (
+        "%%MatrixMarket vector coordinate real general\n",
+        "3\n",
+        "f:2:2: expected the number of entries",
+    ),
+    (
+        "%%MatrixMarket vector array real general\n",
+        "3 2\n",
+        "f:2:3: expected the end of the line, found `2`",
+    ),
+    (
+        "%%MatrixMarket vector coordinate real general\n",
+        "3 1\n4 1.5\n",
+        "f:3:1: expected a row index in 1..=3, found `4`",
+    ),
+    (
+        REAL,
+        "",
+        "f:2:1: expected a line with the numbers of rows, columns, entries, found the end of the file",
+    ),
+    (REAL, "% only a comment\n\n", "f:4:1: expected a line with the numbers"),
+    (REAL, "2 2\n", "f:2:4: expected the number of entries, found the end of the line"),
+    (REAL, "2 2 1 1\n", "f:2:7: expected the end of the line, found `1`"),
+    (REAL, "-2 2 1\n1 1 1\n", "f:2:1: expected the number of rows, found `-2`"),
+    (REAL, "2 two 1\n", "f:2:3: expected the number of columns, found `two`"),
+    (
+        REAL,
+        "2147483648 2 1\n1 1 1\n",
+        "f:2:1: expected at most 2147483647 rows, found `2147483648`",
+    ),
+    (REAL, "2 2 1000000000000000000\n1 1 1\n", "f:2:5: expected at most 2147483647 entries"),
+    (REAL, "2 2 99999999999999999999999999\n1 1 1\n", "f:2:5: expected at most 2147483647 entries"),
+    (
+        REAL,
+        "2147483647 1 1\n1 1 1\n",
+        "f: a matrix of 2147483647 rows and 1 entries would take 8589934592 bytes of memory, \
+         expected at most 1048576",
+    ),
+];
+
+/// Wrong entries of a general matrix.
+const ENTRIES: &[BadFile] = &[
+    (
+        REAL,
+        "2 2 2000000000\n1 1 1\n",
+        "f:4:1: expected entry 2 of 2000000000, found the end of the file",
+    ),
+    (REAL, "2 2 2\n1 1 1\n1 2", "f:4:4: expected a number, found the end of the line"),
+    (
+        REAL,
+        "2 2 1\n1 1 1\n\n 2 2 2\n",
+        "f:5:2: expected the end of the file after 1 entries, found `2`",
+    ),
+    (REAL, "2 2 0\n1 1 1\n", "f:3:1: expected the end of the file after 0 entries"),
+    (REAL, "2 2 1\n0 1 1\n", "f:3:1: expected a row index in 1..=2, found `0`"),
+    (REAL, "2 2 1\n1 0 1\n", "f:3:3: expected a column index in 1..=2, found `0`"),
+    (REAL, "2 2 1\n3 1 1\n", "f:3:1: expected a row index in 1..=2, found `3`"),
+    (REAL, "2 2 1\n1 -1 1\n", "f:3:3: expected a column index in 1..=2, found `-1`"),
+    (
+        REAL,
+        "2 2 1\n1 4294967297 1\n",
+        "f:3:3: expected a column index in 1..=2, found `4294967297`",
+    ),
+    (REAL, "2 2 1\n1 18446744073709551617 1\n", "f:3:3: expected a column index in 1..=2"),
+    (REAL, "2 2 1\n1.0 1 1\n", "f:3:1: expected a row index in 1..=2, found `1.0`"),
+    (REAL, "2 2 1\n1 1 1e400\n", "f:3:5: expected a number in the range of f64, found `1e400`"),
+    (REAL, "2 2 1\n1 1 1.0d\n", "f:3:5: expected a number, found `1.0d`"),
+    (REAL, "2 2 1\n1 1 1 1\n", "f:3:7: expected the end of the line, found `1`"),
+];
+
+/// Entries that contradict the symmetry of the banner.
+const SYMMETRIES: &[BadFile] = &[
+    (
+        SYMMETRIC,
+        "2 3 1\n1 1 1\n",
+        "f:2:1: expected as many rows as columns in a symmetric matrix, found 2 and 3",
+    ),
+    (
+        SYMMETRIC,
+        "3 3 3\n1 3 1\n2 1 7\n3 1 1\n",
+        "f: entries: expected each entry of a symmetric matrix on one side of its diagonal, \
+         found both (3, 1) and (1, 3)",
+    ),
+    (
+        SKEW,
+        "2 2 1\n2 2 1\n",
+        "f:3:5: expected 0 on the diagonal of a skew-symmetric matrix, found `1`",
+    ),
+    (
+        "%%MatrixMarket matrix array real skew-symmetric\n",
+        "2 2\n0\n5\n-1.5\n",
+        "f: entries: expected zeros on the diagonal of a skew-symmetric matrix, or no diagonal, \
+         found -1.5 in row 2",
+    ),
+    (
+        "%%MatrixMarket matrix array real skew-symmetric\n",
+        "3 3\n0\n1\n2\n3\n",
+        "f:7:1: expected entry 5 of 6, found the end of the file",
+    ),
+];
+
+/// Patterns, arrays and integers.
+const OTHER_FIELDS: &[BadFile] = &[
+    (
+        "%%MatrixMarket matrix coordinate pattern general\n",
+        "2 2 1\n1 1 5\n",
+        "f:3:5: expected the end of the line, since a pattern has no values, found `5`",
+    ),
+    (ARRAY, "2 1\n1\n", "f:4:1: expected entry 2 of 2"),
+    (ARRAY, "2 1\n1 2\n", "f:3:3: expected the end of the line, found `2`"),
+    (ARRAY, "100000 100000\n1\n", "f:2:1: expected at most 2147483647 entries, found 10000000000"),
+    (ARRAY, "2147483647 0\n", "f: a matrix of 2147483647 rows and 0 entries would take"),
+    (
+        "%%MatrixMarket matrix coordinate integer general\n",
+        "1 1 1\n1 1 1.5\n",
+        "f:3:5: expected an integer, found `1.5`",
+    ),
+];
+
 #[test]
 fn matrix_market_errors_name_line_and_column() {
-    const REAL: &str = "%%MatrixMarket matrix coordinate real general\n";
-    const SYMMETRIC: &str = "%%MatrixMarket matrix coordinate real symmetric\n";
-    const SKEW: &str = "%%MatrixMarket matrix coordinate real skew-symmetric\n";
-    const ARRAY: &str = "%%MatrixMarket matrix array real general\n";
-    let cases = [
-        ("", "", "f:1:1: expected %%MatrixMarket, found an empty file"),
-        ("", "\n\r\n", "f:3:1: expected %%MatrixMarket, found an empty file"),
-        ("", "\n1 1 1\n", "f:2:1: expected %%MatrixMarket, found `1`"),
-        ("", "1 1 1\n", "f:1:1: expected %%MatrixMarket, found `1`"),
-        ("", "%%%MatrixMarket matrix", "f:1:1: expected %%MatrixMarket, found `%%%MatrixMarket`"),
-        ("", " %%MatrixMarket matrix", "f:1:23: expected coordinate or array"),
-        (
-            "",
-            "%%MatrixMarket tensor coordinate real general\n",
-            "f:1:16: expected matrix or vector, found `tensor`",
-        ),
-        ("", "%%MatrixMarket matrix sparse real general\n", "f:1:23: expected coordinate or array"),
-        (
-            "",
-            "%%MatrixMarket matrix coordinate float general\n",
-            "f:1:34: expected real, integer or pattern",
-        ),
-        ("", "%%MatrixMarket matrix array pattern general\n", "f:1:29: expected real or integer"),
-        (
-            "",
-            "%%MatrixMarket matrix coordinate real\n",
-            "f:1:38: expected general, symmetric or skew-symmetric, found the end of the line",
-        ),
-        (
-            "",
-            "%%MatrixMarket matrix coordinate real general more\n",
-            "f:1:47: expected the end of the line, found `more`",
-        ),
-        (
-            "",
-            "%%MatrixMarket matrix coordinate pattern skew-symmetric\n",
-            "f:1:42: expected general or symmetric",
-        ),
-        ("", "%%MatrixMarket matrix coordinate complex general\n", "f: `complex` is not supported"),
-        ("", "%%MatrixMarket matrix array Complex general\n", "f: `complex` is not supported"),
-        (
-            "",
-            "%%MatrixMarket matrix coordinate complex hermitian\n",
-            "f: `complex` is not supported, expected real, integer or pattern",
-        ),
-        (
-            "",
-            "%%MatrixMarket vector array real symmetric\n",
-            "f:1:34: expected general (vector), found `symmetric`",
-        ),
-        (
-            "%%MatrixMarket vector coordinate real general\n",
-            "3\n",
-            "f:2:2: expected the number of entries",
-        ),
-        (
-            "%%MatrixMarket vector array real general\n",
-            "3 2\n",
-            "f:2:3: expected the end of the line, found `2`",
-        ),
-        (
-            "%%MatrixMarket vector coordinate real general\n",
-            "3 1\n4 1.5\n",
-            "f:3:1: expected a row index in 1..=3, found `4`",
-        ),
-        (
-            REAL,
-            "",
-            "f:2:1: expected a line with the numbers of rows, columns, entries, found the end of the file",
-        ),
-        (REAL, "% only a comment\n\n", "f:4:1: expected a line with the numbers"),
-        (REAL, "2 2\n", "f:2:4: expected the number of entries, found the end of the line"),
-        (REAL, "2 2 1 1\n", "f:2:7: expected the end of the line, found `1`"),
-        (REAL, "-2 2 1\n1 1 1\n", "f:2:1: expected the number of rows, found `-2`"),
-        (REAL, "2 two 1\n", "f:2:3: expected the number of columns, found `two`"),
-        (
-            REAL,
-            "2147483648 2 1\n1 1 1\n",
-            "f:2:1: expected at most 2147483647 rows, found `2147483648`",
-        ),
-        (REAL, "2 2 1000000000000000000\n1 1 1\n", "f:2:5: expected at most 2147483647 entries"),
-        (
-            REAL,
-            "2 2 99999999999999999999999999\n1 1 1\n",
-            "f:2:5: expected at most 2147483647 entries",
-        ),
-        (
-            REAL,
-            "2147483647 1 1\n1 1 1\n",
-            "f: a matrix of 2147483647 rows and 1 entries would take 8589934592 bytes of memory, \
-             expected at most 1048576",
-        ),
-        (
-            REAL,
-            "2 2 2000000000\n1 1 1\n",
-            "f:4:1: expected entry 2 of 2000000000, found the end of the file",
-        ),
-        (REAL, "2 2 2\n1 1 1\n1 2", "f:4:4: expected a number, found the end of the line"),
-        (
-            REAL,
-            "2 2 1\n1 1 1\n\n 2 2 2\n",
-            "f:5:2: expected the end of the file after 1 entries, found `2`",
-        ),
-        (REAL, "2 2 0\n1 1 1\n", "f:3:1: expected the end of the file after 0 entries"),
-        (REAL, "2 2 1\n0 1 1\n", "f:3:1: expected a row index in 1..=2, found `0`"),
-        (REAL, "2 2 1\n1 0 1\n", "f:3:3: expected a column index in 1..=2, found `0`"),
-        (REAL, "2 2 1\n3 1 1\n", "f:3:1: expected a row index in 1..=2, found `3`"),
-        (REAL, "2 2 1\n1 -1 1\n", "f:3:3: expected a column index in 1..=2, found `-1`"),
-        (
-            REAL,
-            "2 2 1\n1 4294967297 1\n",
-            "f:3:3: expected a column index in 1..=2, found `4294967297`",
-        ),
-        (REAL, "2 2 1\n1 18446744073709551617 1\n", "f:3:3: expected a column index in 1..=2"),
-        (REAL, "2 2 1\n1.0 1 1\n", "f:3:1: expected a row index in 1..=2, found `1.0`"),
-        (REAL, "2 2 1\n1 1 1e400\n", "f:3:5: expected a number in the range of f64, found `1e400`"),
-        (REAL, "2 2 1\n1 1 1.0d\n", "f:3:5: expected a number, found `1.0d`"),
-        (REAL, "2 2 1\n1 1 1 1\n", "f:3:7: expected the end of the line, found `1`"),
-        (
-            SYMMETRIC,
-            "2 3 1\n1 1 1\n",
-            "f:2:1: expected as many rows as columns in a symmetric matrix, found 2 and 3",
-        ),
-        (
-            SYMMETRIC,
-            "3 3 3\n1 3 1\n2 1 7\n3 1 1\n",
-            "f: entries: expected each entry of a symmetric matrix on one side of its diagonal, \
-             found both (3, 1) and (1, 3)",
-        ),
-        (
-            SKEW,
-            "2 2 1\n2 2 1\n",
-            "f:3:5: expected 0 on the diagonal of a skew-symmetric matrix, found `1`",
-        ),
-        (
-            "%%MatrixMarket matrix array real skew-symmetric\n",
-            "2 2\n0\n5\n-1.5\n",
-            "f: entries: expected zeros on the diagonal of a skew-symmetric matrix, or no diagonal, \
-             found -1.5 in row 2",
-        ),
-        (
-            "%%MatrixMarket matrix array real skew-symmetric\n",
-            "3 3\n0\n1\n2\n3\n",
-            "f:7:1: expected entry 5 of 6, found the end of the file",
-        ),
-        (
-            "%%MatrixMarket matrix coordinate pattern general\n",
-            "2 2 1\n1 1 5\n",
-            "f:3:5: expected the end of the line, since a pattern has no values, found `5`",
-        ),
-        (ARRAY, "2 1\n1\n", "f:4:1: expected entry 2 of 2"),
-        (ARRAY, "2 1\n1 2\n", "f:3:3: expected the end of the line, found `2`"),
-        (
-            ARRAY,
-            "100000 100000\n1\n",
-            "f:2:1: expected at most 2147483647 entries, found 10000000000",
-        ),
-        (ARRAY, "2147483647 0\n", "f: a matrix of 2147483647 rows and 0 entries would take"),
-        (
-            "%%MatrixMarket matrix coordinate integer general\n",
-            "1 1 1\n1 1 1.5\n",
-            "f:3:5: expected an integer, found `1.5`",
-        ),
-    ];
-    for (banner, rest, expected) in cases {
+    for (banner, rest, expected) in [BANNERS, SIZES, ENTRIES, SYMMETRIES, OTHER_FIELDS].concat() {
         let found = refused(&format!("{banner}{rest}"));
         assert!(found.contains(expected), "{found}\ninstead of\n{expected}");
     }
