@@ -18,7 +18,8 @@ pub struct InvalidInput {
 
 /// Runs the constructors of all rows of the table.
 pub fn invalid_inputs() -> Vec<InvalidInput> {
-    let mut table = csr();
+    let mut table = csr_pointers();
+    table.extend(csr_columns());
     table.extend(coo());
     table.extend(ell());
     table.extend(dia());
@@ -38,60 +39,77 @@ fn row<V>(
 
 const HUGE: usize = 1 << 31;
 
-fn csr() -> Vec<InvalidInput> {
-    let new = |nrows, ncols, row_ptr: &[i32], col_idx: &[i32]| {
-        CsrPattern::try_new(nrows, ncols, row_ptr.to_vec(), col_idx.to_vec())
-    };
+fn new_csr(
+    nrows: usize,
+    ncols: usize,
+    row_ptr: &[i32],
+    col_idx: &[i32],
+) -> Result<CsrPattern, FormatError> {
+    CsrPattern::try_new(nrows, ncols, row_ptr.to_vec(), col_idx.to_vec())
+}
+
+/// CSR patterns whose sizes or row pointers are wrong.
+fn csr_pointers() -> Vec<InvalidInput> {
     vec![
         row(
             "csr 1: nrows beyond i32",
-            new(HUGE, 1, &[0], &[]),
+            new_csr(HUGE, 1, &[0], &[]),
             "nrows is 2147483648, the largest supported is 2147483647",
         ),
         row(
             "csr 1: ncols beyond i32",
-            new(0, HUGE, &[0], &[]),
+            new_csr(0, HUGE, &[0], &[]),
             "ncols is 2147483648, the largest supported is 2147483647",
         ),
         row(
             "csr 2: row_ptr too short",
-            new(2, 2, &[0, 1], &[0]),
+            new_csr(2, 2, &[0, 1], &[0]),
             "row_ptr has 2 entries, expected 3",
         ),
-        row("csr 2: row_ptr starts late", new(1, 2, &[1, 1], &[0]), "row_ptr[0] is 1, expected 0"),
+        row(
+            "csr 2: row_ptr starts late",
+            new_csr(1, 2, &[1, 1], &[0]),
+            "row_ptr[0] is 1, expected 0",
+        ),
         row(
             "csr 2: row_ptr decreases",
-            new(2, 2, &[0, 2, 1], &[0, 1]),
+            new_csr(2, 2, &[0, 2, 1], &[0, 1]),
             "row_ptr[2] is 1, expected a value in 2..=2",
         ),
         row(
             "csr 2: row_ptr is negative",
-            new(1, 2, &[0, -1], &[]),
+            new_csr(1, 2, &[0, -1], &[]),
             "row_ptr[1] is -1, expected a value in 0..=0",
         ),
         row(
             "csr 2: row_ptr ends early",
-            new(1, 2, &[0, 1], &[0, 1]),
+            new_csr(1, 2, &[0, 1], &[0, 1]),
             "row_ptr[1] is 1, expected 2",
         ),
+    ]
+}
+
+/// CSR patterns whose columns are wrong, and a CSR matrix with too few values.
+fn csr_columns() -> Vec<InvalidInput> {
+    vec![
         row(
             "csr 3: column too large",
-            new(1, 2, &[0, 1], &[2]),
+            new_csr(1, 2, &[0, 1], &[2]),
             "col_idx[0] is 2, expected an index in 0..2",
         ),
         row(
             "csr 3: column negative",
-            new(1, 2, &[0, 1], &[-1]),
+            new_csr(1, 2, &[0, 1], &[-1]),
             "col_idx[0] is -1, expected an index in 0..2",
         ),
         row(
             "csr 4: columns unsorted",
-            new(1, 3, &[0, 2], &[2, 0]),
+            new_csr(1, 3, &[0, 2], &[2, 0]),
             "col_idx[1] is 0 after 2, expected strictly ascending indices",
         ),
         row(
             "csr 4: column twice",
-            new(1, 3, &[0, 2], &[1, 1]),
+            new_csr(1, 3, &[0, 2], &[1, 1]),
             "col_idx[1] is 1 after 1, expected strictly ascending indices",
         ),
         row(
