@@ -321,6 +321,23 @@ pub fn cells(case: &Solves<'_>) -> [String; 12] {
 
 /// The figures over all cases, a line each.
 pub fn totals(cases: &[Solves<'_>]) -> Vec<String> {
+    let mut lines = beside_recorded(cases);
+    lines.extend(in_same_run("dense LU over ours", cases, |case| Some(case.peer?.median_ms)));
+    lines.extend(in_same_run("CPU over GPU", cases, |case| Some(case.cpu?.median_ms)));
+    lines.extend(cases.iter().filter_map(best_shape));
+    for case in cases {
+        lines.extend(mixes_beside_families(cases, case));
+    }
+    let unsolved: Vec<String> =
+        cases.iter().filter(|case| case.ours.is_none()).map(Solves::name).collect();
+    if !unsolved.is_empty() {
+        lines.push(format!("with systems left unsolved: {}", unsolved.join(", ")));
+    }
+    lines
+}
+
+/// Ours beside the recorded figures: families by precision and size of the batch, then sets.
+fn beside_recorded(cases: &[Solves<'_>]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |what: &str, ratios: Option<Ratios>| {
         if let Some(Ratios { count, geomean, device_geomean, worst: (worst, least) }) = ratios {
@@ -339,59 +356,65 @@ pub fn totals(cases: &[Solves<'_>]) -> Vec<String> {
     }
     let sets = best_of_sets(cases);
     add("sets, any method of ours over the best recorded", ratios(&sets, |_| true));
-    for set in &sets {
-        if let (Some(ours), Some(recorded), Some(ratio)) = (set.ours, set.recorded, set.ratio()) {
-            lines.push(format!(
-                "{} x {}: {} {} {:.4} ms, {} {:.4} ms, {ratio:.2} x",
-                set.first.case,
-                set.first.batch,
-                ours.operation,
-                ours.configuration,
-                call_ms(ours),
-                recorded.library,
-                recorded.median_ms,
-            ));
-        }
-    }
-    let mut same_run = |what: &str, other: fn(&Solves<'_>) -> Option<f64>| {
-        let ratio = |case: &Solves<'_>| Some(other(case)? / case.ours?.median_ms);
-        let found: Vec<f64> = cases.iter().filter_map(ratio).collect();
-        if let Some(mean) = geomean(found.iter().copied()) {
-            lines.push(format!("{what}, same run, {} cases: geomean {mean:.2} x", found.len()));
-        }
-    };
-    same_run("dense LU over ours", |case| Some(case.peer?.median_ms));
-    same_run("CPU over GPU", |case| Some(case.cpu?.median_ms));
-    for case in cases {
-        if let (Some(shape), Some(ours)) = (case.shape, case.ours) {
-            lines.push(format!(
-                "{}: best shape {} {:.4} ms, by itself {} {:.4} ms, regret {:.1} %",
-                case.name(),
-                configured(shape),
-                shape.median_ms,
-                configured(ours),
-                ours.median_ms,
-                100.0 * regret(ours.median_ms, shape.median_ms).max(0.0),
-            ));
-        }
-    }
-    for case in cases {
-        for (way, ratio) in mix_ratios(cases, case) {
-            let inner = if is_inner_single(way) { ", iterations in f32" } else { "" };
-            let chosen = way.preconditioner.as_deref().unwrap_or("none");
-            let found = match ratio {
-                Ok(ratio) => format!("{ratio:.3} x the sum over its families"),
-                Err(missing) => {
-                    format!("no sum over its families, not measured: {}", missing.join(", "))
-                }
-            };
-            lines.push(format!("{} {chosen}{inner}: {found}", case.name()));
-        }
-    }
-    let unsolved: Vec<String> =
-        cases.iter().filter(|case| case.ours.is_none()).map(Solves::name).collect();
-    if !unsolved.is_empty() {
-        lines.push(format!("with systems left unsolved: {}", unsolved.join(", ")));
+    lines.extend(sets.iter().filter_map(set_beside_recorded));
+    lines
+}
+
+/// The time of a set beside the recorded one, where there are both.
+fn set_beside_recorded(set: &Solves<'_>) -> Option<String> {
+    let (ours, recorded, ratio) = (set.ours?, set.recorded?, set.ratio()?);
+    Some(format!(
+        "{} x {}: {} {} {:.4} ms, {} {:.4} ms, {ratio:.2} x",
+        set.first.case,
+        set.first.batch,
+        ours.operation,
+        ours.configuration,
+        call_ms(ours),
+        recorded.library,
+        recorded.median_ms,
+    ))
+}
+
+/// The geometric mean of `other` over our time, both of the same run; `None` where no case has
+/// both.
+fn in_same_run(
+    what: &str,
+    cases: &[Solves<'_>],
+    other: fn(&Solves<'_>) -> Option<f64>,
+) -> Option<String> {
+    let ratio = |case: &Solves<'_>| Some(other(case)? / case.ours?.median_ms);
+    let found: Vec<f64> = cases.iter().filter_map(ratio).collect();
+    let mean = geomean(found.iter().copied())?;
+    Some(format!("{what}, same run, {} cases: geomean {mean:.2} x", found.len()))
+}
+
+/// The best requested kernel shape beside the automatic one, where shapes were requested.
+fn best_shape(case: &Solves<'_>) -> Option<String> {
+    let (shape, ours) = (case.shape?, case.ours?);
+    Some(format!(
+        "{}: best shape {} {:.4} ms, by itself {} {:.4} ms, regret {:.1} %",
+        case.name(),
+        configured(shape),
+        shape.median_ms,
+        configured(ours),
+        ours.median_ms,
+        100.0 * regret(ours.median_ms, shape.median_ms).max(0.0),
+    ))
+}
+
+/// The times of a mix beside the sum over its families, a line for each way of solving it.
+fn mixes_beside_families(cases: &[Solves<'_>], case: &Solves<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (way, ratio) in mix_ratios(cases, case) {
+        let inner = if is_inner_single(way) { ", iterations in f32" } else { "" };
+        let chosen = way.preconditioner.as_deref().unwrap_or("none");
+        let found = match ratio {
+            Ok(ratio) => format!("{ratio:.3} x the sum over its families"),
+            Err(missing) => {
+                format!("no sum over its families, not measured: {}", missing.join(", "))
+            }
+        };
+        lines.push(format!("{} {chosen}{inner}: {found}", case.name()));
     }
     lines
 }
