@@ -201,6 +201,21 @@ impl<T: CpuScalar> Kernel<T> for SolvePart<'_, '_, T> {
     }
 }
 
+/// `2^scale` and `2^-scale` of the system in each active lane. Both are 1 in the other lanes.
+#[inline(always)]
+fn scales<V: Vector>(entries: &[Entry; MOST_LANES], active: u32) -> (V, V)
+where
+    V::Scalar: CpuScalar,
+{
+    let (mut up, mut down) = (V::splat(V::Scalar::ONE), V::splat(V::Scalar::ONE));
+    for l in ones(active) {
+        let scale = entries[l].scale::<V::Scalar>();
+        up.set(l, V::Scalar::from_f64(pow2(scale)));
+        down.set(l, V::Scalar::from_f64(pow2(-scale)));
+    }
+    (up, down)
+}
+
 /// One right-hand side of a group.
 struct GroupSolve<'a, V: Vector> {
     group: &'a mut Group<V>,
@@ -221,26 +236,12 @@ where
     #[inline(always)]
     fn run(&mut self, lu: &LuOnPattern, slots: &mut [&mut Slot<'_, V::Scalar>]) {
         let (entries, mut active) = self.enter(slots);
-        let (mut up, mut down) = (V::splat(V::Scalar::ONE), V::splat(V::Scalar::ONE));
-        for l in ones(active) {
-            let scale = entries[l].scale::<V::Scalar>();
-            up.set(l, V::Scalar::from_f64(pow2(scale)));
-            down.set(l, V::Scalar::from_f64(pow2(-scale)));
-        }
+        let (up, down) = scales::<V>(&entries, active);
         let zero = V::zero();
         for (x, y) in self.space.x.iter_mut().zip(&self.space.y) {
             *x = y.mul(down).add(zero);
         }
-        let singular = self.group.without_pivot.unwrap_or(!0) & active;
-        for l in ones(singular) {
-            // NaN and infinite values also fail the pivot test, but do not show singularity.
-            let status = match self.group.finite() >> l & 1 {
-                1 => Status::ZeroPivot,
-                _ => Status::NonFinite,
-            };
-            self.fail(l, slots[l], &entries[l], status, [up.get(l), down.get(l)]);
-        }
-        active &= !singular;
+        active &= !self.fail_without_factors(slots, &entries, active, [up, down]);
         let mut step = 0;
         while active != 0 {
             for r in &mut self.space.r {
@@ -450,6 +451,27 @@ where
         self.a.clear();
         self.a.extend(lane(&self.group.a, l));
         f(&System::new(number, self.pattern.view(), &self.a, b, self.criteria))
+    }
+
+    /// Ends the systems of `active` whose matrix has no factors. Returns their lanes, one bit each.
+    #[inline(always)]
+    fn fail_without_factors(
+        &mut self,
+        slots: &mut [&mut Slot<'_, V::Scalar>],
+        entries: &[Entry; MOST_LANES],
+        active: u32,
+        [up, down]: [V; 2],
+    ) -> u32 {
+        let failed = self.group.without_pivot.unwrap_or(!0) & active;
+        for l in ones(failed) {
+            // NaN and infinite values also fail the pivot test, but do not show singularity.
+            let status = match self.group.finite() >> l & 1 {
+                1 => Status::ZeroPivot,
+                _ => Status::NonFinite,
+            };
+            self.fail(l, slots[l], &entries[l], status, [up.get(l), down.get(l)]);
+        }
+        failed
     }
 
     /// Ends a system whose matrix has no factors.

@@ -19,6 +19,7 @@
 
 use super::dot::{Dot, PARTIAL_SUMS, dot, dots, scalar_dot};
 use super::job::{Job, Lanes, Verdict, ones};
+use super::matrix::LaneMatrix;
 use super::precond::LanePrecond;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
 use sparsebatch_solve_core::Status;
@@ -44,6 +45,25 @@ struct BiCgStabVectors<V> {
     s_hat: Vec<V>,
 }
 
+impl<V: Vector> BiCgStabVectors<V> {
+    #[inline(always)]
+    fn new(matrix: &LaneMatrix, is_identity: bool) -> Self {
+        let vector = || vec![V::zero(); matrix.nrows()];
+        let hat = || if is_identity { Vec::new() } else { vector() };
+        Self {
+            a: vec![V::zero(); matrix.nvalues()],
+            x: vector(),
+            r: vector(),
+            shadow: vector(),
+            p: vector(),
+            v: vector(),
+            t: vector(),
+            p_hat: hat(),
+            s_hat: hat(),
+        }
+    }
+}
+
 /// The scalars of each lane.
 struct BiCgStabScalars<V> {
     threshold: V,
@@ -54,35 +74,67 @@ struct BiCgStabScalars<V> {
     omega: V,
 }
 
+impl<V: Vector> BiCgStabScalars<V> {
+    #[inline(always)]
+    fn zero() -> Self {
+        let zero = V::zero();
+        Self { threshold: zero, rho: zero, shadow_square: zero, beta: zero, omega: zero }
+    }
+}
+
+/// Why lanes stop in an iteration. Each reason has one bit for each lane.
+struct BiCgStabStops<V> {
+    /// The norm of `s` or of the residual passes the test.
+    passed: u32,
+    /// `r^'v`, by which `alpha` is divided, is zero or not finite.
+    bad_alpha: u32,
+    /// `t's` is zero, or `t't` is not positive.
+    bad_omega: u32,
+    /// The residual is not finite.
+    lost: u32,
+    /// `r^'r` vanishes beside the sizes of its vectors.
+    bad_rho: u32,
+    shadow_v: V,
+    ts: V,
+    tt: V,
+}
+
+impl<V: Vector> BiCgStabStops<V>
+where
+    V::Scalar: CpuScalar,
+{
+    /// The reason that counts for a lane. A lane without any has reached its iteration limit.
+    #[inline(always)]
+    fn of(&self, lane: usize) -> Stop {
+        let bit = 1 << lane;
+        if self.passed & bit != 0 {
+            Stop::Passed
+        } else if self.bad_alpha & bit != 0 {
+            Stop::broken(self.shadow_v.get(lane), Status::BreakdownAlpha)
+        } else if self.bad_omega & bit != 0 {
+            let value = self.ts.get(lane) + self.tt.get(lane);
+            Stop::broken(value, Status::BreakdownOmega)
+        } else if self.lost & bit != 0 {
+            Stop::Failed(Status::NonFinite)
+        } else if self.bad_rho & bit != 0 {
+            Stop::Broken(Status::BreakdownRho)
+        } else {
+            Stop::Failed(Status::MaxIterations)
+        }
+    }
+}
+
 impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
     type Output = ();
 
     #[inline(always)]
     fn run<V: Vector<Scalar = T>>(self) {
-        let (matrix, n) = (self.job.matrix, self.job.matrix.nrows());
+        let matrix = self.job.matrix;
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut m = self.precond.start::<V>();
-        let vector = || vec![V::zero(); n];
-        let hat = || if P::IDENTITY { Vec::new() } else { vector() };
-        let mut v = BiCgStabVectors {
-            a: vec![V::zero(); matrix.nvalues()],
-            x: vector(),
-            r: vector(),
-            shadow: vector(),
-            p: vector(),
-            v: vector(),
-            t: vector(),
-            p_hat: hat(),
-            s_hat: hat(),
-        };
+        let mut v = BiCgStabVectors::new(matrix, P::IDENTITY);
+        let mut c = BiCgStabScalars::zero();
         let zero = V::zero();
-        let mut c = BiCgStabScalars {
-            threshold: zero,
-            rho: zero,
-            shadow_square: zero,
-            beta: zero,
-            omega: zero,
-        };
         let largest = V::splat(T::MAX);
         let tiny = V::splat(T::EPSILON * T::EPSILON);
         loop {
@@ -131,23 +183,10 @@ impl<T: CpuScalar, P: LanePrecond<T>> Kernel<T> for BiCgStab<'_, T, P> {
             let bad_rho = rho.mul(rho).le(tiny.mul(c.shadow_square.mul(rr)));
             let stopped =
                 (passed | lost | bad_alpha | bad_omega | bad_rho | lanes.overdue()) & lanes.active;
+            let stops =
+                BiCgStabStops { passed, bad_alpha, bad_omega, lost, bad_rho, shadow_v, ts, tt };
             for lane in ones(stopped) {
-                let bit = 1 << lane;
-                let stop = if passed & bit != 0 {
-                    Stop::Passed
-                } else if bad_alpha & bit != 0 {
-                    Stop::broken(shadow_v.get(lane), Status::BreakdownAlpha)
-                } else if bad_omega & bit != 0 {
-                    let value = ts.get(lane) + tt.get(lane);
-                    Stop::broken(value, Status::BreakdownOmega)
-                } else if lost & bit != 0 {
-                    Stop::Failed(Status::NonFinite)
-                } else if bad_rho & bit != 0 {
-                    Stop::Broken(Status::BreakdownRho)
-                } else {
-                    Stop::Failed(Status::MaxIterations)
-                };
-                settle(&mut lanes, lane, stop, P::DIAGONAL, &mut v, &mut c);
+                settle(&mut lanes, lane, stops.of(lane), P::DIAGONAL, &mut v, &mut c);
             }
         }
     }

@@ -18,7 +18,7 @@
 
 use super::dot::{Dot, PARTIAL_SUMS, dot};
 use super::job::{Job, Lanes, Slot, Verdict, ones};
-use super::matrix::staggered;
+use super::matrix::{LaneMatrix, staggered};
 use super::precond::LanePrecond;
 use crate::simd::{CpuScalar, Kernel, Vector, lane, set_lane};
 use sparsebatch_solve_core::Status;
@@ -42,6 +42,21 @@ struct CgVectors<V> {
     z: Vec<V>,
 }
 
+impl<V: Vector> CgVectors<V> {
+    #[inline(always)]
+    fn new(matrix: &LaneMatrix, is_diagonal: bool) -> Self {
+        let vector = |place| staggered(matrix.nrows(), place);
+        Self {
+            a: staggered(matrix.nvalues(), 0),
+            x: vector(1),
+            r: vector(2),
+            p: vector(3),
+            ap: vector(4),
+            z: if is_diagonal { Vec::new() } else { vector(5) },
+        }
+    }
+}
+
 /// The scalars of each lane. `alpha` and `beta` belong to the updates that are still deferred.
 struct CgScalars<V> {
     threshold: V,
@@ -52,23 +67,48 @@ struct CgScalars<V> {
     harmless: u32,
 }
 
+/// Why lanes stop in an iteration. Each reason has one bit for each lane.
+struct CgStops<V> {
+    /// The norm of the residual passes the test.
+    passed: u32,
+    /// The residual is not finite.
+    lost: u32,
+    /// The curvature `p'Ap` is not positive.
+    bad: u32,
+    /// With a diagonal preconditioner: `r'z` is not positive.
+    broken: u32,
+    curvature: V,
+    rz: V,
+}
+
+impl<V: Vector> CgStops<V> {
+    /// The reason that counts for a lane. A lane without any has reached its iteration limit.
+    #[inline(always)]
+    fn of(&self, l: usize) -> Stop {
+        let bit = 1 << l;
+        if self.passed & bit != 0 {
+            Stop::Passed
+        } else if self.lost & bit != 0 {
+            Stop::Failed(Status::NonFinite)
+        } else if self.bad & bit != 0 {
+            Stop::failed(self.curvature.get(l), Status::Indefinite)
+        } else if self.broken & bit != 0 {
+            Stop::not_positive(self.rz.get(l))
+        } else {
+            Stop::Failed(Status::MaxIterations)
+        }
+    }
+}
+
 impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
     type Output = Vec<Slot<'a, T>>;
 
     #[inline(always)]
     fn run<V: Vector<Scalar = T>>(self) -> Self::Output {
-        let (matrix, n) = (self.job.matrix, self.job.matrix.nrows());
+        let matrix = self.job.matrix;
         let mut lanes = Lanes::new(self.job, V::LANES);
         let mut m = self.precond.start::<V>();
-        let vector = |place| staggered(n, place);
-        let mut v = CgVectors {
-            a: staggered(matrix.nvalues(), 0),
-            x: vector(1),
-            r: vector(2),
-            p: vector(3),
-            ap: vector(4),
-            z: if P::DIAGONAL { Vec::new() } else { vector(5) },
-        };
+        let mut v = CgVectors::new(matrix, P::DIAGONAL);
         let zero = V::zero();
         let mut c = CgScalars { threshold: zero, rho: zero, alpha: zero, beta: zero, harmless: 0 };
         let largest = V::splat(T::MAX);
@@ -107,19 +147,9 @@ impl<'a, T: CpuScalar, P: LanePrecond<T>> Kernel<T> for Cg<'a, T, P> {
             if stopped != 0 {
                 flush(&mut v, &mut c);
             }
+            let stops = CgStops { passed, lost, bad, broken, curvature, rz };
             for l in ones(stopped) {
-                let bit = 1 << l;
-                let stop = if passed & bit != 0 {
-                    Stop::Passed
-                } else if lost & bit != 0 {
-                    Stop::Failed(Status::NonFinite)
-                } else if bad & bit != 0 {
-                    Stop::failed(curvature.get(l), Status::Indefinite)
-                } else if broken & bit != 0 {
-                    Stop::not_positive(rz.get(l))
-                } else {
-                    Stop::Failed(Status::MaxIterations)
-                };
+                let stop = stops.of(l);
                 settle::<T, P, V>(&mut lanes, &self.precond, &m, l, stop, &mut v, &mut c);
             }
             if !P::DIAGONAL && lanes.active != 0 {
