@@ -82,31 +82,7 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             Batch::Uniform(batch) => usize::from(batch.nitems() > 0),
             Batch::Ragged(batch) => batch.nitems(),
         };
-        let mut shapes = Vec::with_capacity(npatterns);
-        let (mut row_ptr, mut pointers, mut indices) = (0, 0, 0);
-        for item in 0..npatterns {
-            let pattern = batch.pattern(item);
-            let (width, stored) = measure(storage, pattern)?;
-            shapes.push(FlexibleShape {
-                nrows: pattern.nrows() as u32,
-                ncols: pattern.ncols() as u32,
-                nnz: pattern.nnz() as u32,
-                stored,
-                width,
-                row_ptr,
-                pointers,
-                indices,
-            });
-            row_ptr += pattern.nrows() + 1;
-            pointers += match storage {
-                Storage::Csr => pattern.nrows() as u64 + 1,
-                Storage::SellP { threads_per_row: t } => {
-                    (pattern.nrows() as u64).div_ceil(32 / u64::from(t)) + 1
-                }
-                Storage::Coo | Storage::Ell => 0,
-            };
-            indices += u64::from(stored);
-        }
+        let (shapes, Lengths { pointers, indices }) = lay_out(batch, npatterns, storage)?;
         let compact = shapes.iter().all(|s| storage.is_compact(s.nrows as usize, s.ncols as usize));
         let shared_values = matches!(batch, Batch::Uniform(batch) if batch.is_shared());
         let value_sets = match batch {
@@ -149,19 +125,21 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             row_ptr: host.row_ptr,
             values: executor.alloc((indices * value_sets) as usize)?,
         };
+        uploaded.upload_values(executor, batch)?;
+        Ok(uploaded)
+    }
+
+    /// Uploads the values of the batch that these arrays were made for.
+    fn upload_values(&mut self, executor: &E, batch: &Batch<T>) -> Result<(), GpuError> {
         match batch {
             // Without items, shared values are not uploaded.
-            Batch::Uniform(batch) if batch.nitems() == 0 => {}
+            Batch::Uniform(batch) if batch.nitems() == 0 => Ok(()),
             Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
-                let item_major = batch.to_item_major();
-                uploaded.update_values(executor, slice_of(item_major.values()))?;
+                self.update_values(executor, slice_of(batch.to_item_major().values()))
             }
-            Batch::Uniform(batch) => {
-                uploaded.update_values(executor, slice_of(batch.values()))?;
-            }
-            Batch::Ragged(batch) => uploaded.update_values(executor, batch.values())?,
+            Batch::Uniform(batch) => self.update_values(executor, slice_of(batch.values())),
+            Batch::Ragged(batch) => self.update_values(executor, batch.values()),
         }
-        Ok(uploaded)
     }
 
     /// A batch over CSR arrays that already lie in the memory of the executor. No value or column
@@ -342,6 +320,49 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             all => all.iter().map(|shape| count(shape) as usize).sum(),
         }
     }
+}
+
+/// Lengths of the arrays of all distinct patterns.
+#[derive(Default)]
+struct Lengths {
+    /// Row or slice pointers on the device.
+    pointers: u64,
+    /// Column indices, padding included.
+    indices: u64,
+}
+
+/// Measures the first `npatterns` patterns of a batch and places their arrays one after the other.
+fn lay_out<T: Value>(
+    batch: &Batch<T>,
+    npatterns: usize,
+    storage: Storage,
+) -> Result<(Vec<FlexibleShape>, Lengths), GpuError> {
+    let mut shapes = Vec::with_capacity(npatterns);
+    let (mut row_ptr, mut lengths) = (0, Lengths::default());
+    for item in 0..npatterns {
+        let pattern = batch.pattern(item);
+        let (width, stored) = measure(storage, pattern)?;
+        shapes.push(FlexibleShape {
+            nrows: pattern.nrows() as u32,
+            ncols: pattern.ncols() as u32,
+            nnz: pattern.nnz() as u32,
+            stored,
+            width,
+            row_ptr,
+            pointers: lengths.pointers,
+            indices: lengths.indices,
+        });
+        row_ptr += pattern.nrows() + 1;
+        lengths.pointers += match storage {
+            Storage::Csr => pattern.nrows() as u64 + 1,
+            Storage::SellP { threads_per_row: t } => {
+                (pattern.nrows() as u64).div_ceil(32 / u64::from(t)) + 1
+            }
+            Storage::Coo | Storage::Ell => 0,
+        };
+        lengths.indices += u64::from(stored);
+    }
+    Ok((shapes, lengths))
 }
 
 /// Concatenated arrays of all distinct patterns.

@@ -36,6 +36,30 @@ pub(super) fn kinds(
 /// Pieces per multiprocessor up to which all pieces are processed at about the same time.
 const FEW_PIECES: usize = 12;
 
+/// The batch that a layout is made for.
+struct LayoutSource<'a> {
+    shape: &'a ItemSizes,
+    pieces: &'a Pieces,
+    measured: &'a [Measured],
+    kinds: &'a [(Mode, usize)],
+}
+
+impl LayoutSource<'_> {
+    /// Whether values are stored per piece and not per pattern.
+    fn by_pieces(&self) -> bool {
+        self.shape.uniform && !self.shape.shared_values
+    }
+
+    /// Bytes of the values and of the columns of a pattern.
+    fn bytes<T: Value>(&self, pattern: usize) -> (u64, u64) {
+        self.kinds[pattern].0.bytes::<T>(self.measured[pattern].nsteps as usize)
+    }
+
+    fn has_rows(&self, pattern: usize) -> bool {
+        self.measured[pattern].nrows > 0
+    }
+}
+
 /// Where everything lies in the arrays of a plan, and the jobs that write it.
 pub(super) struct Layout {
     /// For each pattern: byte offsets of its values and columns, entry offset of its index.
@@ -59,8 +83,7 @@ impl Layout {
         measured: &[Measured],
         kinds: &[(Mode, usize)],
     ) -> Self {
-        let by_pieces = shape.uniform && !shape.shared_values;
-        let bytes = |pattern: usize| kinds[pattern].0.bytes::<T>(measured[pattern].nsteps as usize);
+        let batch = LayoutSource { shape, pieces, measured, kinds };
         let mut layout = Self {
             patterns: Vec::with_capacity(measured.len()),
             jobs: Vec::new(),
@@ -70,58 +93,89 @@ impl Layout {
             column_bytes: 0,
             index_len: 0,
         };
-        for (pattern, measured) in measured.iter().enumerate() {
-            let (values, columns) = bytes(pattern);
-            let to_columns =
-                if kinds[pattern].0.joint { layout.value_bytes } else { layout.column_bytes };
-            layout.patterns.push([layout.value_bytes, to_columns, layout.index_len]);
-            layout.value_bytes += if by_pieces { 0 } else { values };
-            layout.column_bytes += columns;
-            layout.index_len += measured.index_len() as u64;
-            let entries = 2 * measured.nsegments as usize + measured.nrows as usize + 1;
-            layout.shared_entries = layout.shared_entries.max(entries);
-        }
-        let job = |pattern: usize, what: u32, values: usize, to_values: u64| {
-            let (mode, of) = (kinds[pattern].0, &measured[pattern]);
-            let source = &pieces.patterns[pattern];
-            let wide = if mode.wide { WIDE_COLUMNS } else { 0 };
-            let joint = if mode.joint { JOINT_STEPS } else { 0 };
-            let job = Job {
-                values,
-                set_values: if by_pieces { source.nnz } else { 0 },
-                to_values,
-                to_columns: layout.patterns[pattern][1],
-                to_index: layout.patterns[pattern][2],
-                nsegments: of.nsegments,
-                first_column: of.columns.start,
-                padding: of.columns.end - of.columns.start,
-                flags: of.flags,
-                what: what | wide | joint,
-            };
-            job.words(source)
-        };
-        let has_rows = |pattern: &usize| measured[*pattern].nrows > 0;
-        let what = WRITE_INDICES | if by_pieces { 0 } else { WRITE_VALUES };
-        let mut jobs: Vec<_> = ((0..measured.len()).into_par_iter().filter(has_rows))
-            .map(|pattern| job(pattern, what, 0, layout.patterns[pattern][0]))
-            .collect();
-        if by_pieces {
-            let mut places = Vec::with_capacity(pieces.pieces.len());
-            for piece in &pieces.pieces {
-                places.push(layout.value_bytes);
-                layout.value_bytes += bytes(piece.pattern).0;
-            }
-            let of_values = (pieces.pieces.par_iter().zip(&places))
-                .filter(|(piece, _)| has_rows(&piece.pattern))
-                .map(|(piece, &to_values)| {
-                    let [_, _, nnz] = shape.before(piece.item);
-                    job(piece.pattern, WRITE_VALUES, nnz, to_values)
-                });
-            jobs.par_extend(of_values);
+        layout.place_patterns::<T>(&batch);
+        layout.jobs = layout.jobs_of_patterns(&batch);
+        if batch.by_pieces() {
+            let places = layout.place_pieces::<T>(&batch);
+            let jobs = layout.jobs_of_pieces(&batch, &places);
+            layout.jobs.extend(jobs);
             layout.piece_values = Some(places);
         }
-        layout.jobs = jobs;
         layout
+    }
+
+    /// Places the arrays of all patterns one after the other.
+    fn place_patterns<T: Value>(&mut self, batch: &LayoutSource<'_>) {
+        let by_pieces = batch.by_pieces();
+        for (pattern, measured) in batch.measured.iter().enumerate() {
+            let (values, columns) = batch.bytes::<T>(pattern);
+            let to_columns =
+                if batch.kinds[pattern].0.joint { self.value_bytes } else { self.column_bytes };
+            self.patterns.push([self.value_bytes, to_columns, self.index_len]);
+            self.value_bytes += if by_pieces { 0 } else { values };
+            self.column_bytes += columns;
+            self.index_len += measured.index_len() as u64;
+            let entries = 2 * measured.nsegments as usize + measured.nrows as usize + 1;
+            self.shared_entries = self.shared_entries.max(entries);
+        }
+    }
+
+    /// Places the values of all pieces, behind those of the patterns. Returns their byte offsets.
+    fn place_pieces<T: Value>(&mut self, batch: &LayoutSource<'_>) -> Vec<u64> {
+        let mut places = Vec::with_capacity(batch.pieces.pieces.len());
+        for piece in &batch.pieces.pieces {
+            places.push(self.value_bytes);
+            self.value_bytes += batch.bytes::<T>(piece.pattern).0;
+        }
+        places
+    }
+
+    /// The jobs that write the index and the columns of each pattern, and its values if these are
+    /// stored per pattern.
+    fn jobs_of_patterns(&self, batch: &LayoutSource<'_>) -> Vec<[u64; JOB_WORDS]> {
+        let what = WRITE_INDICES | if batch.by_pieces() { 0 } else { WRITE_VALUES };
+        ((0..batch.measured.len()).into_par_iter().filter(|&pattern| batch.has_rows(pattern)))
+            .map(|pattern| self.job(batch, pattern, what, (0, self.patterns[pattern][0])))
+            .collect()
+    }
+
+    /// The jobs that write the values of each piece to these byte offsets.
+    fn jobs_of_pieces(&self, batch: &LayoutSource<'_>, places: &[u64]) -> Vec<[u64; JOB_WORDS]> {
+        (batch.pieces.pieces.par_iter().zip(places))
+            .filter(|(piece, _)| batch.has_rows(piece.pattern))
+            .map(|(piece, &to_values)| {
+                let [_, _, nnz] = batch.shape.before(piece.item);
+                self.job(batch, piece.pattern, WRITE_VALUES, (nnz, to_values))
+            })
+            .collect()
+    }
+
+    /// The job that writes arrays of a pattern. The values come from the offset `values` of the
+    /// batch and go to the byte offset `to_values`.
+    fn job(
+        &self,
+        batch: &LayoutSource<'_>,
+        pattern: usize,
+        what: u32,
+        (values, to_values): (usize, u64),
+    ) -> [u64; JOB_WORDS] {
+        let (mode, of) = (batch.kinds[pattern].0, &batch.measured[pattern]);
+        let source = &batch.pieces.patterns[pattern];
+        let wide = if mode.wide { WIDE_COLUMNS } else { 0 };
+        let joint = if mode.joint { JOINT_STEPS } else { 0 };
+        let job = Job {
+            values,
+            set_values: if batch.by_pieces() { source.nnz } else { 0 },
+            to_values,
+            to_columns: self.patterns[pattern][1],
+            to_index: self.patterns[pattern][2],
+            nsegments: of.nsegments,
+            first_column: of.columns.start,
+            padding: of.columns.end - of.columns.start,
+            flags: of.flags,
+            what: what | wide | joint,
+        };
+        job.words(source)
     }
 
     /// Offsets of piece `i` in the arrays.

@@ -4,13 +4,15 @@
 //! rows of a large one (`pieces.rs`). Once per pattern, kernels cut the rows of a piece into
 //! segments and sort the segments into slices, so that threads read consecutive memory with next to
 //! no padding; column indices have 16 bits where these suffice (`pack.rs`). Blocks take runs of
-//! pieces, largest pieces first (`work.rs`). A product copies the x of a piece into shared memory
+//! pieces, largest pieces first (`work.rs`), and every piece has its places in the arrays of the
+//! plan (`layout.rs`, `design.rs`). A product copies the x of a piece into shared memory
 //! (or gathers it from global memory), keeps the sums of the segments there and adds the sums of
 //! each row in a fixed order.
 //!
 //! Ragged batches store values and columns together, step by step; a uniform batch stores its
 //! columns once.
 
+mod design;
 mod explain;
 pub(crate) mod kernels;
 mod layout;
@@ -20,26 +22,24 @@ mod pieces;
 mod source;
 mod work;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rayon::prelude::*;
 use sparsebatch_formats::Batch;
 use sparsebatch_formats::batch::PatternFingerprint;
 
 use crate::CsrArrays;
 use crate::csr_arrays::check_csr;
 use crate::flexible::BatchSizes;
+use design::{CutBatch, Design};
 pub use explain::PackedExplain;
-use layout::{Layout, kinds};
 pub use options::{PackedKernel, PackedOptions};
 use pack::{Filled, Jobs, Rows};
-use pieces::Pieces;
 use source::ItemSizes;
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value, check_len,
 };
-use work::{Classes, PIECE_WORDS, PackedLaunch};
+use work::PackedLaunch;
 
 /// A batch prepared for products `y = alpha A x + beta y`, all systems in one call.
 pub struct PackedPlan<E: Executor, T: Value> {
@@ -121,53 +121,16 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         executor.prepare(&pack::keys::<T>())?;
         executor.synchronize()?;
         let clock = Instant::now();
-        let pieces = Pieces::new(&shape, &options, executor.info())?;
-        let rows = Rows::new::<T>(&executor, &pieces, &arrays.row_ptr)?;
-        let measured = rows.measure(&executor, &pieces, &arrays.col_idx)?;
-        let npieces = pieces.pieces.len();
-        let nsteps: usize = pieces.pieces.iter().map(|p| measured[p.pattern].nsteps as usize).sum();
-        let mean_steps = nsteps / npieces.max(1);
-        let kernel = (options.kernel)
-            .unwrap_or_else(|| PackedKernel::of(executor.info(), npieces, mean_steps));
-        let classes = Classes {
-            info: executor.info(),
-            classes: kernel.classes(),
-            value_bytes: size_of::<T>(),
-            staging_bytes: &|warps, mode| kernel.staging_bytes::<T>(warps, mode),
-            copies_ahead: kernel.copies_ahead(),
-            nrhs: options.nrhs,
-        };
-        let kinds = kinds(&shape, &pieces, &measured, &classes)?;
-        let kind = |i: usize| {
-            let pattern = pieces.pieces[i].pattern;
-            let (mode, class) = kinds[pattern];
-            (&measured[pattern], mode, class)
-        };
-        let work = classes.work(npieces, kind, options.chosen_share(mean_steps));
-        let layout = Layout::new::<T>(&shape, &pieces, &measured, &kinds);
-        let warps_of = work.warps();
-        let described: Vec<[u64; PIECE_WORDS]> = (work.order.par_iter().zip(&warps_of))
-            .map(|(&i, &warps)| {
-                let piece = &pieces.pieces[i as usize];
-                let measured = &measured[piece.pattern];
-                layout
-                    .places(&shape, piece, measured, i as usize, options.nrhs)
-                    .words(measured, warps)
-            })
-            .collect();
+        let cut = CutBatch::new::<T>(&executor, shape, arrays, &options)?;
+        let design = Design::new::<T>(executor.info(), &cut, &options)?;
         let compiling = Instant::now();
-        let keys = work.launches.iter().map(|launch| kernel.key::<T>(launch.warps, launch.mode));
-        executor.prepare(&keys.collect::<Vec<_>>())?;
+        executor.prepare(&design.keys::<T>())?;
         let compiling = compiling.elapsed();
         source::check_room(
             &executor,
-            layout.value_bytes
-                + layout.column_bytes
-                + 2 * layout.index_len
-                + (8 * PIECE_WORDS * described.len()) as u64
-                + 4 * work.chunks.len() as u64
-                + Jobs::<E>::bytes_of(layout.jobs.len()),
+            design.bytes() + Jobs::<E>::bytes_of(design.layout.jobs.len()),
         )?;
+        let Design { kernel, work, layout, described } = design;
         let mut plan = Self {
             options,
             kernel,
@@ -177,37 +140,30 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
             columns: executor.alloc((layout.column_bytes / 8) as usize)?,
             index: executor.alloc(layout.index_len as usize)?,
             jobs: Jobs::new(&executor, &layout.jobs, layout.shared_entries)?,
-            explain: PackedExplain {
-                launches: work.launches.len(),
-                blocks: work.chunks.len() - 1,
-                nnz: shape.before(shape.nitems())[2] as u64,
-                slots: (nsteps * work::WARP) as u64,
-                pieces: npieces,
-                pieces_cut: (0..npieces).filter(|&i| kind(i).0.is_cut()).count(),
-                device_bytes: 0,
-                matrix_bytes: 0,
-                product_bytes: 0,
-                packing: Duration::ZERO,
-                setup: Duration::ZERO,
-            },
+            explain: cut.explain(&work),
             launches: work.launches,
-            rows,
-            shape,
+            rows: cut.rows,
+            shape: cut.shape,
             patterns: None,
             executor,
             values_type: std::marker::PhantomData,
         };
         plan.fill(Some(&arrays.col_idx), &arrays.values)?;
         plan.executor.synchronize()?;
-        let read = (8 * (plan.values.len() + plan.columns.len() + plan.described.len())
-            + 2 * plan.index.len()
-            + 4 * plan.chunks.len()) as u64;
-        let vectors = (plan.x_len() + 2 * plan.y_len()) * size_of::<T>();
-        plan.explain.device_bytes = read + plan.rows.bytes() + plan.jobs.bytes();
-        plan.explain.matrix_bytes = read;
-        plan.explain.product_bytes = read + vectors as u64;
+        plan.explain_bytes();
         plan.explain.packing = clock.elapsed().saturating_sub(compiling);
         Ok(plan)
+    }
+
+    /// Completes the report with the bytes of the plan and of a product.
+    fn explain_bytes(&mut self) {
+        let read = (8 * (self.values.len() + self.columns.len() + self.described.len())
+            + 2 * self.index.len()
+            + 4 * self.chunks.len()) as u64;
+        let vectors = (self.x_len() + 2 * self.y_len()) * size_of::<T>();
+        self.explain.device_bytes = read + self.rows.bytes() + self.jobs.bytes();
+        self.explain.matrix_bytes = read;
+        self.explain.product_bytes = read + vectors as u64;
     }
 
     fn fill(

@@ -169,84 +169,154 @@ pub fn choose(shape: &MatrixShape, value_bytes: usize, only_csr: bool) -> (Candi
 
 /// The kernels that come into question, in no particular order. Never empty.
 pub fn candidates(shape: &MatrixShape, value_bytes: usize) -> Vec<Candidate> {
-    let (nrows, nnz) = (shape.nrows, shape.nnz);
-    let vectors = (value_bytes * (shape.ncols + 2 * nrows)) as f64;
-    let gathers = (32.0 * shape.sectors - (value_bytes * shape.ncols) as f64).max(0.0);
-    let entries = (value_bytes * nnz) as f64;
-    let csr = vectors + entries + (4 * (nnz + nrows + 1)) as f64;
-    let candidate = |family, parameter, work| Candidate { family, parameter, work };
-    let fits = |slots: usize| slots <= MOST_FILL * nnz + 1024 && i32::try_from(slots).is_ok();
-    // A kernel with `lanes` threads per row, which reads `at_once` entries of a row at a time.
-    let rows = |family, parameter, lanes: usize, at_once: usize| {
-        let warps = nrows.div_ceil(32 / lanes);
-        let rounds = (shape.longest.div_ceil(at_once).max(1) - 1) as f64;
+    let mut list = CandidateList::new(shape, value_bytes);
+    list.add_dia();
+    list.add_ell();
+    list.add_sell();
+    list.add_csr_by_rows();
+    list.add_csr_by_blocks();
+    list.add_csr_balanced();
+    list.add_packed();
+    list.all
+}
+
+/// The candidates for a matrix, and what their work has in common.
+struct CandidateList<'a> {
+    shape: &'a MatrixShape,
+    value_bytes: usize,
+    /// Bytes of x and of y, which is read and written.
+    vectors: f64,
+    /// Bytes of x that are read again, in whole sectors.
+    gathers: f64,
+    /// Bytes of the values.
+    entries: f64,
+    /// Bytes of a product with the matrix in CSR.
+    csr: f64,
+    all: Vec<Candidate>,
+}
+
+impl<'a> CandidateList<'a> {
+    fn new(shape: &'a MatrixShape, value_bytes: usize) -> Self {
+        let (nrows, nnz) = (shape.nrows, shape.nnz);
+        let vectors = (value_bytes * (shape.ncols + 2 * nrows)) as f64;
+        let gathers = (32.0 * shape.sectors - (value_bytes * shape.ncols) as f64).max(0.0);
+        let entries = (value_bytes * nnz) as f64;
+        let csr = vectors + entries + (4 * (nnz + nrows + 1)) as f64;
+        Self { shape, value_bytes, vectors, gathers, entries, csr, all: Vec::new() }
+    }
+
+    /// Whether a format may store so many slots for this matrix.
+    fn fits(&self, slots: usize) -> bool {
+        slots <= MOST_FILL * self.shape.nnz + 1024 && i32::try_from(slots).is_ok()
+    }
+
+    /// Adds a candidate that moves so many bytes in so many steps.
+    fn push(&mut self, candidate: Candidate, bytes: f64, steps: usize) {
+        let work = ModelledWork { bytes, steps: steps as f64, ..candidate.work };
+        self.all.push(Candidate { work, ..candidate });
+    }
+
+    /// A kernel with `lanes` threads per row, which reads `at_once` entries of a row at a time.
+    fn rows(&self, family: Family, parameter: u32, lanes: usize, at_once: usize) -> Candidate {
+        let warps = self.shape.nrows.div_ceil(32 / lanes);
+        let rounds = (self.shape.longest.div_ceil(at_once).max(1) - 1) as f64;
         let waves = warps.div_ceil(8 * resident_blocks(family) * MULTIPROCESSORS) as f64;
+        let gathers = self.gathers;
         let work =
             ModelledWork { rounds, gathers, warps: warps as f64, waves, ..ModelledWork::default() };
-        candidate(family, parameter, work)
-    };
-    let warps = nrows.div_ceil(32);
-    let mut all = Vec::new();
-    let mut push = |candidate: Candidate, bytes: f64, steps: usize| {
-        let work = ModelledWork { bytes, steps: steps as f64, ..candidate.work };
-        all.push(Candidate { work, ..candidate });
-    };
+        Candidate { family, parameter, work }
+    }
 
-    if let Some(ndiags) = shape.ndiags.filter(|&ndiags| fits(ndiags * nrows)) {
-        let rounds = (ndiags.div_ceil(DIA_ROUND).max(1) - 1) as f64;
-        let mut dia = rows(Family::Dia, 0, 1, 8);
-        dia.work = ModelledWork { rounds, gathers: 0.0, ..dia.work };
-        push(
-            dia,
-            vectors + (value_bytes * ndiags * nrows) as f64,
-            warps * ndiags.div_ceil(DIA_ROUND),
-        );
-    }
-    if fits(shape.longest.saturating_mul(nrows)) {
-        let bytes = vectors + entries + (4 * shape.longest * nrows) as f64;
-        push(rows(Family::Ell, 0, 1, 8), bytes, warps * shape.longest.div_ceil(8));
-    }
-    for (window, slices) in WINDOWS.into_iter().zip(shape.slices) {
-        let Some(slices) = slices.filter(|slices| fits(slices.slots)) else {
-            continue;
+    /// Adds `dia`, unless the matrix has too many diagonals.
+    fn add_dia(&mut self) {
+        let nrows = self.shape.nrows;
+        let Some(ndiags) = self.shape.ndiags.filter(|&ndiags| self.fits(ndiags * nrows)) else {
+            return;
         };
-        // Sorted rows: the permutation is read, and y is written in parts of sectors.
-        let places = window.map_or(0, |_| 4 * nrows + value_bytes * nrows);
-        let bytes = vectors + entries + (4 * slices.slots + nrows / 8 + places) as f64;
-        push(rows(Family::Sell, window.unwrap_or(0) as u32, 1, 8), bytes, slices.steps);
+        let rounds = (ndiags.div_ceil(DIA_ROUND).max(1) - 1) as f64;
+        let mut dia = self.rows(Family::Dia, 0, 1, 8);
+        dia.work = ModelledWork { rounds, gathers: 0.0, ..dia.work };
+        let bytes = self.vectors + (self.value_bytes * ndiags * nrows) as f64;
+        self.push(dia, bytes, nrows.div_ceil(32) * ndiags.div_ceil(DIA_ROUND));
     }
-    for (lanes, steps) in LANES.into_iter().zip(shape.steps) {
-        if lanes > 1 {
-            let at_once = 4 * lanes as usize;
-            push(rows(Family::CsrVector, lanes, lanes as usize, at_once), csr, steps);
-            continue;
-        }
-        if shape.mean() <= SCALAR_MEAN {
-            push(rows(Family::CsrScalar, 0, 1, 1), csr, steps);
-        }
-        if shape.mean() <= UNROLLED_MEAN {
-            push(rows(Family::CsrUnrolled, 0, 1, 4), csr, steps);
+
+    /// Adds `ell`, unless its longest row is much longer than the mean.
+    fn add_ell(&mut self) {
+        let (nrows, longest) = (self.shape.nrows, self.shape.longest);
+        if self.fits(longest.saturating_mul(nrows)) {
+            let bytes = self.vectors + self.entries + (4 * longest * nrows) as f64;
+            let ell = self.rows(Family::Ell, 0, 1, 8);
+            self.push(ell, bytes, nrows.div_ceil(32) * longest.div_ceil(8));
         }
     }
-    for (entries, blocks) in BLOCK_ENTRIES.into_iter().zip(shape.blocks) {
-        let work = ModelledWork { gathers, ..block_work(entries, &blocks) };
-        let bytes = csr + 36.0 * blocks.count as f64;
-        let adaptive = candidate(Family::CsrAdaptive, entries, work);
-        push(adaptive, bytes, blocks.all_group_steps as usize);
+
+    /// Adds `sell` with rows in order, and sorted within each window.
+    fn add_sell(&mut self) {
+        let (nrows, value_bytes) = (self.shape.nrows, self.value_bytes);
+        for (window, slices) in WINDOWS.into_iter().zip(self.shape.slices) {
+            let Some(slices) = slices.filter(|slices| self.fits(slices.slots)) else {
+                continue;
+            };
+            // Sorted rows: the permutation is read, and y is written in parts of sectors.
+            let places = window.map_or(0, |_| 4 * nrows + value_bytes * nrows);
+            let bytes =
+                self.vectors + self.entries + (4 * slices.slots + nrows / 8 + places) as f64;
+            let sell = self.rows(Family::Sell, window.unwrap_or(0) as u32, 1, 8);
+            self.push(sell, bytes, slices.steps);
+        }
     }
-    if nnz >= BALANCED_ENTRIES && shape.mean() >= BALANCED_MEAN {
-        // The second launch adds the sums of the parts of a row, a warp's worth at a time.
-        let parts = BALANCED_PARTS * shape.longest / nnz;
-        let work = ModelledWork { rounds: (parts / 32) as f64, gathers, ..ModelledWork::default() };
-        push(candidate(Family::CsrBalanced, 0, work), csr, 0);
+
+    /// Adds the kernels of CSR in which a thread, or several lanes, take a row each.
+    fn add_csr_by_rows(&mut self) {
+        let mean = self.shape.mean();
+        for (lanes, steps) in LANES.into_iter().zip(self.shape.steps) {
+            if lanes > 1 {
+                let at_once = 4 * lanes as usize;
+                let vector = self.rows(Family::CsrVector, lanes, lanes as usize, at_once);
+                self.push(vector, self.csr, steps);
+                continue;
+            }
+            if mean <= SCALAR_MEAN {
+                self.push(self.rows(Family::CsrScalar, 0, 1, 1), self.csr, steps);
+            }
+            if mean <= UNROLLED_MEAN {
+                self.push(self.rows(Family::CsrUnrolled, 0, 1, 4), self.csr, steps);
+            }
+        }
     }
-    let is_even = shape.deviation <= PACKED_DEVIATION * shape.mean();
-    if nnz >= PACKED_ENTRIES && is_even && shape.longest <= PACKED_LONGEST {
-        let bytes = vectors + entries + (2 * nnz + 8 * nrows) as f64;
-        let work = ModelledWork { gathers, ..ModelledWork::default() };
-        push(candidate(Family::Packed, 0, work), bytes, nnz / 256);
+
+    /// Adds `csr-adaptive` with blocks of each size.
+    fn add_csr_by_blocks(&mut self) {
+        for (entries, blocks) in BLOCK_ENTRIES.into_iter().zip(self.shape.blocks) {
+            let work = ModelledWork { gathers: self.gathers, ..block_work(entries, &blocks) };
+            let bytes = self.csr + 36.0 * blocks.count as f64;
+            let adaptive = Candidate { family: Family::CsrAdaptive, parameter: entries, work };
+            self.push(adaptive, bytes, blocks.all_group_steps as usize);
+        }
     }
-    all
+
+    /// Adds `csr-balanced` for a large matrix of few long rows.
+    fn add_csr_balanced(&mut self) {
+        let nnz = self.shape.nnz;
+        if nnz >= BALANCED_ENTRIES && self.shape.mean() >= BALANCED_MEAN {
+            // The second launch adds the sums of the parts of a row, a warp's worth at a time.
+            let parts = BALANCED_PARTS * self.shape.longest / nnz;
+            let rounds = (parts / 32) as f64;
+            let work = ModelledWork { rounds, gathers: self.gathers, ..ModelledWork::default() };
+            self.push(Candidate { family: Family::CsrBalanced, parameter: 0, work }, self.csr, 0);
+        }
+    }
+
+    /// Adds `packed` for a large matrix whose rows have similar lengths.
+    fn add_packed(&mut self) {
+        let (nrows, nnz) = (self.shape.nrows, self.shape.nnz);
+        let is_even = self.shape.deviation <= PACKED_DEVIATION * self.shape.mean();
+        if nnz >= PACKED_ENTRIES && is_even && self.shape.longest <= PACKED_LONGEST {
+            let bytes = self.vectors + self.entries + (2 * nnz + 8 * nrows) as f64;
+            let work = ModelledWork { gathers: self.gathers, ..ModelledWork::default() };
+            self.push(Candidate { family: Family::Packed, parameter: 0, work }, bytes, nnz / 256);
+        }
+    }
 }
 
 /// Blocks of 256 threads of a row kernel that a multiprocessor holds at once.

@@ -2,7 +2,7 @@
 //! touch takes memory. On a GPU the arrays are real.
 #![expect(unsafe_code, reason = "launches kernels")]
 
-use kernel_emu::{Emulator, Order};
+use kernel_emu::{Emulator, HostBuffer, Order};
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig};
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
@@ -96,110 +96,200 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
+/// One piece on the device, with row pointers, entries and columns at far offsets.
+struct FarPiece<'e> {
+    executor: &'e Emulator,
+    /// Whether values and columns are stored together.
+    joint: bool,
+    /// Whether columns have 32 bits.
+    wide: bool,
+    a: Csr<f32>,
+    parts: HostBuffer<u64>,
+    cuts: HostBuffer<u32>,
+    row_ptr: HostBuffer<i32>,
+    col_idx: HostBuffer<i32>,
+    values: HostBuffer<f32>,
+}
+
+/// What `pack_measure` says of the piece.
+struct Measures {
+    nsegments: u32,
+    nsteps: u32,
+    flags: u32,
+    /// The first steps of the eighths, in pairs.
+    begins: [u32; 4],
+}
+
+impl Measures {
+    fn index_len(&self, nrows: usize) -> u32 {
+        (self.nsegments.div_ceil(32) + self.nsegments + nrows as u32 + 1).next_multiple_of(8)
+    }
+}
+
+/// The packed piece, at far offsets.
+struct FarPacked {
+    values: HostBuffer<u8>,
+    columns: HostBuffer<u8>,
+    index: HostBuffer<u16>,
+    /// Offsets of the values, the columns and the index.
+    places: [usize; 3],
+    /// The address of the columns that are stored with the values.
+    joint_columns: u64,
+}
+
+fn pack_key(expression: &str) -> KernelKey {
+    KernelKey::new(module("pack").unwrap(), expression)
+}
+
+impl<'e> FarPiece<'e> {
+    fn new(executor: &'e Emulator, mode: u32) -> Option<Self> {
+        let a = piece();
+        let (nrows, ncols, nnz) = (a.nrows(), a.ncols(), a.nnz());
+        let mut row_ptr = executor.sparse::<i32>(far(1) + nrows + 1)?;
+        row_ptr.set(far(1), a.pattern().row_ptr());
+        let mut col_idx = executor.sparse::<i32>(far(2) + nnz)?;
+        col_idx.set(far(2), a.pattern().col_idx());
+        // Offsets of values are those of the part's entries.
+        let mut values = executor.sparse::<f32>(far(2) + nnz)?;
+        values.set(far(2), a.values());
+        let part = [far(1), far(2), far(3), far(4), nrows | ncols << 32, nrows << 32];
+        let parts = executor.upload(&part.map(|word| word as u64)).unwrap();
+        let cuts = executor.upload(&[7_u32]).unwrap();
+        let (joint, wide) = (mode & 1 != 0, mode & 4 != 0);
+        Some(Self { executor, joint, wide, a, parts, cuts, row_ptr, col_idx, values })
+    }
+
+    /// Cuts the rows, and checks which rows and columns the piece has.
+    fn measure(&self) -> Measures {
+        let executor = self.executor;
+        let words = executor.upload(&[0, pair(1, 0)]).unwrap();
+        let mut measures = executor.alloc::<u32>(8).unwrap();
+        let mut windows = executor.alloc::<u32>(2).unwrap();
+        let mut args = Args::new();
+        args.input(&words).input(&self.parts).input(&self.cuts).input(&self.row_ptr);
+        args.output(&mut measures);
+        launch(executor, pack_key("pack_measure"), (1, 128, 0), &mut args);
+        let mut args = Args::new();
+        args.input(&words).input(&self.parts).input(&self.row_ptr).input(&self.col_idx);
+        args.output(&mut windows);
+        launch(executor, pack_key("pack_window"), (1, 128, 0), &mut args);
+        assert_eq!(executor.download(&windows).unwrap(), [0, 89]);
+        let measures = executor.download(&measures).unwrap();
+        assert_eq!(measures[3] as usize, self.a.nrows());
+        Measures {
+            nsegments: measures[0],
+            nsteps: measures[1],
+            flags: measures[2],
+            begins: [measures[4], measures[5], measures[6], measures[7]],
+        }
+    }
+
+    fn pack(&self, of: &Measures) -> Option<FarPacked> {
+        let &Self { executor, joint, wide, .. } = self;
+        let (nrows, ncols) = (self.a.nrows() as u32, self.a.ncols() as u32);
+        let to_columns = if joint { far(5) } else { far(6) };
+        let places = [far(5), to_columns, far(7)];
+        let [to_values, to_columns, to_index] = places;
+        let words = [
+            0,
+            pair(1, 0),
+            0,
+            to_values as u64,
+            to_columns as u64,
+            to_index as u64,
+            pair(0, of.nsegments),
+            pair(0, ncols),
+            pair(of.flags, 3 + 8 * u32::from(joint) + 4 * u32::from(wide)),
+        ];
+        let words = executor.upload(&words).unwrap();
+        let step_bytes = 32 * (4 + if wide { 4 } else { 2 });
+        let room = of.nsteps as usize * step_bytes;
+        let mut values = executor.sparse::<u8>(to_values + room)?;
+        let mut columns = executor.sparse::<u8>(to_columns + room)?;
+        let index_len = of.index_len(self.a.nrows()) as usize;
+        let mut index = executor.sparse::<u16>(to_index + index_len)?;
+        let joint_columns = values.raw() + 128;
+        let mut args = Args::new();
+        args.input(&words).scalar(u32::MAX).input(&self.parts).input(&self.cuts);
+        args.input(&self.row_ptr).input(&self.col_idx).input(&self.values);
+        args.output(&mut values);
+        if joint {
+            args.raw(joint_columns)
+        } else {
+            args.output(&mut columns)
+        };
+        args.output(&mut index);
+        let shared = 2 * (2 * of.nsegments + nrows + 1);
+        launch(executor, pack_key("pack_fill<float>"), (1, 256, shared), &mut args);
+        Some(FarPacked { values, columns, index, places, joint_columns })
+    }
+
+    /// The words of the packed piece, as `packed.cu` reads them.
+    fn description(&self, of: &Measures, places: [usize; 3]) -> Vec<u64> {
+        let (nrows, ncols) = (self.a.nrows(), self.a.ncols());
+        let mut shorts = [of.nsteps; 14];
+        let index_len = of.index_len(nrows);
+        let sizes = [nrows as u32, ncols as u32, of.nsegments, of.flags, index_len];
+        shorts[..5].copy_from_slice(&sizes);
+        for (begin, both) in shorts[5..].iter_mut().zip(of.begins) {
+            // 16 bits for each eighth of the steps.
+            *begin = both & 0xffff;
+        }
+        let [to_values, to_columns, to_index] = places;
+        let places = [to_values, to_columns, to_index, far(8), far(9), X_STRIDE, Y_STRIDE];
+        let mut described: Vec<u64> = places.map(|place| place as u64).to_vec();
+        described.extend(shorts.chunks(2).map(|both| pair(both[0], both[1])));
+        described
+    }
+
+    /// Computes `y = 2 A x - y` with x and y at far offsets, and checks it.
+    fn multiply(
+        &self,
+        of: &Measures,
+        packed: &FarPacked,
+        product: &str,
+        staging: u32,
+    ) -> Option<()> {
+        const NRHS: usize = 2;
+        let executor = self.executor;
+        let (nrows, ncols) = (self.a.nrows(), self.a.ncols());
+        let mut x = executor.sparse::<f32>(far(8) + X_STRIDE + ncols)?;
+        let mut y = executor.sparse::<f32>(far(9) + Y_STRIDE + nrows)?;
+        for rhs in 0..NRHS {
+            x.set(far(8) + rhs * X_STRIDE, &integers(ncols, rhs as u64));
+            y.set(far(9) + rhs * Y_STRIDE, &vec![1.0; nrows]);
+        }
+        let described = executor.upload(&self.description(of, packed.places)).unwrap();
+        let room_bytes = 16 << 10;
+        let mut args = Args::new();
+        args.raw(0).scalar(0_u32).input(&described).input(&packed.values);
+        if self.joint {
+            args.raw(packed.joint_columns)
+        } else {
+            args.input(&packed.columns)
+        };
+        args.input(&packed.index).scalar(NRHS as u32).scalar(room_bytes);
+        args.scalar(2.0_f32).input(&x).scalar(-1.0_f32).output(&mut y);
+        let key = KernelKey::new(module("packed").unwrap(), product);
+        launch(executor, key, (1, 128, staging + room_bytes), &mut args);
+
+        let batch = ragged(std::slice::from_ref(&self.a));
+        for rhs in 0..NRHS {
+            let x = x.get(far(8) + rhs * X_STRIDE, ncols);
+            let expected = oracle(&batch, 1, (2.0, &x), (-1.0, &vec![1.0; nrows]));
+            assert_eq!(y.get(far(9) + rhs * Y_STRIDE, nrows), expected, "{product}");
+        }
+        Some(())
+    }
+}
+
 /// Packs and multiplies one piece as the plan does, with all arrays at far offsets: row pointers,
 /// entries and columns, the output of packing, and x and y.
 fn check_far(executor: &Emulator, mode: u32, product: &str, staging: u32) -> Option<()> {
-    const NRHS: usize = 2;
-    let key = |expression: &str| KernelKey::new(module("pack").unwrap(), expression);
-    let (joint, wide) = (mode & 1 != 0, mode & 4 != 0);
-    let a = piece();
-    let (nrows, ncols, nnz) = (a.nrows(), a.ncols(), a.nnz());
-    let mut row_ptr = executor.sparse::<i32>(far(1) + nrows + 1)?;
-    row_ptr.set(far(1), a.pattern().row_ptr());
-    let mut col_idx = executor.sparse::<i32>(far(2) + nnz)?;
-    col_idx.set(far(2), a.pattern().col_idx());
-    // Offsets of values are those of the part's entries.
-    let mut values = executor.sparse::<f32>(far(2) + nnz)?;
-    values.set(far(2), a.values());
-    let part = [far(1), far(2), far(3), far(4), nrows | ncols << 32, nrows << 32];
-    let part = part.map(|word| word as u64);
-    let parts = executor.upload(&part).unwrap();
-    let cuts = executor.upload(&[7_u32]).unwrap();
-
-    let mut job = [0, pair(1, 0), 0, 0, 0, 0, 0, 0, 0_u64];
-    let words = executor.upload(&job[..2]).unwrap();
-    let mut measures = executor.alloc::<u32>(8).unwrap();
-    let mut windows = executor.alloc::<u32>(2).unwrap();
-    let mut args = Args::new();
-    args.input(&words).input(&parts).input(&cuts).input(&row_ptr).output(&mut measures);
-    launch(executor, key("pack_measure"), (1, 128, 0), &mut args);
-    let mut args = Args::new();
-    args.input(&words).input(&parts).input(&row_ptr).input(&col_idx).output(&mut windows);
-    launch(executor, key("pack_window"), (1, 128, 0), &mut args);
-    assert_eq!(executor.download(&windows).unwrap(), [0, 89]);
-    let measures = executor.download(&measures).unwrap();
-    let (nsegments, nsteps, flags) = (measures[0], measures[1], measures[2]);
-    assert_eq!(measures[3] as usize, nrows);
-
-    let (to_values, to_columns, to_index) = (far(5), far(6), far(7));
-    let to_columns = if joint { to_values } else { to_columns };
-    job[3] = to_values as u64;
-    job[4] = to_columns as u64;
-    job[5] = to_index as u64;
-    job[6] = pair(0, nsegments);
-    job[7] = pair(0, ncols as u32);
-    job[8] = pair(flags, 3 + 8 * u32::from(joint) + 4 * u32::from(wide));
-    let words = executor.upload(&job).unwrap();
-    let step_bytes = 32 * (4 + if wide { 4 } else { 2 });
-    let room = nsteps as usize * step_bytes;
-    let mut packed_values = executor.sparse::<u8>(to_values + room)?;
-    let mut packed_columns = executor.sparse::<u8>(to_columns + room)?;
-    let index_len = (nsegments.div_ceil(32) + nsegments + nrows as u32 + 1).next_multiple_of(8);
-    let mut index = executor.sparse::<u16>(to_index + index_len as usize)?;
-    let joint_columns = packed_values.raw() + 128;
-    let mut args = Args::new();
-    args.input(&words).scalar(u32::MAX).input(&parts).input(&cuts).input(&row_ptr);
-    args.input(&col_idx).input(&values);
-    args.output(&mut packed_values);
-    if joint {
-        args.raw(joint_columns)
-    } else {
-        args.output(&mut packed_columns)
-    };
-    args.output(&mut index);
-    let shared = 2 * (2 * nsegments + nrows as u32 + 1);
-    launch(executor, key("pack_fill<float>"), (1, 256, shared), &mut args);
-
-    let mut x = executor.sparse::<f32>(far(8) + X_STRIDE + ncols)?;
-    let mut y = executor.sparse::<f32>(far(9) + Y_STRIDE + nrows)?;
-    for rhs in 0..NRHS {
-        x.set(far(8) + rhs * X_STRIDE, &integers(ncols, rhs as u64));
-        y.set(far(9) + rhs * Y_STRIDE, &vec![1.0; nrows]);
-    }
-    let mut shorts = [nsteps; 14];
-    shorts[..5].copy_from_slice(&[nrows as u32, ncols as u32, nsegments, flags, index_len]);
-    for warp in 0..4 {
-        // 16 bits for each eighth of the steps.
-        shorts[5 + warp] = measures[4 + warp] & 0xffff;
-    }
-    let places = [to_values, to_columns, to_index, far(8), far(9), X_STRIDE, Y_STRIDE];
-    let mut described: Vec<u64> = places.map(|place| place as u64).to_vec();
-    described.extend(shorts.chunks(2).map(|both| pair(both[0], both[1])));
-    let described = executor.upload(&described).unwrap();
-    let room_bytes = 16 << 10;
-    let mut args = Args::new();
-    args.raw(0).scalar(0_u32).input(&described).input(&packed_values);
-    if joint {
-        args.raw(joint_columns)
-    } else {
-        args.input(&packed_columns)
-    };
-    args.input(&index).scalar(NRHS as u32).scalar(room_bytes);
-    args.scalar(2.0_f32).input(&x).scalar(-1.0_f32).output(&mut y);
-    launch(
-        executor,
-        KernelKey::new(module("packed").unwrap(), product),
-        (1, 128, staging + room_bytes),
-        &mut args,
-    );
-
-    let batch = ragged(&[a]);
-    for rhs in 0..NRHS {
-        let x = x.get(far(8) + rhs * X_STRIDE, ncols);
-        let expected = oracle(&batch, 1, (2.0, &x), (-1.0, &vec![1.0; nrows]));
-        assert_eq!(y.get(far(9) + rhs * Y_STRIDE, nrows), expected, "{product}");
-    }
-    Some(())
+    let piece = FarPiece::new(executor, mode)?;
+    let measures = piece.measure();
+    let packed = piece.pack(&measures)?;
+    piece.multiply(&measures, &packed, product, staging)
 }
 
 #[test]
