@@ -116,6 +116,37 @@ struct Vectors<E: Executor, T: Value> {
     flawed: E::Buffer<u8>,
 }
 
+impl<E: Executor, T: Value> Vectors<E, T> {
+    /// Allocates the vectors that a method uses for systems of so many rows in total.
+    fn new(
+        executor: &E,
+        method: Krylov,
+        jacobi: bool,
+        (systems, rows): (usize, usize),
+    ) -> Result<Self, GpuError> {
+        let is_cg = method == Krylov::Cg;
+        let vector = |there: bool| executor.alloc_zeroed(if there { rows } else { 0 });
+        Ok(Self {
+            r: vector(true)?,
+            p: vector(true)?,
+            w: vector(true)?,
+            v: vector(!is_cg)?,
+            shadow: vector(!is_cg)?,
+            hat: vector(!is_cg && jacobi)?,
+            m: vector(jacobi)?,
+            flawed: executor.alloc_zeroed(if jacobi { systems } else { 0 })?,
+        })
+    }
+}
+
+/// The largest iteration limit of any system.
+fn largest(limits: &PerSystem<u32>) -> u32 {
+    match limits {
+        PerSystem::All(all) => *all,
+        PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
+    }
+}
+
 impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// Makes the plan of the products of a batch, with its values, uploads the tolerances and
     /// limits of the systems, allocates all device memory and compiles the kernels.
@@ -139,16 +170,11 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             check_square(item, batch.pattern(item))?;
         }
         let criteria = options.criteria::<T>(systems)?;
-        let most_iterations = match &criteria.max_iters {
-            PerSystem::All(all) => *all,
-            PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
-        };
+        let most_iterations = largest(&criteria.max_iters);
         let product = PlannedProduct::new(executor, batch, kernel, nrhs)?;
         let work = SystemBlocks::new(executor, batch, nrhs)?;
         let blocks = (!work.whole.is_empty(), !work.parts.is_empty());
         let rows = batch.row_offset(batch.nitems()) * nrhs;
-        let is_cg = method == Krylov::Cg;
-        let vector = |there: bool| executor.alloc_zeroed(if there { rows } else { 0 });
         let mut solver = Self {
             steps: SolveSteps::new::<E, T>(executor, method, jacobi, blocks)?,
             limits: Limits::new(executor, criteria)?,
@@ -169,16 +195,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             states: executor.alloc_zeroed(systems * STATE_WORDS)?,
             tickets: executor.alloc_zeroed(work.parts())?,
             partials: executor.alloc_zeroed(work.parts() * MOST_SUMS)?,
-            vectors: Vectors {
-                r: vector(true)?,
-                p: vector(true)?,
-                w: vector(true)?,
-                v: vector(!is_cg)?,
-                shadow: vector(!is_cg)?,
-                hat: vector(!is_cg && jacobi)?,
-                m: vector(jacobi)?,
-                flawed: executor.alloc_zeroed(if jacobi { systems } else { 0 })?,
-            },
+            vectors: Vectors::new(executor, method, jacobi, (systems, rows))?,
             executor: executor.clone(),
             lenient: options.preconditioner == Preconditioner::Auto,
             patterns: match &product {

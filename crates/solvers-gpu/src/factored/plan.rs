@@ -1,14 +1,13 @@
 //! The plan: checked options, arrays on the device, launches, outcomes.
 
-use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
 use sparsebatch_solve_core::{ArgumentError, Order, Outcome, Scheme, SolveOptions, check_len};
 
 use super::explain::FactoredShape;
-use super::kernels::FACTORED;
 use super::layout::{RowLists, Words};
 use super::programs::Factors;
-use super::shape::{FactoredPlacement, FactoredTuning, Precision, code};
+use super::shape::{FactoredPlacement, FactoredTuning, Precision};
 use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::GpuSolver;
@@ -101,6 +100,15 @@ enum FactoredColumns<E: Executor> {
     Wide(E::Buffer<u32>),
 }
 
+impl<E: Executor> FactoredColumns<E> {
+    fn upload(executor: &E, rows: &RowLists, wide: bool) -> Result<Self, GpuError> {
+        Ok(match wide {
+            true => Self::Wide(executor.upload(&rows.columns)?),
+            false => Self::Narrow(executor.upload(&rows.narrow_columns())?),
+        })
+    }
+}
+
 /// Factors that are kept between solves.
 struct FactoredKept<E: Executor, T: Value> {
     /// The factors of each item, or of one item for all.
@@ -184,16 +192,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
         let mut shape =
             FactoredPlacement::choose(pattern, &factors, scheme, precision, systems, info, tuning)?;
-        let expression = format!(
-            "factored<{}, {}, {}, {}, {}{}>",
-            T::CPP,
-            shape.threads,
-            code(scheme),
-            u8::from(matches!(factors, Factors::Blocks(_))),
-            shape.place.code(),
-            if is_mixed { ", float" } else { "" }
-        );
-        let key = KernelKey::new(&FACTORED, expression);
+        let key = shape.key::<T>(&factors, scheme);
         executor.prepare(std::slice::from_ref(&key))?;
         let wide = shape.place.is_wide();
         let words = Words::new(&factors, nrows, shape.threads, wide)?;
@@ -225,11 +224,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             words: executor.upload(&words.words)?,
             starts: executor.upload(&words.starts)?,
             index: executor.upload(&rows.index)?,
-            columns: if wide {
-                FactoredColumns::Wide(executor.upload(&rows.columns)?)
-            } else {
-                FactoredColumns::Narrow(executor.upload(&rows.narrow_columns())?)
-            },
+            columns: FactoredColumns::upload(executor, &rows, wide)?,
             sources: executor.upload(&sources)?,
             workspace: executor.alloc((groups * shape.workspace) as usize)?,
             kept: None,

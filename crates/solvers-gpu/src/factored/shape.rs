@@ -1,9 +1,10 @@
 //! The threads that solve a system, and what is in shared memory during the solve.
 
-use sparsebatch_cuda::{DeviceInfo, GpuError};
+use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey, Value};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::Scheme;
 
+use super::kernels::FACTORED;
 use super::programs::Factors;
 use super::streams::Streams;
 use crate::GpuSolveError;
@@ -61,7 +62,7 @@ impl FactoredPlace {
 }
 
 /// The kernels' number for a scheme.
-pub(super) fn code(scheme: Scheme) -> u32 {
+fn code(scheme: Scheme) -> u32 {
     match scheme {
         Scheme::Cg(_) => 0,
         Scheme::BiCgStab(_) => 1,
@@ -314,6 +315,20 @@ impl Size {
 }
 
 impl FactoredPlacement {
+    /// The kernel instance that computes these factors and solves by this scheme.
+    pub(super) fn key<T: Value>(&self, factors: &Factors, scheme: Scheme) -> KernelKey {
+        let expression = format!(
+            "factored<{}, {}, {}, {}, {}{}>",
+            T::CPP,
+            self.threads,
+            code(scheme),
+            u8::from(matches!(factors, Factors::Blocks(_))),
+            self.place.code(),
+            if self.is_mixed { ", float" } else { "" }
+        );
+        KernelKey::new(&FACTORED, expression)
+    }
+
     /// Reduces the blocks to those that fit in `free` bytes, of which the rest of the plan takes
     /// `rest`.
     ///

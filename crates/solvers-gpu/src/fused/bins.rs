@@ -186,6 +186,71 @@ pub(super) fn prepare<'a, E: Executor>(
     executor.prepare(&all)
 }
 
+/// The arrays of a bin on the host.
+#[derive(Default)]
+struct BinArrays {
+    /// The slices of all classes, class after class.
+    slices: Slices,
+    /// The offsets of each item, and the sizes of each pattern; both empty where the kernel
+    /// computes them.
+    items: Vec<u64>,
+    patterns: Vec<u64>,
+}
+
+impl BinArrays {
+    /// Concatenates the arrays of some classes.
+    fn of(classes: &[(Class<'_>, Slices)], addresses: &Addresses<'_>) -> Self {
+        let mut all = Self::default();
+        for (number, (class, slices)) in (0u64..).zip(classes) {
+            if let Addresses::Scattered { value, row } = addresses {
+                let (nrows, nnz) = (class.pattern.nrows() as u64, class.pattern.nnz() as u64);
+                let of_pattern = [nrows | nnz << 32, all.slices.columns.len() as u64];
+                all.patterns.extend(of_pattern);
+                let words = |&item: &u32| {
+                    let [sizes, place] = of_pattern;
+                    [u64::from(item) | number << 32, value(item), row(item), sizes, place]
+                };
+                all.items.extend(class.items.iter().flat_map(words));
+            }
+            all.slices.starts.extend_from_slice(&slices.starts);
+            all.slices.firsts.extend_from_slice(&slices.firsts);
+            all.slices.columns.extend_from_slice(&slices.columns);
+            all.slices.order.extend_from_slice(&slices.order);
+        }
+        all
+    }
+}
+
+/// How much work a bin has.
+struct BinSizes {
+    systems: usize,
+    patterns: usize,
+    /// The most rows, entries and places that a pattern has.
+    nrows: usize,
+    nnz: usize,
+    places: usize,
+    /// Places of all patterns that are not entries.
+    padding: usize,
+}
+
+impl BinSizes {
+    fn of(classes: &[(Class<'_>, Slices)], nrhs: usize) -> Self {
+        let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
+        let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
+        let places: usize = classes.iter().map(|(_, slices)| slices.len()).sum();
+        let largest =
+            |size: fn(&(Class<'_>, Slices)) -> usize| classes.iter().map(size).max().unwrap_or(0);
+        Self {
+            systems: nitems * nrhs,
+            patterns: classes.len(),
+            nrows: largest(|(class, _)| class.pattern.nrows()),
+            nnz: largest(|(class, _)| class.pattern.nnz()),
+            places: largest(|(_, slices)| slices.len()),
+            padding: places - entries,
+        }
+    }
+}
+
 /// Uploads a bin, with its kernels and those for the systems that iterations in f32 leave.
 fn upload<E: Executor, T: Value>(
     executor: &E,
@@ -195,31 +260,11 @@ fn upload<E: Executor, T: Value>(
     common: &Common<'_>,
 ) -> Result<Bin<E>, GpuSolveError> {
     classes.sort_by_key(|(class, _)| std::cmp::Reverse(class.pattern.nnz()));
-    let mut all = Slices::default();
-    let (mut items, mut patterns) = (Vec::new(), Vec::new());
-    for (number, (class, slices)) in (0u64..).zip(&classes) {
-        if let Addresses::Scattered { value, row } = common.addresses {
-            let (nrows, nnz) = (class.pattern.nrows() as u64, class.pattern.nnz() as u64);
-            let of_pattern = [nrows | nnz << 32, all.columns.len() as u64];
-            patterns.extend(of_pattern);
-            let words = |&item: &u32| {
-                let [sizes, place] = of_pattern;
-                [u64::from(item) | number << 32, value(item), row(item), sizes, place]
-            };
-            items.extend(class.items.iter().flat_map(words));
-        }
-        all.starts.extend_from_slice(&slices.starts);
-        all.firsts.extend_from_slice(&slices.firsts);
-        all.columns.extend_from_slice(&slices.columns);
-        all.order.extend_from_slice(&slices.order);
-    }
-    let largest =
-        |size: &dyn Fn(&(Class<'_>, Slices)) -> usize| classes.iter().map(size).max().unwrap_or(0);
-    let nnz = largest(&|(class, _)| class.pattern.nnz());
+    let BinArrays { slices, items, patterns } = BinArrays::of(&classes, &common.addresses);
+    let sizes = BinSizes::of(&classes, common.nrhs);
+    let systems = sizes.systems;
     let bytes = size_of::<T>();
-    let stored = stored(&shape, largest(&|(_, slices)| slices.len()), nnz, bytes);
-    let nitems: usize = classes.iter().map(|(class, _)| class.items.len()).sum();
-    let systems = nitems * common.nrhs;
+    let stored = stored(&shape, sizes.places, sizes.nnz, bytes);
     let grid = |keys: &Keys, shape: &GroupShape| {
         let bytes = group_bytes(shape, stored, bytes);
         grid(executor, keys.of(common.asked), shape, bytes, systems as u64, common.tuning)
@@ -230,14 +275,41 @@ fn upload<E: Executor, T: Value>(
     };
     let rest = rest_keys.map(rest).transpose()?;
     let grid = grid(&keys, &shape)?;
-    let entries: usize = classes.iter().map(|(class, _)| class.pattern.nnz()).sum();
-    let explain = LaunchReport {
+    Ok(Bin {
+        explain: report(&shape, grid, &sizes, &keys, common),
+        keys,
+        grid,
+        systems: systems as u32,
+        nrows: sizes.nrows as u32,
+        entries: sizes.nnz as u32,
+        stored: stored as u32,
+        starts: executor.upload(&slices.starts)?,
+        firsts: executor.upload(&slices.firsts)?,
+        columns: executor.upload(&slices.columns)?,
+        order: executor.upload(&slices.order)?,
+        items: executor.upload(&items)?,
+        patterns: executor.upload(&patterns)?,
+        queue: executor.alloc_zeroed(2)?,
+        rest,
+        cluster: shape.cluster,
+    })
+}
+
+/// What a solver reports about the launch of a bin.
+fn report(
+    shape: &GroupShape,
+    grid: FusedGrid,
+    sizes: &BinSizes,
+    keys: &Keys,
+    common: &Common<'_>,
+) -> LaunchReport {
+    LaunchReport {
         scheme: common.scheme,
         kernel: keys.of(common.asked).expression.clone(),
-        systems,
-        patterns: classes.len(),
-        nrows: largest(&|(class, _)| class.pattern.nrows()),
-        nnz,
+        systems: sizes.systems,
+        patterns: sizes.patterns,
+        nrows: sizes.nrows,
+        nnz: sizes.nnz,
         threads_per_system: shape.team(),
         systems_per_block: (grid.threads / shape.team()).max(1),
         threads_per_block: grid.threads,
@@ -249,28 +321,10 @@ fn upload<E: Executor, T: Value>(
             values: shape.place,
             vectors: shape.vectors,
             is_mixed: shape.mixed,
-            padding: all.len() - entries,
+            padding: sizes.padding,
             blocks_per_system: shape.cluster,
         }),
-    };
-    Ok(Bin {
-        keys,
-        grid,
-        systems: systems as u32,
-        nrows: explain.nrows as u32,
-        entries: nnz as u32,
-        stored: stored as u32,
-        starts: executor.upload(&all.starts)?,
-        firsts: executor.upload(&all.firsts)?,
-        columns: executor.upload(&all.columns)?,
-        order: executor.upload(&all.order)?,
-        items: executor.upload(&items)?,
-        patterns: executor.upload(&patterns)?,
-        queue: executor.alloc_zeroed(2)?,
-        rest,
-        explain,
-        cluster: shape.cluster,
-    })
+    }
 }
 
 /// The kernels of a shape, for all systems or (`of_rest`) for those that iterations in f32 left.

@@ -74,32 +74,9 @@ impl KeptTables {
     /// have more elements than the words can index.
     pub(super) fn new(pattern: &FactorPattern, is_few: bool) -> Option<Self> {
         let n = pattern.nrows() as u32;
-        let entry = |row: u32, k: usize| PlacedProduct {
-            target: row,
-            source: pattern.cols()[k],
-            place: k as u16,
-        };
-        // The vector element after the solution is zero.
-        let (zero, first_slot) = (n, n + 1);
-        let lower = (0..n).map(|row| pattern.lower(row as usize).map(|k| entry(row, k)).collect());
-        let (l, end_of_slots_l) = split(lower, first_slot);
-        let upper = (0..n).rev().map(|row| {
-            let own: Vec<PlacedProduct> =
-                pattern.upper(row as usize).rev().map(|k| entry(row, k)).collect();
-            let nothing = PlacedProduct { target: row, source: zero, place: MINUS_ONE };
-            if own.is_empty() { vec![nothing] } else { own }
-        });
-        let (u, end_of_slots_u) = split(upper, first_slot);
-        let first_part = end_of_slots_l.max(end_of_slots_u);
-        let mut rows = vec![Vec::new(); n as usize];
-        for (row, own) in pattern.perm().iter().enumerate() {
-            let all = pattern.lower(row).start..pattern.upper(row).end;
-            let of_a = all.filter(|&k| pattern.source()[k] != NO_SOURCE);
-            let factor = |k: usize| Factor { source: pattern.cols()[k], place: k as u16 };
-            rows[*own as usize] = of_a.map(factor).collect();
-        }
-        let residual = in_lanes(&rows, CHUNK);
-        if first_part + residual.parts.max(n) > MOST_NUMBERS {
+        let KeptProducts { l, u, residual, first_part } = KeptProducts::new(pattern);
+        let parts = residual.parts.max(n);
+        if first_part + parts > MOST_NUMBERS {
             return None;
         }
 
@@ -107,26 +84,16 @@ impl KeptTables {
         order.resize(order.len().next_multiple_of(CHUNK), NOTHING);
         let first_value = order.len();
         let (l, u) = (in_chunks(&l, CHUNK), in_chunks(&u, CHUNK));
-        let runs = [l.len(), u.len(), residual.steps()];
-        let filled = |ahead: usize| -> usize {
-            runs.into_iter().map(|chunks| chunks.next_multiple_of(ahead)).sum()
-        };
-        let ahead =
-            if is_few && filled(FAR_AHEAD) * 8 <= filled(AHEAD) * 9 { FAR_AHEAD } else { AHEAD };
-        let mut chunks = Chunks::new(zero, ahead);
+        let ahead = chunks_ahead([l.len(), u.len(), residual.steps()], is_few);
+        let mut chunks = Chunks::new(n, ahead);
         chunks.append(&l, 0);
         let end_of_l = chunks.len();
         chunks.append(&u, n);
         let (end_of_u, values) = (chunks.len(), chunks.order.len());
         chunks.append_sums(&residual, first_part);
         order.append(&mut chunks.order);
-        let spans: Vec<u32> = chunks.spans().collect();
-        let (mut words, end_of_a) = (chunks.words, chunks.spans.len());
-        words.resize(words.len() + CHUNK, IDLE);
-        words.extend(spans);
-        words.resize(words.len() + HALVES * ahead, 0);
-        words.extend(residual.sums.iter().map(|&(first, count)| first | count << 16));
-        words.resize(words.len().next_multiple_of(WORDS_COPIED), 0);
+        let end_of_a = chunks.spans.len();
+        let words = chunks.into_words(&residual.sums);
         Some(Self {
             order,
             first_of_a: (first_value + values) as u32,
@@ -139,11 +106,69 @@ impl KeptTables {
                 end_of_u: end_of_u as u32,
                 end_of_a: end_of_a as u32,
                 slots: first_part - n,
-                parts: residual.parts.max(n),
+                parts,
             },
             words,
         })
     }
+}
+
+/// The products of the solves, before they are packed into chunks.
+///
+/// The first elements of the vector are the solution. The element behind them is zero, and then
+/// come elements for the sums of long rows.
+struct KeptProducts {
+    /// The products of the forward and of the backward substitution.
+    l: Vec<PlacedProduct>,
+    u: Vec<PlacedProduct>,
+    /// The sums of the residual.
+    residual: LaneSums,
+    /// The first vector element that no substitution uses.
+    first_part: u32,
+}
+
+impl KeptProducts {
+    fn new(pattern: &FactorPattern) -> Self {
+        let n = pattern.nrows() as u32;
+        let entry = |row: u32, k: usize| PlacedProduct {
+            target: row,
+            source: pattern.cols()[k],
+            place: k as u16,
+        };
+        let (zero, first_slot) = (n, n + 1);
+        let lower = (0..n).map(|row| pattern.lower(row as usize).map(|k| entry(row, k)).collect());
+        let (l, end_of_slots_l) = split(lower, first_slot);
+        let upper = (0..n).rev().map(|row| {
+            let own: Vec<PlacedProduct> =
+                pattern.upper(row as usize).rev().map(|k| entry(row, k)).collect();
+            let nothing = PlacedProduct { target: row, source: zero, place: MINUS_ONE };
+            if own.is_empty() { vec![nothing] } else { own }
+        });
+        let (u, end_of_slots_u) = split(upper, first_slot);
+        let residual = in_lanes(&rows_of_a(pattern), CHUNK);
+        Self { l, u, residual, first_part: end_of_slots_l.max(end_of_slots_u) }
+    }
+}
+
+/// The entries of A in the rows of a filled pattern, in the order of A's rows.
+fn rows_of_a(pattern: &FactorPattern) -> Vec<Vec<Factor>> {
+    let mut rows = vec![Vec::new(); pattern.nrows()];
+    for (row, own) in pattern.perm().iter().enumerate() {
+        let all = pattern.lower(row).start..pattern.upper(row).end;
+        let of_a = all.filter(|&k| pattern.source()[k] != NO_SOURCE);
+        let factor = |k: usize| Factor { source: pattern.cols()[k], place: k as u16 };
+        rows[*own as usize] = of_a.map(factor).collect();
+    }
+    rows
+}
+
+/// How many chunks are prefetched: [`FAR_AHEAD`] for few systems, unless idle chunks then add more
+/// than an eighth to the runs of chunks, else [`AHEAD`].
+fn chunks_ahead(runs: [usize; 3], is_few: bool) -> usize {
+    let filled = |ahead: usize| -> usize {
+        runs.into_iter().map(|chunks| chunks.next_multiple_of(ahead)).sum()
+    };
+    if is_few && filled(FAR_AHEAD) * 8 <= filled(AHEAD) * 9 { FAR_AHEAD } else { AHEAD }
 }
 
 /// Chunks: where their values are, and what is done with them.
@@ -226,6 +251,18 @@ impl Chunks {
         let chunks = self.len().next_multiple_of(self.ahead);
         self.spans.resize(chunks, [0; HALVES]);
         self.words.resize(chunks * CHUNK, self.zero | self.zero << 16 | IDLE);
+    }
+
+    /// The words of the tables, with the first part and the number of parts of each row's sum.
+    fn into_words(self, sums: &[(u32, u32)]) -> Vec<u32> {
+        let spans: Vec<u32> = self.spans().collect();
+        let mut words = self.words;
+        words.resize(words.len() + CHUNK, IDLE);
+        words.extend(spans);
+        words.resize(words.len() + HALVES * self.ahead, 0);
+        words.extend(sums.iter().map(|&(first, count)| first | count << 16));
+        words.resize(words.len().next_multiple_of(WORDS_COPIED), 0);
+        words
     }
 
     /// The spans of all chunks in groups of `ahead` chunks, within a group half by half.

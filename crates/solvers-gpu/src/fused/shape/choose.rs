@@ -5,7 +5,7 @@ use sparsebatch_formats::CsrPatternRef;
 
 use super::tables::{
     CLUSTERS, KERNELS, Kernel, LONG, Load, MANY_NEIGHBOURS, MIXED_OF_FEW, MIXED_OF_MANY,
-    MOST_PADDING, THREADS_IN_CLUSTER,
+    MOST_PADDING, THREADS_IN_CLUSTER, Work,
 };
 use super::tuning::check_tuning;
 use super::{
@@ -63,31 +63,68 @@ pub(crate) fn choose(
     if tuning.cluster.unwrap_or(usual) > 1 {
         return choose_cluster(pattern, method, value_bytes, info, tuning);
     }
-    let (longest, _) = widths(pattern, 1);
-    let (plain, beside) = (places_a_row(pattern, 1), places_a_row(pattern, 3));
-    let is_chain = share_of_neighbours(pattern) >= MANY_NEIGHBOURS;
-    let is_whole = !has_empty_column(pattern);
     check_tuning(nrows, info, tuning)?;
-    let mean = pattern.nnz() / nrows.max(1);
     let quicker = pattern.nnz() >= if load == Load::Few { MIXED_OF_FEW } else { MIXED_OF_MANY };
-    let shape = |kernel: &Kernel, mixed: bool| {
-        let &Kernel { place, width, near, parts: usual, .. } = kernel;
-        // Columns in registers with values in shared memory suit rows of about `width` entries
-        // only.
-        let suits = match place {
-            ValuePlace::Registers if near => {
-                beside <= width as usize && tuning.near.unwrap_or(is_chain)
-            }
-            ValuePlace::Registers => plain <= width as usize,
-            _ if usual > 1 => tuning.parts.map_or(mean >= LONG, |parts| parts > 1),
-            _ => width == 0 || (longest >= 6 && plain <= width as usize),
-        };
-        // Padding multiplies an element of the vector by 0: a non-finite element of a column that
-        // no row stores must not reach the product.
-        if !suits || (width > 0 && !is_whole) || tuning.values.is_some_and(|only| only != place) {
+    let wants_mixed = wants_mixed && tuning.mixed.unwrap_or(quicker);
+    let system = System::new(pattern, (load, method, jacobi), value_bytes, info, tuning);
+    let shape = |kernel: &Kernel| {
+        let mixed = wants_mixed && kernel.place == ValuePlace::Registers;
+        mixed.then(|| system.shape(kernel, true)).flatten().or_else(|| system.shape(kernel, false))
+    };
+    KERNELS.iter().find_map(shape).ok_or_else(|| no_place(pattern, tuning))
+}
+
+/// A system that one block solves, and all that its shape depends on.
+struct System<'a> {
+    pattern: CsrPatternRef<'a>,
+    work: Work,
+    value_bytes: usize,
+    info: &'a DeviceInfo,
+    tuning: &'a GpuTuning,
+    /// The most and the mean number of entries of a row.
+    longest: usize,
+    mean: usize,
+    /// The most places of a row in registers, where the diagonal has a place of its own.
+    plain: usize,
+    /// The same, where the diagonal and its two neighbours have places of their own.
+    beside: usize,
+    /// Whether most rows have both neighbours of the diagonal.
+    is_chain: bool,
+    /// Whether every column has an entry.
+    is_whole: bool,
+}
+
+impl<'a> System<'a> {
+    fn new(
+        pattern: CsrPatternRef<'a>,
+        work: Work,
+        value_bytes: usize,
+        info: &'a DeviceInfo,
+        tuning: &'a GpuTuning,
+    ) -> Self {
+        Self {
+            pattern,
+            work,
+            value_bytes,
+            info,
+            tuning,
+            longest: widths(pattern, 1).0,
+            mean: pattern.nnz() / pattern.nrows().max(1),
+            plain: places_a_row(pattern, 1),
+            beside: places_a_row(pattern, 3),
+            is_chain: share_of_neighbours(pattern) >= MANY_NEIGHBOURS,
+            is_whole: !has_empty_column(pattern),
+        }
+    }
+
+    /// The shape in which a kernel solves the system, if the kernel suits it and a block has room.
+    fn shape(&self, kernel: &Kernel, mixed: bool) -> Option<GroupShape> {
+        if !self.is_suited(kernel) {
             return None;
         }
-        let usual_group = || kernel.group(nrows, mixed, (load, method, jacobi));
+        let (tuning, (load, method, _)) = (self.tuning, self.work);
+        let &Kernel { place, width, near, parts: usual, .. } = kernel;
+        let usual_group = || kernel.group(self.pattern.nrows(), mixed, self.work);
         let (threads, rows) = tuning.group.or_else(usual_group)?;
         let parts = if usual > 1 { tuning.parts.unwrap_or(usual) } else { 1 };
         // Threads that share rows keep the other vectors in registers.
@@ -98,29 +135,48 @@ pub(crate) fn choose(
         };
         let shape =
             GroupShape { threads, parts, rows, width, place, near, vectors, mixed, cluster: 1 };
-        if shape.team() > info.max_threads_per_block
+        if shape.team() > self.info.max_threads_per_block
             || (parts == 1 && tuning.parts.is_some_and(|n| n > 1))
         {
             return None;
         }
-        let stored = stored(&shape, places(pattern, &shape), pattern.nnz(), value_bytes);
+        self.has_room(&shape).then_some(shape)
+    }
+
+    /// Whether a kernel is made for such a system and for the choices in the tuning.
+    fn is_suited(&self, kernel: &Kernel) -> bool {
+        let &Kernel { place, width, near, parts, .. } = kernel;
+        let tuning = self.tuning;
+        // Columns in registers with values in shared memory suit rows of about `width` entries
+        // only.
+        let suits = match place {
+            ValuePlace::Registers if near => {
+                self.beside <= width as usize && tuning.near.unwrap_or(self.is_chain)
+            }
+            ValuePlace::Registers => self.plain <= width as usize,
+            _ if parts > 1 => tuning.parts.map_or(self.mean >= LONG, |parts| parts > 1),
+            _ => width == 0 || (self.longest >= 6 && self.plain <= width as usize),
+        };
+        // Padding multiplies an element of the vector by 0: a non-finite element of a column that
+        // no row stores must not reach the product.
+        suits && (width == 0 || self.is_whole) && tuning.values.is_none_or(|only| only == place)
+    }
+
+    /// Whether the shared memory of a block holds the system.
+    fn has_room(&self, shape: &GroupShape) -> bool {
+        let (pattern, value_bytes) = (self.pattern, self.value_bytes);
+        let stored = stored(shape, places(pattern, shape), pattern.nnz(), value_bytes);
         // Groups of a block, which has at least one warp.
         let groups = u64::from(32 / shape.team().min(32));
         // The systems that iterations in f32 leave are solved in the same shape, with vectors in
         // f64.
-        let bytes = group_bytes(&shape, stored, value_bytes);
+        let bytes = group_bytes(shape, stored, value_bytes);
         let bytes = bytes.max(group_bytes(&shape.unmixed(), stored, value_bytes));
-        let bytes = groups * bytes + reserved_bytes(&shape);
+        let bytes = groups * bytes + reserved_bytes(shape);
         // Columns in registers are 16-bit offsets in shared memory.
-        let reached = width == 0 || groups == 1 || bytes <= 1 << 16;
-        (reached && bytes <= u64::from(info.shared_bytes_per_block)).then_some(shape)
-    };
-    let wants_mixed = wants_mixed && tuning.mixed.unwrap_or(quicker);
-    let either = |kernel: &Kernel| {
-        let mixed = wants_mixed && kernel.place == ValuePlace::Registers;
-        mixed.then(|| shape(kernel, true)).flatten().or_else(|| shape(kernel, false))
-    };
-    KERNELS.iter().find_map(either).ok_or_else(|| no_place(pattern, tuning))
+        let reached = shape.width == 0 || groups == 1 || bytes <= 1 << 16;
+        reached && bytes <= u64::from(self.info.shared_bytes_per_block)
+    }
 }
 
 /// Why no shape fits: an error about the tuning if a choice in it constrains the shape.
