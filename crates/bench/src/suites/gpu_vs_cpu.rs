@@ -16,7 +16,7 @@ use super::wanted;
 pub use super::{OnMachines, Size};
 use crate::phases::Phase::Making;
 use crate::phases::timed;
-use crate::session::{Bench, Target};
+use crate::session::{Bench, Effort, Target};
 use crate::solves::session::{SolveProblem, SolveSession};
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::versus;
@@ -61,25 +61,10 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
         }
         bench.compile_batches(like.iter().map(Systemed::batch))?;
         for &(family, nrows) in &families {
-            let made = timed(Making, || Systemed::family(family, nrows, items))?;
-            let oracle = |y: &[f64]| made.wrong(y);
-            let problem = made.problem(None, &oracle);
-            let product = ProductSource::Batch(made.batch());
-            products::measure(&mut bench, &problem, product, made.x(), Some(effort))?;
+            multiply_batch(&mut bench, family, (nrows, items), effort)?;
         }
         for source in sources.iter().filter(|source| wanted(cases, &source.name)) {
-            match timed(Making, || source.matrix()) {
-                Ok(matrix) => {
-                    let one = OneMatrix::new(&source.name, &matrix);
-                    let oracle = |y: &[f64]| one.wrong(y);
-                    let problem = one.problem(&oracle);
-                    let product = ProductSource::Matrix(&matrix);
-                    products::measure(&mut bench, &problem, product, &one.x, Some(effort))?;
-                }
-                Err(error) => {
-                    bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
-                }
-            }
+            multiply_matrix(&mut bench, source, effort)?;
         }
         Ok(())
     })();
@@ -91,18 +76,61 @@ pub fn gpu_vs_cpu(options: &GpuVsCpu, report: &mut dyn Write) -> Result<Outcome,
     let ended = (|| {
         session.compile(&jobs)?;
         for &(family, nrows) in &families {
-            let made = timed(Making, || Systemed::family(family, nrows, items))?;
-            let problem = SolveProblem::new(&made.name, &made.systems);
-            let solve = made.solve();
-            session.gpu(&problem, &solve, None)?;
-            session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
-            session.cpu(&problem, &solve)?;
+            solve_batch(&mut session, family, (nrows, items))?;
         }
         Ok(())
     })();
     let outcome = session.finish(ended)?;
     writeln!(report, "{}", versus::text(&outcome.rows)).map_err(BenchError::Print)?;
     Ok(outcome)
+}
+
+/// Measures the product with a batch of `items` matrices of a family.
+fn multiply_batch(
+    bench: &mut Bench<'_>,
+    family: Family,
+    (nrows, items): (usize, usize),
+    effort: Effort,
+) -> Result<(), BenchError> {
+    let made = timed(Making, || Systemed::family(family, nrows, items))?;
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(None, &oracle);
+    let product = ProductSource::Batch(made.batch());
+    products::measure(bench, &problem, product, made.x(), Some(effort))
+}
+
+/// Measures the product with one matrix. A matrix that cannot be read is a gap.
+fn multiply_matrix(
+    bench: &mut Bench<'_>,
+    source: &MatrixSource,
+    effort: Effort,
+) -> Result<(), BenchError> {
+    let matrix = match timed(Making, || source.matrix()) {
+        Ok(matrix) => matrix,
+        Err(error) => {
+            return bench.gap(&source.name, "all", "all", &format!("not read: {error}"));
+        }
+    };
+    let one = OneMatrix::new(&source.name, &matrix);
+    let oracle = |y: &[f64]| one.wrong(y);
+    let problem = one.problem(&oracle);
+    let product = ProductSource::Matrix(&matrix);
+    products::measure(bench, &problem, product, &one.x, Some(effort))
+}
+
+/// Measures the solves of a batch of `items` systems of a family: on the GPU with data there, with
+/// data on the host, and on the CPU.
+fn solve_batch(
+    session: &mut SolveSession<'_>,
+    family: Family,
+    (nrows, items): (usize, usize),
+) -> Result<(), BenchError> {
+    let made = timed(Making, || Systemed::family(family, nrows, items))?;
+    let problem = SolveProblem::new(&made.name, &made.systems);
+    let solve = made.solve();
+    session.gpu(&problem, &solve, None)?;
+    session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
+    session.cpu(&problem, &solve)
 }
 
 /// The families of a size.

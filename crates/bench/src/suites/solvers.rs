@@ -90,20 +90,7 @@ pub struct Solvers {
 /// Unknown names, files that cannot be read, an output that cannot be written, and the reason why
 /// there is no GPU, if one was requested, or why it was lost.
 pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let mut all = cases(options.size, &options.batches, &options.sets)?;
-    if options.no_generated {
-        all.retain(|case| matches!(case.source, SystemSource::Set(_)));
-    }
-    if all.is_empty() {
-        return Err(BenchError::Option {
-            option: "--sets",
-            expected: "a folder of batches if --no-generated is given".to_owned(),
-            found: "absent".to_owned(),
-        });
-    }
-    if !options.no_generated {
-        all.extend(others(&options.cases, &options.batches, &all));
-    }
+    let all = known_cases(options)?;
     check_cases(&options.cases, &all)?;
     let is_on_gpu = options.backend.is_none_or(|backend| backend == Backend::Gpu);
     if options.chunks.is_some() && !is_on_gpu {
@@ -128,33 +115,51 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
     let backend = options.backend.or(options.chunks.is_some().then_some(Backend::Gpu));
     let target = Target::of(backend)?;
     let mut session = SolveSession::start("solvers", &target, peers, output, report)?;
-    let ended = (|| {
-        let wanted: Vec<&SolverCase> =
-            all.iter().filter(|case| is_wanted(names, &case.name)).collect();
-        match options.precision {
-            _ if options.chunks.is_some() => {}
-            Precision::F64 => compile::<f64>(&mut session, &wanted, options)?,
-            Precision::F32 => compile::<f32>(&mut session, &wanted, options)?,
-        }
-        for case in wanted {
-            match (options.precision, &options.chunks) {
-                (Precision::F64, Some(some)) => {
-                    chunks::measure::<f64>(&mut session, case, options, some)?;
-                }
-                (Precision::F32, Some(some)) => {
-                    chunks::measure::<f32>(&mut session, case, options, some)?;
-                }
-                (Precision::F64, None) => {
-                    measure_case::<f64>(&mut session, case, options, &references)?;
-                }
-                (Precision::F32, None) => {
-                    measure_case::<f32>(&mut session, case, options, &references)?;
-                }
-            }
-        }
-        Ok(())
-    })();
+    let wanted: Vec<&SolverCase> = all.iter().filter(|case| is_wanted(names, &case.name)).collect();
+    let ended = match options.precision {
+        Precision::F64 => measure_cases::<f64>(&mut session, &wanted, options, &references),
+        Precision::F32 => measure_cases::<f32>(&mut session, &wanted, options, &references),
+    };
     session.finish(ended)
+}
+
+/// The cases of the suite, of the sets and of the families that are named with sizes of their own.
+fn known_cases(options: &Solvers) -> Result<Vec<SolverCase>, BenchError> {
+    let mut all = cases(options.size, &options.batches, &options.sets)?;
+    if options.no_generated {
+        all.retain(|case| matches!(case.source, SystemSource::Set(_)));
+    }
+    if all.is_empty() {
+        return Err(BenchError::Option {
+            option: "--sets",
+            expected: "a folder of batches if --no-generated is given".to_owned(),
+            found: "absent".to_owned(),
+        });
+    }
+    if !options.no_generated {
+        all.extend(others(&options.cases, &options.batches, &all));
+    }
+    Ok(all)
+}
+
+/// Measures the experiment `chunks` on each case, if it was asked for, else all contenders.
+fn measure_cases<T: Real + cublas::Element>(
+    session: &mut SolveSession<'_>,
+    wanted: &[&SolverCase],
+    options: &Solvers,
+    references: &[Reference],
+) -> Result<(), BenchError> {
+    if let Some(chunks) = &options.chunks {
+        for case in wanted {
+            chunks::measure::<T>(session, case, options, chunks)?;
+        }
+        return Ok(());
+    }
+    compile::<T>(session, wanted, options)?;
+    for case in wanted {
+        measure_case::<T>(session, case, options, references)?;
+    }
+    Ok(())
 }
 
 /// The family of a case: the first word of its name.

@@ -1,5 +1,7 @@
 //! The suite `solvers` on the CPU, and its rows compared.
 
+use std::path::Path;
+
 use serde_json::json;
 use sparsebatch_bench::suites::solvers::{Backend, Precision};
 use sparsebatch_bench::{Outcome, Solvers, solvers};
@@ -216,21 +218,19 @@ fn run(options: &Solvers) -> (Outcome, String) {
     (outcome, String::from_utf8(report).unwrap())
 }
 
-#[test]
-fn the_cpu_solves_families_mixes_and_sets() {
-    let folder = tempfile::tempdir().unwrap();
-    let sets = folder.path().join("sets");
+/// Options of a suite in `folder`, with a set of small systems and figures recorded elsewhere.
+fn with_sets_and_references(folder: &Path) -> Solvers {
+    let sets = folder.join("sets");
     std::fs::create_dir(&sets).unwrap();
     let made = Problem::new(Family::Rand9, 20).unwrap().batch(3).unwrap();
     write_batch(sets.join("small.batch"), &made.batch, &made.rhs).unwrap();
-    let reference = folder.path().join("other.csv");
+    let reference = folder.join("other.csv");
     let lines = "solvers,tri,32,94,10,f64,cg,none,Ginkgo,ell,5.5,30,32,9.9e-11\n\
                  solvers,tri,32,94,10,f64,bicgstab,none,Ginkgo,ell,6.5,30,32,9.9e-11\n\
                  solvers,tri,32,94,11,f64,cg,none,Ginkgo,ell,5.5,30,32,9.9e-11\n\
                  files,small,20,180,10,f64,direct,-,cuDSS,refactor,1.5,,,1e-12\n";
     std::fs::write(&reference, format!("{HEADER}\n{lines}")).unwrap();
-    let output = folder.path().join("rows.jsonl");
-    let options = Solvers {
+    Solvers {
         cases: ["tri 32", "mix_spd", "small"].map(str::to_owned).to_vec(),
         batches: vec![10],
         methods: vec![Method::Cg, Method::Auto],
@@ -238,9 +238,15 @@ fn the_cpu_solves_families_mixes_and_sets() {
         sets: vec![sets],
         backend: Some(Backend::Cpu),
         reference: Some(reference),
-        output: Some(output.clone()),
+        output: Some(folder.join("rows.jsonl")),
         ..Solvers::default()
-    };
+    }
+}
+
+#[test]
+fn the_cpu_solves_families_mixes_and_sets() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = with_sets_and_references(folder.path());
 
     let (outcome, report) = run(&options);
 
@@ -274,10 +280,11 @@ fn the_cpu_solves_families_mixes_and_sets() {
     assert_eq!(outcome.rows[2].machine.device.as_deref(), Some("recorded in other.csv"));
     assert!(report.contains("recorded: ell"), "{report}");
     assert!(report.contains("no sum over its families, not measured: "), "{report}");
+    let output = options.output.as_ref().unwrap();
     let lines: Vec<String> =
         outcome.rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();
-    assert!(std::fs::read_to_string(&output).unwrap().starts_with(&lines.concat()));
-    let file = sparsebatch_rows::read(&output).unwrap();
+    assert!(std::fs::read_to_string(output).unwrap().starts_with(&lines.concat()));
+    let file = sparsebatch_rows::read(output).unwrap();
     assert_eq!(file.gaps, outcome.gaps);
     let text = table(&[file]);
     assert!(text.contains("| small | 10 | auto | cpu lu"), "{text}");
