@@ -7,12 +7,14 @@
 mod args;
 mod key;
 mod launch;
+mod meter;
 
 use std::fmt;
 
 pub use args::{Args, KernelScalar, Kind, MAX_ARGS};
 pub use key::KernelKey;
 pub use launch::LaunchConfig;
+pub use meter::{MemoryMeter, MeteredBuffer, MeteredPinned};
 
 use crate::{DeviceInfo, GpuError};
 

@@ -24,11 +24,11 @@ pub mod testing;
 mod value;
 mod vector;
 
-pub use device::{Device, DeviceBuffer, DeviceInfo, PinnedBuffer};
+pub use device::{Device, DeviceAllocator, DeviceBuffer, DeviceInfo, PinnedBuffer};
 pub use error::{CudaVersion, GpuError, check_len};
 pub use executor::{
-    Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, PinnedValues, Pod,
-    check_apart,
+    Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter, PinnedValues,
+    Pod, check_apart,
 };
 pub use module::Module;
 pub use value::Value;

@@ -5,11 +5,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
-use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::Device;
-use super::driver::{bind, check};
+use super::memory::Allocation;
 use crate::{GpuError, KernelBuffer, Pod};
 
 /// Values of type `T` in device memory.
@@ -108,45 +107,5 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
             .field("address", &self.address)
             .field("len", &self.len)
             .finish()
-    }
-}
-
-/// Memory allocated by the driver, freed on drop. Keeps the context alive.
-struct Allocation {
-    address: CUdeviceptr,
-    context: Arc<CudaContext>,
-}
-
-impl Allocation {
-    /// Allocates `bytes` bytes, more than 0.
-    fn new(device: &Device, bytes: u128) -> Result<Self, GpuError> {
-        let context = Arc::clone(&device.shared.context);
-        bind(&context)?;
-        let refused =
-            |free| GpuError::OutOfMemory { needed: u64::try_from(bytes).unwrap_or(u64::MAX), free };
-        // This also rejects sizes that would overflow inside the driver.
-        let total = u128::from(device.shared.info.memory_bytes);
-        let Some(size) = usize::try_from(bytes).ok().filter(|_| bytes <= total) else {
-            return Err(refused(device.memory()?.free_bytes));
-        };
-        let mut address = 0;
-        // SAFETY: (1) the context is current; (2) the pointer is to one address.
-        let result = unsafe { sys::cuMemAlloc_v2(&mut address, size) };
-        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            return Err(refused(device.memory()?.free_bytes));
-        }
-        check("cuMemAlloc", result)?;
-        Ok(Self { address, context })
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // A lost context has freed its memory already.
-        if bind(&self.context).is_ok() {
-            // SAFETY: (1) the address is of `cuMemAlloc` and freed only here; (2) the call waits
-            // for work that may still use the memory.
-            unsafe { sys::cuMemFree_v2(self.address) };
-        }
     }
 }

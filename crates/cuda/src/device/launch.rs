@@ -183,7 +183,7 @@ impl Executor for Device {
         let branch = |_| {
             let stream = Stream::new(&self.shared.context)?;
             stream.mark()?;
-            Ok(Self { shared: Arc::clone(&self.shared), stream: Arc::new(stream) })
+            Ok(Self { stream: Arc::new(stream), ..self.clone() })
         };
         (0..count).map(branch).collect()
     }

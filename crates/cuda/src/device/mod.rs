@@ -24,6 +24,7 @@ mod info;
 mod kernel;
 mod launch;
 pub mod library;
+mod memory;
 pub mod nvrtc;
 mod pinned;
 mod resources;
@@ -42,6 +43,7 @@ pub use buffer::DeviceBuffer;
 pub use event::Event;
 pub use graph::Graph;
 pub use info::DeviceInfo;
+pub use memory::DeviceAllocator;
 pub use pinned::PinnedBuffer;
 pub use resources::Resources;
 
@@ -49,6 +51,7 @@ use crate::{GpuError, KernelKey};
 use cache::DiskCache;
 use driver::checked;
 use kernel::{Kernel, KernelStore};
+use memory::MemorySource;
 use staging::Staging;
 use stream::Stream;
 
@@ -60,6 +63,7 @@ use stream::Stream;
 pub struct Device {
     shared: Arc<Shared>,
     stream: Arc<Stream>,
+    memory: MemorySource,
 }
 
 /// The state of a GPU that does not depend on the stream.
@@ -120,8 +124,9 @@ impl Device {
         let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
         let stream = Arc::new(Stream::new(&context)?);
         let kernels = KernelStore::new(architecture, disk);
+        let memory = MemorySource::new(&context)?;
         let shared = Shared { kernels, staging: Mutex::default(), info, context };
-        Ok(Self { shared: Arc::new(shared), stream })
+        Ok(Self { shared: Arc::new(shared), stream, memory })
     }
 
     /// The same GPU with a stream of the caller, such as one created by another library. Null is
@@ -129,11 +134,22 @@ impl Device {
     ///
     /// # Safety
     /// 1. `stream` is a `CUstream` (or `cudaStream_t`) of the primary context of this GPU.
-    /// 2. It outlives the returned device, its clones and its graphs.
+    /// 2. It outlives the returned device, its clones, its graphs and the buffers that they allocate.
     pub unsafe fn with_raw_stream(&self, stream: *mut c_void) -> Self {
         // SAFETY: (1) and (2) are the contract of this function.
         let stream = unsafe { Stream::borrowed(&self.shared.context, stream) };
-        Self { shared: Arc::clone(&self.shared), stream: Arc::new(stream) }
+        Self { stream: Arc::new(stream), ..self.clone() }
+    }
+
+    /// The same GPU and stream, with buffers from an allocator of the caller. Buffers go back to it
+    /// when they are dropped, after a wait for all work. Solvers and plans that are made with this
+    /// device, or with executors branched off it, take all their memory there, and none later than
+    /// when they are made, but for what their documentation names.
+    ///
+    /// Without it memory comes from a pool of the driver (`cuMemAllocAsync`) that keeps up to 64 MiB
+    /// that are not used, or from `cuMemAlloc` on a GPU without pools.
+    pub fn with_allocator(&self, allocator: Arc<dyn DeviceAllocator>) -> Self {
+        Self { memory: MemorySource::Caller(allocator), ..self.clone() }
     }
 
     /// The stream, as a `CUstream`. It lives as long as this device and its clones.
@@ -141,13 +157,15 @@ impl Device {
         self.stream.raw().cast()
     }
 
-    /// The current free and total memory of the GPU.
+    /// The current free and total memory of the GPU. What the pool of this device keeps unused is
+    /// free.
     ///
     /// # Errors
     /// What the driver reports.
     pub fn memory(&self) -> Result<MemoryInfo, GpuError> {
         let (free, total) = checked("cuMemGetInfo", self.shared.context.mem_get_info())?;
-        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
+        let free_bytes = free as u64 + self.memory.kept_bytes();
+        Ok(MemoryInfo { free_bytes, total_bytes: total as u64 })
     }
 
     /// The architecture that kernels are compiled for: that of the GPU, or PTX of the newest one

@@ -1,13 +1,15 @@
 //! Memory, launches, streams and graphs of a real GPU.
 
 use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
 
 use sparsebatch_cuda::device::cache::DiskCache;
 use sparsebatch_cuda::device::{Event, measure_bandwidth};
 use sparsebatch_cuda::kernels::VECTOR;
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{
-    Args, Device, DeviceBuffer, Executor, GpuError, KernelKey, LaunchConfig, Module, Pod,
+    Args, Device, DeviceAllocator, DeviceBuffer, Executor, GpuError, KernelKey, LaunchConfig,
+    Module, Pod,
 };
 
 fn axpby_key() -> KernelKey {
@@ -180,6 +182,81 @@ fn a_foreign_address_is_a_buffer() {
     drop(view);
 
     assert_eq!(device.download(&owner).unwrap(), [2.0, 4.0, 6.0]);
+}
+
+/// An allocator over one buffer of another device handle, which keeps what it is asked.
+struct Arena {
+    owner: DeviceBuffer<u8>,
+    calls: Mutex<Vec<(u64, usize, bool)>>,
+    stream: u64,
+}
+
+// SAFETY: addresses follow one another in the owner's memory, in multiples of 256 bytes, and none
+// is handed out twice.
+unsafe impl DeviceAllocator for Arena {
+    fn allocate(&self, bytes: usize, stream: *mut c_void) -> Result<u64, GpuError> {
+        assert_eq!(stream as u64, self.stream);
+        let mut calls = self.calls.lock().unwrap();
+        let taken = calls.iter().filter(|call| call.2);
+        let used = taken.map(|call| call.1.next_multiple_of(256)).sum::<usize>();
+        if used + bytes > self.owner.len() {
+            return Err(GpuError::OutOfMemory { needed: 0, free: 0 });
+        }
+        let address = self.owner.raw() + used as u64;
+        calls.push((address, bytes, true));
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64, bytes: usize, stream: *mut c_void) {
+        assert_eq!(stream as u64, self.stream);
+        self.calls.lock().unwrap().push((address, bytes, false));
+    }
+}
+
+#[test]
+fn memory_comes_from_the_allocator_of_the_caller() {
+    let Some(device) = device_or_skip() else { return };
+    let arena = Arc::new(Arena {
+        owner: device.alloc(1 << 20).unwrap(),
+        calls: Mutex::default(),
+        stream: device.raw_stream() as u64,
+    });
+    let guest = device.with_allocator(Arc::clone(&arena) as Arc<dyn DeviceAllocator>);
+
+    let x = guest.upload(&integers(1000)).unwrap();
+    let mut y = guest.alloc_zeroed::<f64>(1000).unwrap();
+    axpby(&guest, 1.0, &x, 1.0, &mut y, 1000).unwrap();
+    assert_eq!(guest.download(&y).unwrap(), integers(1000));
+    let first = arena.owner.raw();
+    assert_eq!((x.raw(), y.raw()), (first, first + 8192));
+    let refused = guest.alloc::<f64>(1 << 20).map(drop);
+    drop((x, y));
+
+    let Err(GpuError::OutOfMemory { needed, free }) = refused else { panic!("{refused:?}") };
+    assert!(needed == 8 << 20 && free > 0);
+    let expected = [
+        (first, 8000, true),
+        (first + 8192, 8000, true),
+        (first, 8000, false),
+        (first + 8192, 8000, false),
+    ];
+    assert_eq!(*arena.calls.lock().unwrap(), expected);
+}
+
+#[test]
+fn memory_that_is_given_back_is_free_again() {
+    let Some(device) = device_or_skip() else { return };
+    let other = Device::new(0).unwrap();
+    let before = device.memory().unwrap().free_bytes;
+    for _ in 0..3 {
+        let small = device.upload(&integers(1000)).unwrap();
+        let large = other.alloc_zeroed::<f64>(1 << 27).unwrap();
+        assert!(device.memory().unwrap().free_bytes + (1 << 30) <= before);
+        drop((small, large));
+        // Other processes may use the GPU.
+        let after = device.memory().unwrap().free_bytes;
+        assert!(after.abs_diff(before) < 128 << 20, "{before} {after}");
+    }
 }
 
 #[test]
