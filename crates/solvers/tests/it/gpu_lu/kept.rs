@@ -76,6 +76,83 @@ proptest! {
     }
 }
 
+/// The systems of one right-hand side of each item.
+fn of_rhs<T: SolveScalar>(all: &Systems<T>, nrhs: usize, rhs: usize) -> Systems<T> {
+    let n = all.nrows();
+    let items: Vec<usize> = (0..all.batch.nitems()).collect();
+    let part = |v: &[T]| -> Vec<T> {
+        let rows = |item: usize| (item * nrhs + rhs) * n..(item * nrhs + rhs + 1) * n;
+        items.iter().flat_map(|&item| v[rows(item)].to_vec()).collect()
+    };
+    let matrices: Vec<Csr<T>> = items.iter().map(|&item| all.batch.to_matrix(item)).collect();
+    let mut systems = Systems::new(&matrices, part(&all.b));
+    systems.x0 = part(&all.x0);
+    systems
+}
+
+/// Right-hand sides that share a warp have the bits that each has alone.
+fn side_by_side<T: SolveScalar>(
+    mut systems: Systems<T>,
+    nrhs: usize,
+    floor: Option<f64>,
+    seed: u64,
+) {
+    let (n, items) = (systems.nrows(), systems.batch.nitems());
+    let mut vectors = random_vector::<T>(2 * n * items * nrhs, seed ^ 5);
+    systems.b = vectors.split_off(n * items * nrhs);
+    // Some systems end at once, and some start from a guess.
+    systems.b[..n].fill(T::ZERO);
+    let some = seed.is_multiple_of(2);
+    systems.x0 = if some { vectors } else { vec![T::ZERO; systems.b.len()] };
+    let mut all = options().floor(floor).nrhs(nrhs);
+    all.rel_tol = mixed_tolerances(items * nrhs, seed);
+    let together = again(&Emulator::new(Order::Random(seed)), &systems, &all);
+    if items * nrhs > 32 && n < 100 {
+        let vectors = if nrhs < 4 { ", 2>" } else { ", 4>" };
+        let name = again_kernel(&systems, &all);
+        assert!(name.ends_with(vectors), "{name}");
+    }
+    for rhs in 0..nrhs {
+        let places: Vec<usize> = (0..items).map(|item| item * nrhs + rhs).collect();
+        let own = all.for_systems(&places).nrhs(1);
+        let alone = again(&Emulator::new(Order::Forward), &of_rhs(&systems, nrhs, rhs), &own);
+        for (item, &place) in places.iter().enumerate() {
+            let what = format!("{} n {n} item {item} of {items}, {rhs} of {nrhs}", T::CPP);
+            assert_eq!(together.bits(place), alone.bits(item), "{what}");
+        }
+    }
+}
+
+/// The kernel of solves with kept factors.
+fn again_kernel<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> String {
+    let executor = Emulator::new(Order::Forward);
+    let items = systems.batch.nitems();
+    let mut plan = GpuLu::<_, T>::new(&executor, systems.pattern(), items, options).unwrap();
+    plan.factor(&executor.upload(systems.values()).unwrap()).unwrap();
+    let b = executor.upload(&systems.b).unwrap();
+    let mut x = executor.upload(&systems.x0).unwrap();
+    executor.forget_launched();
+    plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
+    executor.launched().pop().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(25))]
+
+    #[test]
+    fn right_hand_sides_of_a_warp_have_the_bits_of_each_alone(
+        size in sizes(),
+        flaws in prop::collection::vec(flaw(), 1..20),
+        nrhs in 2usize..10,
+        seed in 0u64..1_000_000,
+        floor in prop::option::of(0.0f64..8.0),
+    ) {
+        let (n, most) = size;
+        side_by_side(batch::<f64>(n, most, &flaws, seed), nrhs, floor, seed);
+        side_by_side(batch::<f32>(n, most, &flaws, seed), nrhs, floor, seed);
+    }
+}
+
 /// Healthy items of one pattern, with right-hand sides.
 fn healthy(n: usize, items: usize, nrhs: usize) -> Systems<f64> {
     let pattern = pattern(n, 4, n as u64);
