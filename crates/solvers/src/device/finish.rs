@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, KernelBuffer};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::verdict::System;
+use sparsebatch_solve_core::verdict::{System, scale_of_matrix};
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
 use super::patterns::by_item;
@@ -123,7 +123,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         });
         self.others = others;
         solved?;
-        let left = self.left_by_the_plan(guess, systems)?;
+        let left = self.left_by_the_plan(guess, arrays.values, systems)?;
         let mut runs = Vec::new();
         for chosen in left {
             let count = chosen.items.len() * nrhs;
@@ -195,11 +195,13 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// Items whose plan does less than their scheme does from the host, and which failed. Dense
-    /// elimination leaves what it cannot solve to the CPU. In guesses of factorisations NaN and
-    /// infinities count as 0, which kernels do not know.
+    /// elimination leaves what it cannot solve to the CPU, and iterations leave matrices whose squares
+    /// leave the range of the working precision. In guesses of factorisations NaN and infinities count
+    /// as 0, which kernels do not know.
     fn left_by_the_plan(
         &self,
         guess: Guess,
+        values: &E::Buffer<T>,
         systems: &[SystemReport],
     ) -> Result<Vec<Chosen>, SolveError> {
         let nrhs = self.options.nrhs;
@@ -209,15 +211,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         };
         let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
         let mut left = Vec::new();
-        for chosen in self.chosen.iter().filter(|chosen| chosen.scheme.is_direct()) {
-            let of_plan = chosen.items.iter().copied();
-            let items: Vec<usize> = match (chosen.scheme, guesses) {
-                (Scheme::PivotingLu, _) => {
-                    of_plan.filter(|&item| ended(item, |s| s != Status::Converged)).collect()
+        for chosen in &self.chosen {
+            let those = |is: fn(Status) -> bool| {
+                chosen.items.iter().copied().filter(|&item| ended(item, is)).collect::<Vec<_>>()
+            };
+            let items = match (chosen.scheme, guesses) {
+                (Scheme::PivotingLu, _) => those(|status| status != Status::Converged),
+                (scheme, _) if scheme.krylov().is_some() => {
+                    self.out_of_range(those(|status| status != Status::Converged), values)?
                 }
                 (_, Some(guesses)) => {
-                    let lost = of_plan.filter(|&item| ended(item, |s| s == Status::NonFinite));
-                    self.not_finite(lost.collect(), guesses)?
+                    self.not_finite(those(|status| status == Status::NonFinite), guesses)?
                 }
                 (_, None) => Vec::new(),
             };
@@ -226,6 +230,38 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             }
         }
         Ok(left)
+    }
+
+    /// Those of some items whose matrices the iterations of the CPU scale.
+    fn out_of_range(
+        &self,
+        items: Vec<usize>,
+        values: &E::Buffer<T>,
+    ) -> Result<Vec<usize>, SolveError> {
+        if items.is_empty() {
+            return Ok(items);
+        }
+        let list = ItemList::new(&self.executor, &items, &self.extents, self.options.nrhs)?;
+        let (values, is_shared) = self.values_of(&list, values)?;
+        let batch = self.patterns.some(&items, values, is_shared)?;
+        let mut copy = Vec::new();
+        let mut is_scaled = |place| scale_of_matrix(batch.values_in(place, &mut copy)) != 0;
+        let each = items.into_iter().enumerate();
+        Ok(each.filter(|&(place, _)| is_scaled(place)).map(|(_, item)| item).collect())
+    }
+
+    /// The values of some items on the host, and whether all items share them.
+    fn values_of(
+        &self,
+        list: &ItemList<E>,
+        values: &E::Buffer<T>,
+    ) -> Result<(Vec<T>, bool), SolveError> {
+        let is_shared = self.patterns.shares(values.len());
+        let values = match is_shared {
+            true => self.executor.download(values)?,
+            false => list.gather(ItemArray::Values, values)?,
+        };
+        Ok((values, is_shared))
     }
 
     /// Those of some items whose guesses have NaN or infinities.
@@ -289,11 +325,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         guess: Guess,
         arrays: &Arrays<'_, E, T>,
     ) -> Result<Copied<T>, SolveError> {
-        let is_shared = self.patterns.shares(arrays.values.len());
-        let values = match is_shared {
-            true => self.executor.download(arrays.values)?,
-            false => list.gather(ItemArray::Values, arrays.values)?,
-        };
+        let (values, is_shared) = self.values_of(list, arrays.values)?;
         let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
         let guesses = guesses.map(|guesses| list.gather(ItemArray::Rows, guesses));
         Ok(Copied {

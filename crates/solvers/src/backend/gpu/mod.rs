@@ -8,6 +8,7 @@
 //! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
 //! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
+//! | `left.rs` | systems that the GPU leaves to the CPU once it has tried them |
 //! | `size.rs` | how much memory items take, and the chunks that they are cut into |
 //! | `part.rs` | items of one pattern on the GPU, whole or in chunks |
 //! | `pipe.rs` | the pipeline of chunks: copy to the GPU, solve, copy back |
@@ -20,6 +21,7 @@ mod again;
 mod certify;
 mod composed;
 mod divide;
+mod left;
 mod part;
 mod pipe;
 mod plan;
@@ -33,7 +35,7 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions, Status};
+use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, KeptFactors, Placement, SolveBackend};
@@ -44,7 +46,6 @@ use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
 use crate::report::{Machine, Rung};
-use crate::share::rows_of;
 use crate::{SolveError, SolveOptions};
 use certify::{Bounds, certify, guesses};
 use composed::{ComposedItems, Room, composes};
@@ -235,7 +236,7 @@ struct Analysed<E: Executor, T: Value> {
     staging: Staging<T>,
     /// The matrices of the last factorisation.
     kept: Option<again::KeptBatch<T>>,
-    /// Systems of the last solve that dense elimination left to the CPU.
+    /// Systems of the last solve that the GPU left to the CPU.
     left_to_cpu: usize,
 }
 
@@ -370,70 +371,6 @@ where
     }
 }
 
-impl<E, T> Analysed<E, T>
-where
-    E: Executor + Clone + Send + Sync + 'static,
-    T: CpuScalar + Value,
-{
-    /// Gives the systems that dense elimination on the GPU left unsolved to the CPU, whose LU with
-    /// partial pivoting scales columns too, refines with residuals in twofold precision, and tells
-    /// singular matrices from others.
-    fn pivot_on_cpu(
-        &mut self,
-        batch: &Batch<T>,
-        nrhs: usize,
-        (b, guesses): (&[T], Option<&[T]>),
-        x: &mut [T],
-        criteria: &Criteria,
-        outcomes: &mut [Option<Outcome>],
-    ) -> Result<(), SolveError> {
-        let is_on_cpu = |system: usize| self.is_on_cpu.get(system / nrhs) == Some(&true);
-        let failed = |&system: &usize| {
-            let outcome = &outcomes[system];
-            outcome.as_ref().is_some_and(|outcome| outcome.status != Status::Converged)
-        };
-        let left: Vec<usize> =
-            (0..outcomes.len()).filter(|&s| !is_on_cpu(s)).filter(failed).collect();
-        self.left_to_cpu = left.len();
-        if left.is_empty() {
-            return Ok(());
-        }
-        for &system in &left {
-            let rows = rows_of(batch, nrhs, system);
-            match guesses {
-                Some(guesses) => x[rows.clone()].copy_from_slice(&guesses[rows]),
-                None => x[rows].fill(T::ZERO),
-            }
-        }
-        let scheme = (Rung::PivotingLu, Scheme::PivotingLu);
-        let mut cpu = CpuBackend.analyse(batch, scheme, None)?;
-        let solved = cpu.solve(batch, nrhs, b, x, criteria, Some(&left))?;
-        for (system, outcome) in left.into_iter().zip(solved) {
-            outcomes[system] = Some(outcome);
-        }
-        Ok(())
-    }
-
-    /// Names the CPU where it solved what elimination left.
-    fn with_left(&self, placement: Placement) -> Placement {
-        if self.left_to_cpu == 0 {
-            return placement;
-        }
-        let cpu = CpuBackend::placement("pivoting-lu".to_owned());
-        let left = format!("{} systems that dense elimination left unsolved", self.left_to_cpu);
-        Placement {
-            backend: Machine::GpuAndCpu,
-            device: format!("{}; {}", placement.device, cpu.device),
-            kernel: format!("{}; {}", placement.kernel, cpu.kernel),
-            cpu_reason: Some(match placement.cpu_reason {
-                Some(reason) => format!("{reason}; {left}"),
-                None => left,
-            }),
-            ..placement
-        }
-    }
-}
-
 impl<E, T> AnalysedSolve<T> for Analysed<E, T>
 where
     E: Executor + Clone + Send + Sync + 'static,
@@ -512,10 +449,8 @@ where
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
         self.run(systems, b, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
-        if self.site.scheme == Scheme::PivotingLu && !self.parts.is_empty() {
-            let vectors = (b, guesses.as_deref());
-            self.pivot_on_cpu(batch, nrhs, vectors, x, criteria, &mut outcomes)?;
-        }
+        let vectors = (b, guesses.as_deref());
+        self.solve_left(batch, nrhs, vectors, x, criteria, &mut outcomes)?;
         Ok(outcomes.into_iter().flatten().collect())
     }
 
