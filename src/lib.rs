@@ -38,6 +38,7 @@
 //! | multiply on a GPU | [`gpu::device::availability()`], [`gpu::SinglePlan`], [`gpu::PackedPlan`] for batches |
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
 //! | solve on a GPU | [`solve_on`], [`BatchSolver::on`] or [`BatchSolver::on_with_rhs`] with a [`Backend`]; [`gpu`] for data on the device |
+//! | solve with products or a preconditioner of one's own | [`solve_operator`], [`solve_preconditioned`] |
 //! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`InnerPrecision`], [`Order`], tolerances, fallback |
 //! | see how it went | [`BatchReport`]: a [`Status`], iterations, the true residual of every system |
 //!
@@ -62,11 +63,11 @@ pub use sparsebatch_solve_core::{
 };
 pub use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchReport, BatchSolver, Budget, Chunks, CpuScalar, Engine,
-    FormatChoice, Gpu, GpuExecutor, InnerPrecision, KernelChoice, Krylov, Machine, Method, Order,
-    Outcome, PerSystem, PrecondPrecision, Preconditioner, ProductCost, Progress, Rhs, Rung,
-    RungRun, Scheme, SchemeRun, Solution, SolveError, SolveOptions, SolveScalar, SpmvOptions,
-    Status, SystemReport, Watch, choose_schemes, cpu_instruction_sets, solve, solve_on,
-    value_gradient,
+    FormatChoice, Gpu, GpuExecutor, InnerPrecision, KernelChoice, Krylov, LinOp, Machine, Method,
+    OperatorError, Order, Outcome, PerSystem, PrecondPrecision, Preconditioner, ProductCost,
+    Progress, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution, SolveError, SolveOptions,
+    SolveScalar, SpmvOptions, Status, SystemReport, Watch, choose_schemes, cpu_instruction_sets,
+    solve, solve_on, solve_operator, solve_preconditioned, value_gradient,
 };
 
 /// Products on the CPU: the sequential reference, all cores, plans for repeated products.
@@ -81,20 +82,20 @@ pub mod gpu {
     #[doc(hidden)]
     pub use sparsebatch_cuda::testing;
     pub use sparsebatch_cuda::{
-        Args, CudaVersion, Device, DeviceBuffer, DeviceInfo, Executor, GpuError, KernelBuffer,
-        KernelKey, KernelScalar, LaunchConfig, Module, PinnedBuffer, PinnedValues, Pod, Value,
-        check_apart, device, executor,
+        Args, CudaVersion, Device, DeviceAllocator, DeviceBuffer, DeviceInfo, Executor, GpuError,
+        KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter, Module, PinnedBuffer,
+        PinnedValues, Pod, Value, check_apart, device, executor,
     };
     pub use sparsebatch_solvers::gpu::{
         Amortisation, BatchPlan, ColumnsShape, ComposedExplain, ComposedSolver, Confirmer,
-        DenseShape, DenseSolver, DenseTuning, DeviceOutcomes, DividedSolver, FactoredPlace,
-        FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver, GpuLu,
-        GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape, Layouts, LuOrder,
-        LuShape, LuSolve, LuTuning, MOST_DENSE_ROWS, PlanReport, ProductKernel, RaggedLu,
+        DenseShape, DenseSolver, DenseTuning, DeviceLinOp, DeviceOutcomes, DividedSolver,
+        FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning, FusedShape, FusedSolver,
+        GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape, Layouts,
+        LuOrder, LuShape, LuSolve, LuTuning, MOST_DENSE_ROWS, PlanReport, ProductKernel, RaggedLu,
         RefusedItems, SchemeItems, ShiftedValues, SolverTuning, ValueGradient, ValuePlace,
         most_rows, solver_for, solver_for_batch, solver_for_ragged,
     };
-    pub use sparsebatch_solvers::{DeviceData, DeviceSolver};
+    pub use sparsebatch_solvers::{DeviceData, DeviceSolver, SolverMemory, solver_memory};
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,
         FlexiblePlan, PackedExplain, PackedKernel, PackedOptions, PackedPlan, SingleExplain,

@@ -48,7 +48,7 @@ pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
     ShiftedValues, ValueGradient,
 };
-pub use composed::{Amortisation, ComposedExplain, ComposedSolver, ProductKernel};
+pub use composed::{Amortisation, ComposedExplain, ComposedSolver, DeviceLinOp, ProductKernel};
 pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
 pub use divided::{DividedSolver, RefusedItems, SchemeItems};
 pub use error::GpuSolveError;

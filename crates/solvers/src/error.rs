@@ -3,6 +3,8 @@
 use sparsebatch_solve_core::{ArgumentError, Progress, Watch};
 use sparsebatch_solvers_gpu::GpuSolveError;
 
+use crate::operators::OperatorError;
+
 /// Why no system of a batch was solved. A system that does not converge is a result, not an
 /// error: see [`Status`](crate::Status).
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,9 @@ pub enum SolveError {
         /// Number of systems to solve.
         systems: usize,
     },
+    /// An [operator](crate::LinOp) of the caller failed.
+    #[error("an operator of the caller failed: {0}")]
+    Operator(#[source] OperatorError),
     /// The GPU backend does not do this yet.
     #[error("{what} is not supported on the GPU yet: {instead}")]
     Unsupported {

@@ -36,6 +36,7 @@ mod composed;
 mod device;
 mod error;
 mod ladder;
+mod operators;
 mod products;
 mod report;
 mod scalar;
@@ -46,8 +47,9 @@ mod static_pivoting;
 pub use adjoint::{AdjointSolver, value_gradient};
 pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
-pub use device::{DeviceData, DeviceSolver};
+pub use device::{DeviceData, DeviceSolver, SolverMemory, solver_memory};
 pub use error::SolveError;
+pub use operators::{LinOp, OperatorError, solve_operator, solve_preconditioned};
 pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]

@@ -9,7 +9,7 @@ use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, ProductCost, Sche
 
 use crate::SolveError;
 use crate::backend::{AnalysedSolve, CpuBackend, CpuPrimitives, Placement};
-use crate::composed::Composed;
+use crate::composed::{Composed, Judge};
 
 /// A batch analysed for composed solves.
 pub(crate) struct ComposedEngine<T> {
@@ -78,7 +78,7 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
         self.analysis.check_patterns(batch)?;
         self.plan.update_values(&values_in(self.order, batch)?)?;
         let (mut primitives, failed) = CpuPrimitives::new(batch, nrhs, &self.plan, &self.analysis)?;
-        let mut run = Composed::new(batch, nrhs, b, x, criteria, &failed);
+        let mut run = Composed::new(Judge::Matrices(batch), nrhs, b, x, criteria, &failed);
         match self.scheme {
             Scheme::Cg(_) => run.cg(x, &mut primitives)?,
             Scheme::BiCgStab(_) => run.bicgstab(x, &mut primitives)?,

@@ -32,7 +32,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             format: self.product.format(),
             product: self.product.kernel(),
             systems: self.work.systems,
-            launches: (self.steps.iterate.len(), self.launches_between()),
+            launches: (self.products_an_iteration(), self.launches_between()),
             product_bytes: self.product.bytes(),
             workspace_bytes: own as u64
                 + self.work.bytes()

@@ -5,6 +5,7 @@
 //! | `run.rs` | the solve |
 //! | `account.rs`, `explain.rs` | reports of choices, memory and times |
 //! | `product.rs` | the plan of the products `A x` |
+//! | `operators.rs` | products and preconditioners of the caller |
 //! | `kernels/` | the kernels between products |
 //! | `phases.rs` | the launches of each step of a method |
 //! | `work.rs` | the assignment of rows to threads |
@@ -18,6 +19,7 @@ mod explain;
 mod history;
 mod jacobi;
 pub(crate) mod kernels;
+mod operators;
 mod phases;
 mod product;
 mod run;
@@ -41,6 +43,8 @@ use diagonal::Diagonal;
 pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
 use jacobi::Jacobi;
+pub use operators::DeviceLinOp;
+use operators::Precond;
 use phases::SolveSteps;
 use product::PlannedProduct;
 pub use product::ProductKernel;
@@ -75,7 +79,7 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     /// Hashes of the patterns, where the product does not compare patterns itself.
     patterns: Option<PatternFingerprint>,
     method: Krylov,
-    jacobi: bool,
+    preconditioner: Precond<E, T>,
     lenient: bool,
     nrhs: usize,
     systems: usize,
@@ -111,20 +115,23 @@ struct Vectors<E: Executor, T: Value> {
     shadow: E::Buffer<T>,
     /// `p^` and `s^` in turn.
     hat: E::Buffer<T>,
-    /// The inverse of the diagonal, row by row.
+    /// The inverse of the diagonal, row by row; with a preconditioner of the caller what it makes of
+    /// the residual.
     m: E::Buffer<T>,
     flawed: E::Buffer<u8>,
 }
 
 impl<E: Executor, T: Value> Vectors<E, T> {
-    /// Allocates the vectors that a method uses for systems of so many rows in total.
+    /// The vectors of a method, of `rows` rows in all, and `flags` flags of preconditioners.
     fn new(
         executor: &E,
+        rows: usize,
         method: Krylov,
-        jacobi: bool,
-        (systems, rows): (usize, usize),
+        preconditioner: &Precond<E, T>,
+        flags: usize,
     ) -> Result<Self, GpuError> {
         let is_cg = method == Krylov::Cg;
+        let is_preconditioned = !matches!(preconditioner, Precond::Identity);
         let vector = |there: bool| executor.alloc_zeroed(if there { rows } else { 0 });
         Ok(Self {
             r: vector(true)?,
@@ -132,19 +139,43 @@ impl<E: Executor, T: Value> Vectors<E, T> {
             w: vector(true)?,
             v: vector(!is_cg)?,
             shadow: vector(!is_cg)?,
-            hat: vector(!is_cg && jacobi)?,
-            m: vector(jacobi)?,
-            flawed: executor.alloc_zeroed(if jacobi { systems } else { 0 })?,
+            hat: vector(!is_cg && is_preconditioned)?,
+            m: vector(is_preconditioned)?,
+            flawed: executor.alloc_zeroed(flags)?,
         })
     }
 }
 
-/// The largest iteration limit of any system.
-fn largest(limits: &PerSystem<u32>) -> u32 {
-    match limits {
-        PerSystem::All(all) => *all,
-        PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
+/// The rows of all systems, if a vector of that many values fits in the memory of the device.
+fn total_rows<E: Executor>(
+    executor: &E,
+    rows: &[usize],
+    nrhs: usize,
+    value_bytes: usize,
+) -> Result<usize, GpuSolveError> {
+    let total = rows.iter().fold(0usize, |sum, &rows| sum.saturating_add(rows));
+    let total = total.saturating_mul(nrhs);
+    let needed = total.saturating_mul(value_bytes) as u64;
+    if needed > executor.info().memory_bytes {
+        return Err(GpuError::OutOfMemory { needed, free: executor.free_memory()? }.into());
     }
+    Ok(total)
+}
+
+/// The iterations that the options ask for, and whether Jacobi preconditions them.
+fn asked_for(options: &SolveOptions) -> Result<(Krylov, bool), GpuSolveError> {
+    check_supported(&options.clone().engine(Engine::Fused).history(false))
+}
+
+/// The iterations that the options ask for, which must leave preconditioning to the caller.
+fn asked_beside_given(options: &SolveOptions) -> Result<Krylov, GpuSolveError> {
+    if !matches!(options.preconditioner, Preconditioner::Auto | Preconditioner::None) {
+        return Err(GpuSolveError::Unsupported {
+            what: "a preconditioner in the options beside one of the caller",
+            instead: "take one of the two",
+        });
+    }
+    Ok(asked_for(options)?.0)
 }
 
 impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
@@ -162,49 +193,125 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         kernel: &ProductKernel,
         options: &SolveOptions,
     ) -> Result<Self, GpuSolveError> {
-        let asked = options.clone().engine(Engine::Fused).history(false);
-        let (method, jacobi) = check_supported(&asked)?;
-        let nrhs = options.nrhs;
-        let systems = count_systems(batch.nitems(), nrhs)?;
+        let (method, jacobi) = asked_for(options)?;
+        let preconditioner = if jacobi { Precond::Jacobi } else { Precond::Identity };
+        Self::of_batch(executor, (batch, kernel), (method, preconditioner), options)
+    }
+
+    /// As [`ComposedSolver::new`], with a preconditioner of the caller, which computes `z = M r`. M
+    /// approximates the inverse of A, is the same for the whole solve, and is symmetric positive
+    /// definite for CG.
+    ///
+    /// # Errors
+    /// Those of [`ComposedSolver::new`]; [`GpuSolveError::Unsupported`] for a preconditioner in the
+    /// options.
+    pub fn preconditioned(
+        executor: &E,
+        (batch, kernel): (&Batch<T>, &ProductKernel),
+        preconditioner: Box<dyn DeviceLinOp<E, T>>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let method = asked_beside_given(options)?;
+        let preconditioner = Precond::Given(preconditioner);
+        Self::of_batch(executor, (batch, kernel), (method, preconditioner), options)
+    }
+
+    /// The solver of systems whose matrices are known by their products alone: `operator` computes `A
+    /// x`, and `rows` has the number of rows of each item. `preconditioner` is as in
+    /// [`ComposedSolver::preconditioned`]. Errors of the operator's products are not bounded.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] for options out of range; [`GpuSolveError::Unsupported`] for what
+    /// [`ComposedSolver::preconditioned`] refuses, and for a rounding floor, which needs the entries of
+    /// A; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
+    pub fn of_operator(
+        executor: &E,
+        rows: &[usize],
+        operator: Box<dyn DeviceLinOp<E, T>>,
+        preconditioner: Option<Box<dyn DeviceLinOp<E, T>>>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let method = asked_beside_given(options)?;
+        if options.floor.is_some() {
+            return Err(GpuSolveError::Unsupported {
+                what: "a rounding floor for an operator of the caller",
+                instead: "give the matrices",
+            });
+        }
+        count_systems(rows.len(), options.nrhs)?;
+        let product = PlannedProduct::Given { executor: executor.clone(), operator };
+        let preconditioner = preconditioner.map_or(Precond::Identity, Precond::Given);
+        Self::build(executor, product, rows, (method, preconditioner), options)
+    }
+
+    fn of_batch(
+        executor: &E,
+        (batch, kernel): (&Batch<T>, &ProductKernel),
+        (method, preconditioner): (Krylov, Precond<E, T>),
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        count_systems(batch.nitems(), options.nrhs)?;
         for item in 0..batch.nitems() {
             check_square(item, batch.pattern(item))?;
         }
+        options.criteria::<T>(batch.nitems() * options.nrhs)?;
+        let product = PlannedProduct::new(executor, batch, kernel, options.nrhs)?;
+        let rows: Vec<usize> =
+            (0..batch.nitems()).map(|item| batch.pattern(item).nrows()).collect();
+        let mut solver = Self::build(executor, product, &rows, (method, preconditioner), options)?;
+        if options.floor.is_some() {
+            solver.sizes = Some(SystemSizes::new(executor, batch, options.nrhs)?);
+        }
+        if solver.preconditioner.is_jacobi() && solver.product.takes_values_there() {
+            solver.diagonal = Some(Diagonal::new(executor, batch)?);
+        }
+        if matches!(solver.product, PlannedProduct::Flexible(_)) {
+            solver.patterns = Some(PatternFingerprint::of(batch));
+        }
+        solver.precondition(batch)?;
+        Ok(solver)
+    }
+
+    /// The solver over a product, without what it takes from matrices.
+    fn build(
+        executor: &E,
+        product: PlannedProduct<E, T>,
+        rows: &[usize],
+        (method, preconditioner): (Krylov, Precond<E, T>),
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let nrhs = options.nrhs;
+        let systems = count_systems(rows.len(), nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let most_iterations = largest(&criteria.max_iters);
-        let product = PlannedProduct::new(executor, batch, kernel, nrhs)?;
-        let work = SystemBlocks::new(executor, batch, nrhs)?;
+        let most_iterations = match &criteria.max_iters {
+            PerSystem::All(all) => *all,
+            PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
+        };
+        let total = total_rows(executor, rows, nrhs, size_of::<T>())?;
+        let work = SystemBlocks::new(executor, rows, nrhs)?;
         let blocks = (!work.whole.is_empty(), !work.parts.is_empty());
-        let rows = batch.row_offset(batch.nitems()) * nrhs;
-        let mut solver = Self {
-            steps: SolveSteps::new::<E, T>(executor, method, jacobi, blocks)?,
+        let flags = if preconditioner.is_jacobi() { systems } else { 0 };
+        Ok(Self {
+            steps: SolveSteps::new::<E, T>(executor, method, &preconditioner, blocks)?,
             limits: Limits::new(executor, criteria)?,
             outcomes: Outcomes::new(executor, systems)?,
             histories: match options.history {
                 true => Some(Histories::new(executor, systems)?),
                 false => None,
             },
-            sizes: match options.floor {
-                Some(_) => Some(SystemSizes::new(executor, batch, nrhs)?),
-                None => None,
-            },
-            diagonal: match jacobi && product.takes_values_there() {
-                true => Some(Diagonal::new(executor, batch)?),
-                false => None,
-            },
+            sizes: None,
+            diagonal: None,
             remaining: executor.alloc_zeroed(1)?,
             states: executor.alloc_zeroed(systems * STATE_WORDS)?,
             tickets: executor.alloc_zeroed(work.parts())?,
             partials: executor.alloc_zeroed(work.parts() * MOST_SUMS)?,
-            vectors: Vectors::new(executor, method, jacobi, (systems, rows))?,
+            vectors: Vectors::new(executor, total, method, &preconditioner, flags)?,
             executor: executor.clone(),
             lenient: options.preconditioner == Preconditioner::Auto,
-            patterns: match &product {
-                PlannedProduct::Packed(_) => None,
-                PlannedProduct::Flexible(_) => Some(PatternFingerprint::of(batch)),
-            },
+            patterns: None,
             product,
             method,
-            jacobi,
+            preconditioner,
             nrhs,
             systems,
             most_iterations,
@@ -212,9 +319,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             products: 0,
             last_solve: Duration::ZERO,
             last_products: 0,
-        };
-        solver.precondition(batch)?;
-        Ok(solver)
+        })
     }
 
     /// Replaces the values of all systems. The patterns must stay the same;
@@ -246,11 +351,15 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [`GpuSolveError::Unsupported`] over a flexible kernel; [`GpuSolveError::Gpu`] for a wrong
     /// number of values, and with the device's error.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
-        let PlannedProduct::Packed(plan) = &mut self.product else {
-            return Err(GpuSolveError::Unsupported {
-                what: "values on the device for the products of a flexible kernel",
-                instead: "take the packed product, or values on the host",
-            });
+        let plan = match &mut self.product {
+            PlannedProduct::Packed(plan) => plan,
+            PlannedProduct::Flexible(_) => {
+                return Err(GpuSolveError::Unsupported {
+                    what: "values on the device for the products of a flexible kernel",
+                    instead: "take the packed product, or values on the host",
+                });
+            }
+            PlannedProduct::Given { .. } => return Err(GpuSolveError::NO_VALUES),
         };
         plan.update_from(values)?;
         if let Some(sizes) = &mut self.sizes {
@@ -264,7 +373,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     }
 
     fn precondition(&mut self, batch: &Batch<T>) -> Result<(), GpuSolveError> {
-        if self.jacobi {
+        if self.preconditioner.is_jacobi() {
             let jacobi = Jacobi::new(batch, self.nrhs, self.lenient);
             self.executor.copy_from_host(&jacobi.inverse, &mut self.vectors.m)?;
             if !self.lenient {

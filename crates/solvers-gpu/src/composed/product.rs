@@ -10,6 +10,7 @@ use sparsebatch_spmv_gpu::{
     FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedOptions, PackedPlan,
 };
 
+use super::operators::DeviceLinOp;
 use crate::GpuSolveError;
 
 /// The plan whose products a composed solve repeats. The number of right-hand sides is that of the
@@ -67,10 +68,19 @@ impl ProductKernel {
     }
 }
 
-/// A plan of either kind.
+impl GpuSolveError {
+    /// The refusal of new values for an operator.
+    pub(super) const NO_VALUES: Self = Self::Unsupported {
+        what: "values for an operator of the caller",
+        instead: "change what the operator multiplies by",
+    };
+}
+
+/// A plan of either kind, or an operator of the caller.
 pub(super) enum PlannedProduct<E: Executor, T: Value> {
     Packed(Box<PackedPlan<E, T>>),
     Flexible(Box<FlexiblePlan<E, T>>),
+    Given { executor: E, operator: Box<dyn DeviceLinOp<E, T>> },
 }
 
 impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
@@ -97,6 +107,7 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
         match self {
             Self::Packed(plan) => plan.apply(T::ONE, x, T::ZERO, y),
             Self::Flexible(plan) => plan.apply(T::ONE, x, T::ZERO, y),
+            Self::Given { executor, operator } => operator.apply(executor, x, y),
         }
     }
 
@@ -106,10 +117,11 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     }
 
     /// Replaces the values by those of a batch of the same patterns, shared as before.
-    pub(super) fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuError> {
+    pub(super) fn update_values(&mut self, batch: &Batch<T>) -> Result<(), GpuSolveError> {
         match self {
-            Self::Packed(plan) => plan.update_values(batch),
-            Self::Flexible(plan) => plan.update_values(&values_of(batch)),
+            Self::Packed(plan) => Ok(plan.update_values(batch)?),
+            Self::Flexible(plan) => Ok(plan.update_values(&values_of(batch))?),
+            Self::Given { .. } => Err(GpuSolveError::NO_VALUES),
         }
     }
 
@@ -118,6 +130,7 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
         match self {
             Self::Packed(_) => "packed",
             Self::Flexible(plan) => plan.explain().kernel.name(),
+            Self::Given { .. } => "operator",
         }
     }
 
@@ -125,6 +138,7 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     pub(super) fn format(&self) -> &'static str {
         match self {
             Self::Packed(_) => "packed",
+            Self::Given { .. } => "operator",
             Self::Flexible(plan) => match plan.explain().kernel {
                 FlexibleKernel::Coo => "coo",
                 FlexibleKernel::Ell => "ell",
@@ -142,6 +156,7 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
         match self {
             Self::Packed(plan) => plan.explain().packing,
             Self::Flexible(plan) => plan.explain().preprocessing,
+            Self::Given { .. } => Duration::ZERO,
         }
     }
 
@@ -150,6 +165,7 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
         match self {
             Self::Packed(plan) => plan.explain().device_bytes,
             Self::Flexible(plan) => plan.explain().matrix_bytes,
+            Self::Given { .. } => 0,
         }
     }
 }

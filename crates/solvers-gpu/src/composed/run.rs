@@ -5,6 +5,7 @@ use std::time::Instant;
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, LaunchConfig, Value};
 
 use super::history::Histories;
+use super::operators::Precond;
 use super::phases::Phases;
 use super::work::{PART_ROWS, THREADS};
 use super::{ComposedSolver, Vectors};
@@ -23,6 +24,7 @@ enum SolveStep {
     Enter,
     Lift,
     Judge,
+    Start,
     Iterate(usize),
 }
 
@@ -102,7 +104,21 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         self.product.apply(x, &mut self.vectors.w)?;
         self.products += 1;
         self.launch_sizes(b, x)?;
-        self.launch(SolveStep::Judge, b, x, 0)
+        self.launch(SolveStep::Judge, b, x, 0)?;
+        if self.steps.start.is_none() {
+            return Ok(());
+        }
+        let Vectors { r, m, .. } = &mut self.vectors;
+        self.preconditioner.apply(&self.executor, r, m)?;
+        self.launch(SolveStep::Start, b, x, 0)
+    }
+
+    /// The number of products of an iteration.
+    pub(super) fn products_an_iteration(&self) -> usize {
+        match self.method {
+            Krylov::Cg => 1,
+            Krylov::BiCgStab => 2,
+        }
     }
 
     /// Runs `count` iterations of all systems that have not stopped.
@@ -117,20 +133,56 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         }
         for iteration in 0..count {
             let history = self.histories.as_ref().map_or(0, |h| h.address(iteration));
-            let Vectors { p, w, v, hat, .. } = &mut self.vectors;
-            if self.method == Krylov::Cg {
-                self.product.apply(p, w)?;
-                self.launch(SolveStep::Iterate(0), b, x, history)?;
-            } else {
-                self.product.apply(if self.jacobi { hat } else { p }, v)?;
-                self.launch(SolveStep::Iterate(0), b, x, history)?;
-                let Vectors { r, w, hat, .. } = &mut self.vectors;
-                self.product.apply(if self.jacobi { hat } else { r }, w)?;
-                self.launch(SolveStep::Iterate(1), b, x, history)?;
+            match self.method {
+                Krylov::Cg => self.iterate_cg(b, x, history)?,
+                Krylov::BiCgStab => self.iterate_bicgstab(b, x, history)?,
             }
-            self.products += self.steps.iterate.len() as u64;
+            self.products += self.products_an_iteration() as u64;
         }
         Ok(())
+    }
+
+    /// One iteration of CG.
+    fn iterate_cg(
+        &mut self,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+        history: u64,
+    ) -> Result<(), GpuError> {
+        let Vectors { p, w, .. } = &mut self.vectors;
+        self.product.apply(p, w)?;
+        self.launch(SolveStep::Iterate(0), b, x, history)?;
+        if self.steps.iterate.len() == 1 {
+            return Ok(());
+        }
+        let Vectors { r, m, .. } = &mut self.vectors;
+        self.preconditioner.apply(&self.executor, r, m)?;
+        self.launch(SolveStep::Iterate(1), b, x, history)
+    }
+
+    /// One iteration of BiCGStab.
+    fn iterate_bicgstab(
+        &mut self,
+        b: &E::Buffer<T>,
+        x: &mut E::Buffer<T>,
+        history: u64,
+    ) -> Result<(), GpuError> {
+        let Self { executor, preconditioner, product, vectors, .. } = self;
+        let Vectors { p, v, hat, .. } = vectors;
+        preconditioner.apply(executor, p, hat)?;
+        let p_hat = if matches!(preconditioner, Precond::Identity) { &*p } else { &*hat };
+        product.apply(p_hat, v)?;
+        self.launch(SolveStep::Iterate(0), b, x, history)?;
+        let Self { executor, preconditioner, product, vectors, .. } = self;
+        let Vectors { r, w, hat, m, .. } = vectors;
+        preconditioner.apply(executor, r, m)?;
+        let s_hat = match preconditioner {
+            Precond::Identity => &*r,
+            Precond::Jacobi => &*hat,
+            Precond::Given(_) => &*m,
+        };
+        product.apply(s_hat, w)?;
+        self.launch(SolveStep::Iterate(1), b, x, history)
     }
 
     /// Launches the kernels of a step.
@@ -147,6 +199,10 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             SolveStep::Enter => &steps.enter,
             SolveStep::Lift => &steps.lift,
             SolveStep::Judge => &steps.judge,
+            SolveStep::Start => match &steps.start {
+                Some(start) => start,
+                None => return Ok(()),
+            },
             SolveStep::Iterate(number) => &steps.iterate[number],
         };
         let whole = std::iter::once((&phases.whole, &work.whole, 1));
@@ -175,7 +231,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             limits.pass(&mut args);
             outcomes.pass(&mut args);
             args.output(&mut self.remaining);
-            if self.jacobi && !self.lenient {
+            if self.preconditioner.is_jacobi() && !self.lenient {
                 args.input(&vectors.flawed);
             } else {
                 args.raw(0);

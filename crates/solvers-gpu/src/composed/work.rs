@@ -1,7 +1,6 @@
 //! Assigns rows to threads: [`SystemBlocks`].
 
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer};
-use sparsebatch_formats::{Batch, Scalar};
 
 /// Threads of a block, as in `krylov.cuh`.
 pub(super) const THREADS: u32 = 256;
@@ -28,19 +27,15 @@ pub(super) struct SystemBlocks<E: Executor> {
 }
 
 impl<E: Executor> SystemBlocks<E> {
-    /// Assigns `nrhs` systems per item.
-    pub(super) fn new<T: Scalar>(
-        executor: &E,
-        batch: &Batch<T>,
-        nrhs: usize,
-    ) -> Result<Self, GpuError> {
-        let systems = batch.nitems() * nrhs;
+    /// Assigns `nrhs` systems per item, given the number of rows of each item.
+    pub(super) fn new(executor: &E, rows: &[usize], nrhs: usize) -> Result<Self, GpuError> {
+        let systems = rows.len() * nrhs;
         let mut firsts = Vec::with_capacity(systems + 1);
         let mut by_lanes: [Vec<u32>; 3] = Default::default();
         let (mut parts, mut in_parts, mut places) = (Vec::new(), 0, 0u64);
         let mut first = 0;
         for system in 0..systems as u64 {
-            let nrows = batch.pattern(system as usize / nrhs).nrows() as u64;
+            let nrows = rows[system as usize / nrhs] as u64;
             firsts.push(first);
             first += nrows;
             match OF_LANES.iter().position(|&(_, most)| nrows <= most) {

@@ -14,9 +14,10 @@ use sparsebatch_solve_core::{
 };
 
 use super::{AnalysedSolve, KeptFactors, Placement, Primitives, SolveBackend};
-use crate::SolveError;
+use crate::composed::offsets_of;
 use crate::products::ComposedEngine;
 use crate::report::{Machine, Rung};
+use crate::{LinOp, SolveError};
 
 /// All cores of rayon's current pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -244,14 +245,29 @@ fn for_each_system<'v, T: CpuScalar, U>(
     }
 }
 
+/// `y = A x` of all systems.
+enum Product<'a, T> {
+    Plan(&'a SpmvPlan<T>),
+    Given(&'a mut dyn LinOp<T>),
+}
+
+/// `z = M r` of the systems that iterate.
+enum Precond<'a, T> {
+    /// One for each item; `None` where it failed.
+    Items {
+        each: Vec<Option<SystemPreconditioner<'a, T>>>,
+        is_identity: bool,
+    },
+    Given(&'a mut dyn LinOp<T>),
+}
+
 /// The primitives on one batch.
 pub(crate) struct CpuPrimitives<'a, T> {
-    plan: &'a SpmvPlan<T>,
+    product: Product<'a, T>,
+    preconditioner: Precond<'a, T>,
     /// Start of each system in item-major vectors, and their length at the end.
     offsets: Vec<usize>,
     nrhs: usize,
-    preconditioners: Vec<Option<SystemPreconditioner<'a, T>>>,
-    is_preconditioned: bool,
     /// Products done, and the time in them.
     pub(crate) products: u64,
     pub(crate) product_time: Duration,
@@ -269,13 +285,8 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
         plan: &'a SpmvPlan<T>,
         analysis: &'a LanePlan,
     ) -> Result<(Self, Vec<Option<Status>>), SolveError> {
-        let mut offsets = vec![0];
-        for item in 0..batch.nitems() {
-            let nrows = batch.pattern(item).nrows();
-            for _ in 0..nrhs {
-                offsets.push(offsets[offsets.len() - 1] + nrows);
-            }
-        }
+        let rows: Vec<usize> =
+            (0..batch.nitems()).map(|item| batch.pattern(item).nrows()).collect();
         let items = (0..batch.nitems()).into_par_iter();
         let made = items.map(|item| {
             Ok(match analysis.preconditioner(batch, item)? {
@@ -284,19 +295,44 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
             })
         });
         let made: Vec<_> = made.collect::<Result<_, CpuError>>()?;
-        let (preconditioners, failed) = made.into_iter().unzip();
-        let product_time = Duration::ZERO;
-        let is_preconditioned = analysis.is_preconditioned();
-        let this = Self {
-            plan,
-            offsets,
-            nrhs,
-            preconditioners,
-            is_preconditioned,
-            products: 0,
-            product_time,
+        let (each, failed) = made.into_iter().unzip();
+        let preconditioner = Precond::Items { each, is_identity: !analysis.is_preconditioned() };
+        Ok((Self::of(Product::Plan(plan), preconditioner, &rows, nrhs), failed))
+    }
+
+    /// Products of a plan, and a preconditioner of the caller. `rows` are the rows of each item.
+    pub(crate) fn preconditioned(
+        plan: &'a SpmvPlan<T>,
+        preconditioner: &'a mut dyn LinOp<T>,
+        rows: &[usize],
+        nrhs: usize,
+    ) -> Self {
+        Self::of(Product::Plan(plan), Precond::Given(preconditioner), rows, nrhs)
+    }
+
+    /// Products and a preconditioner of the caller.
+    pub(crate) fn operators(
+        product: &'a mut dyn LinOp<T>,
+        preconditioner: Option<&'a mut dyn LinOp<T>>,
+        rows: &[usize],
+        nrhs: usize,
+    ) -> Self {
+        let preconditioner = match preconditioner {
+            Some(given) => Precond::Given(given),
+            None => Precond::Items { each: Vec::new(), is_identity: true },
         };
-        Ok((this, failed))
+        Self::of(Product::Given(product), preconditioner, rows, nrhs)
+    }
+
+    fn of(
+        product: Product<'a, T>,
+        preconditioner: Precond<'a, T>,
+        rows: &[usize],
+        nrhs: usize,
+    ) -> Self {
+        let offsets = offsets_of(rows, nrhs);
+        let product_time = Duration::ZERO;
+        Self { product, preconditioner, offsets, nrhs, products: 0, product_time }
     }
 
     fn systems(&self) -> usize {
@@ -316,53 +352,66 @@ impl<'a, T: CpuScalar> CpuPrimitives<'a, T> {
         }
         parts
     }
+}
 
-    fn part<'v>(&self, system: usize, v: &'v [T]) -> &'v [T] {
-        &v[self.offsets[system]..self.offsets[system + 1]]
-    }
+/// The part of a vector that belongs to a system, given where each system begins.
+fn parts_by<T>(offsets: &[usize]) -> impl Fn(usize, &[T]) -> &[T] + Sync {
+    move |system, v| &v[offsets[system]..offsets[system + 1]]
 }
 
 impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
     fn spmv(&mut self, x: &[T], y: &mut [T]) -> Result<(), SolveError> {
         let start = Instant::now();
-        self.plan.apply(T::ONE, x, T::ZERO, y)?;
+        match &mut self.product {
+            Product::Plan(plan) => plan.apply(T::ONE, x, T::ZERO, y)?,
+            Product::Given(operator) => operator.apply(x, y).map_err(SolveError::Operator)?,
+        }
         self.products += 1;
         self.product_time += start.elapsed();
         Ok(())
     }
 
     fn dot(&self, mask: &[bool], a: &[T], b: &[T], out: &mut [T]) {
-        out.par_iter_mut().enumerate().filter(|(system, _)| mask[*system]).for_each(
-            |(system, out)| *out = lanes::dot(self.part(system, a), self.part(system, b)),
-        );
+        let part = parts_by(&self.offsets);
+        let each = out.par_iter_mut().enumerate().filter(|(system, _)| mask[*system]);
+        each.for_each(|(system, out)| *out = lanes::dot(part(system, a), part(system, b)));
     }
 
     fn axpby(&self, mask: &[bool], alpha: &[T], x: &[T], beta: &[T], y: &mut [T]) {
+        let part = parts_by(&self.offsets);
         self.parts(mask, y).into_par_iter().for_each(|(system, y)| {
             let (alpha, beta) = (alpha[system], beta[system]);
-            for (y, &x) in y.iter_mut().zip(self.part(system, x)) {
+            for (y, &x) in y.iter_mut().zip(part(system, x)) {
                 *y = alpha * x + beta * *y;
             }
         });
     }
 
     fn copy(&self, mask: &[bool], x: &[T], y: &mut [T]) {
-        let parts = self.parts(mask, y);
-        parts.into_par_iter().for_each(|(system, y)| y.copy_from_slice(self.part(system, x)));
+        let (part, parts) = (parts_by(&self.offsets), self.parts(mask, y));
+        parts.into_par_iter().for_each(|(system, y)| y.copy_from_slice(part(system, x)));
     }
 
     fn is_preconditioned(&self) -> bool {
-        self.is_preconditioned
+        !matches!(self.preconditioner, Precond::Items { is_identity: true, .. })
     }
 
-    fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]) {
+    fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]) -> Result<(), SolveError> {
+        if !self.is_preconditioned() {
+            self.copy(mask, r, z);
+            return Ok(());
+        }
+        if let Precond::Given(operator) = &mut self.preconditioner {
+            return operator.apply(r, z).map_err(SolveError::Operator);
+        }
         let mut parts: Vec<Vec<(usize, &mut [T])>> = Vec::new();
-        parts.resize_with(self.preconditioners.len(), Vec::new);
+        parts.resize_with(self.systems() / self.nrhs, Vec::new);
         for (system, part) in self.parts(mask, z) {
             parts[system / self.nrhs].push((system, part));
         }
         let offsets = &self.offsets;
-        self.preconditioners.par_iter_mut().zip(parts).for_each(|(preconditioner, parts)| {
+        let Precond::Items { each, .. } = &mut self.preconditioner else { return Ok(()) };
+        each.par_iter_mut().zip(parts).for_each(|(preconditioner, parts)| {
             let Some(preconditioner) = preconditioner else {
                 return;
             };
@@ -370,5 +419,6 @@ impl<T: CpuScalar> Primitives<T> for CpuPrimitives<'_, T> {
                 preconditioner.apply(&r[offsets[system]..offsets[system + 1]], z);
             }
         });
+        Ok(())
     }
 }

@@ -167,5 +167,5 @@ pub(crate) trait Primitives<T> {
     fn is_preconditioned(&self) -> bool;
 
     /// `z_s = M_s r_s`.
-    fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]);
+    fn precondition(&mut self, mask: &[bool], r: &[T], z: &mut [T]) -> Result<(), SolveError>;
 }

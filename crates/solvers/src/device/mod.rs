@@ -6,10 +6,12 @@
 //! | `finish.rs` | verdicts, items of other schemes, the ladder, the report |
 //! | `again.rs` | matrices and factors that are kept for several solves |
 //! | `patterns.rs` | the patterns of the items |
+//! | `memory.rs` | how much device memory a solver takes |
 
 mod again;
 mod arrange;
 mod finish;
+mod memory;
 mod patterns;
 
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_cuda::{KernelBuffer, copy_values, prepare_copy};
-use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, Scalar, UniformBatch};
 use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, Scheme, check_len};
 
 use crate::adjoint::TransposedBatch;
@@ -34,6 +36,7 @@ use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 use again::KeptMatrices;
 pub use arrange::DeviceData;
 use arrange::{Staged, StagedVectors};
+pub use memory::{SolverMemory, solver_memory};
 use patterns::Patterns;
 
 /// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a
@@ -374,7 +377,7 @@ fn check_supported<T: SolveScalar>(
 }
 
 /// Refuses matrices that are not square.
-fn check_square<T: SolveScalar>(batch: &Batch<T>) -> Result<(), SolveError> {
+pub(crate) fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
     let patterns = match batch {
         // All items have the pattern of the first, if there is one.
         Batch::Uniform(uniform) => vec![uniform.pattern().view()],

@@ -2,16 +2,17 @@
 //! kernel of products, large systems, repeated solves.
 
 use sparsebatch_cuda::testing::{device_or_skip, systems};
-use sparsebatch_cuda::{Device, Executor};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_formats::{Batch, Csr, Pattern};
 use sparsebatch_solve_core::{FormatChoice, KernelChoice};
-use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
+use sparsebatch_solvers::gpu::{ComposedSolver, DeviceLinOp, Guess, ProductKernel};
 use sparsebatch_solvers::{
     Backend, Engine, Gpu, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
     solve, solve_on,
 };
-use sparsebatch_spmv_gpu::FlexibleKernel;
+use sparsebatch_spmv_gpu::{FlexibleKernel, PackedOptions, PackedPlan};
+use sparsebatch_testing::random_vector;
 
 fn options(method: Method, preconditioner: Preconditioner) -> SolveOptions {
     SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false)
@@ -178,6 +179,74 @@ fn histories_and_the_cost_of_products_are_in_the_report() {
         for (i, (g, c)) in g.history.iter().zip(&c.history).take(10).enumerate() {
             let close = (g - c).abs() <= 1e-6 * c + least;
             assert!(close, "system {system}, iteration {i}: {g} {c}");
+        }
+    }
+}
+
+/// The plan of a product as an operator.
+fn operator(device: &Device, batch: &Batch<f64>, nrhs: usize) -> Box<dyn DeviceLinOp<Device, f64>> {
+    let options = PackedOptions::default().nrhs(nrhs);
+    let plan = PackedPlan::new(device.clone(), batch, options).unwrap();
+    Box::new(move |_: &Device, x: &DeviceBuffer<f64>, y: &mut DeviceBuffer<f64>| {
+        plan.apply(1.0, x, 0.0, y)
+    })
+}
+
+/// The inverses of the diagonals of a batch, as matrices.
+fn inverse_diagonals(batch: &Batch<f64>) -> Batch<f64> {
+    let of_item = |item: usize| {
+        let matrix = batch.to_csr(item);
+        let pattern = matrix.pattern().view();
+        let n = pattern.nrows();
+        let entry = |row: usize| 1.0 / matrix.values()[pattern.position(row, row).unwrap()];
+        let (row_ptr, col_idx) = ((0..=n as i32).collect(), (0..n as i32).collect());
+        Csr::try_new(n, n, row_ptr, col_idx, (0..n).map(entry).collect()).unwrap()
+    };
+    (0..batch.nitems()).map(of_item).collect()
+}
+
+#[test]
+fn operators_of_the_caller_are_solved_as_matrices_are() {
+    let Some(device) = device_or_skip() else { return };
+    let families = [(Family::Tri, 30), (Family::Lap2d, 1024), (Family::Tri, 9000)];
+    let of = |(family, n): (Family, usize)| {
+        let batch = Problem::new(family, n).unwrap().batch(systems(20)).unwrap().batch;
+        (0..batch.nitems()).map(|item| batch.to_csr(item)).collect::<Vec<Csr<f64>>>()
+    };
+    let batch: Batch<f64> = families.into_iter().flat_map(of).collect();
+    let rows: Vec<usize> = (0..batch.nitems()).map(|item| batch.pattern(item).nrows()).collect();
+    let inverse = inverse_diagonals(&batch);
+    for (method, nrhs) in [Method::Cg, Method::BiCgStab].into_iter().flat_map(|m| [(m, 1), (m, 2)])
+    {
+        let b_host: Vec<f64> = random_vector(batch.row_offset(batch.nitems()) * nrhs, 4);
+        let b = device.upload(&b_host).unwrap();
+        let none = options(method, Preconditioner::None).nrhs(nrhs);
+        let jacobi = options(method, Preconditioner::Jacobi).nrhs(nrhs);
+        let kernel = ProductKernel::default();
+        let solved = |mut solver: ComposedSolver<Device, f64>| {
+            let mut x = device.alloc_zeroed(b.len()).unwrap();
+            solver.solve(&b, Guess::Zero, &mut x).unwrap();
+            (device.download(&x).unwrap(), solver.outcomes().unwrap())
+        };
+        let a = || operator(&device, &batch, nrhs);
+        let m = || operator(&device, &inverse, nrhs);
+
+        let by_operator =
+            solved(ComposedSolver::of_operator(&device, &rows, a(), None, &none).unwrap());
+        let given = ComposedSolver::preconditioned(&device, (&batch, &kernel), m(), &none).unwrap();
+        let preconditioned = solved(given);
+        let both =
+            solved(ComposedSolver::of_operator(&device, &rows, a(), Some(m()), &none).unwrap());
+
+        let plain = solved(ComposedSolver::new(&device, &batch, &kernel, &none).unwrap());
+        let built_in = solved(ComposedSolver::new(&device, &batch, &kernel, &jacobi).unwrap());
+        let (found, expected) = (bits(&by_operator.0, &by_operator.1), bits(&plain.0, &plain.1));
+        assert!(found == expected, "{method} {nrhs}");
+        assert!(bits(&both.0, &both.1) == bits(&preconditioned.0, &preconditioned.1));
+        for (system, (found, expected)) in preconditioned.1.iter().zip(&built_in.1).enumerate() {
+            assert_eq!(found.status, Status::Converged, "{method} {nrhs} {system}");
+            let difference = found.iterations.abs_diff(expected.iterations);
+            assert!(difference <= 2 + expected.iterations / 10, "{method} {system}: {found:?}");
         }
     }
 }

@@ -4,8 +4,12 @@
 // - An iteration of CG: the product w = A p, then phases 0 to 2.
 // - An iteration of BiCGStab, with p^ = M p and s^ = M s in `hat` (in p and r if there is no
 //   preconditioner): the product v = A p^, phases 0 and 1, the product w = A s^, phases 2 to 4.
+// - With a preconditioner of the caller, who computes M between launches: CG takes the product w =
+//   A p, phases 0 and 1, m = M r, phases 2 and 3. BiCGStab takes hat = M p, the product v = A hat,
+//   phases 0 and 1, m = M s, the product w = A m, phases 2 to 4.
 // - Systems that have stopped wait for their judgement: phase 1 of `Verdict`, the product w = A x,
-//   then phases 2 and 3. They restart from there if their true residual requires it.
+//   then phases 2 and 3. They restart from there if their true residual requires it. CG with a
+//   preconditioner of the caller starts by m = M r and phase 4.
 // - Solves begin with phase 0 of `Verdict`.
 //
 // Traffic of an iteration of CG in vectors: w, p, x, r and m read, x, r and p written; vectors that
@@ -13,17 +17,22 @@
 
 #include "krylov.cuh"
 
+// How M is applied: not at all; by the inverse of the diagonal, in `m`; by the caller.
+constexpr u32 IDENTITY = 0;
+constexpr u32 JACOBI = 1;
+constexpr u32 GIVEN = 2;
+
 // The preconditioned value of row i.
-template <bool JACOBI, typename V>
+template <u32 PRECOND, typename V>
 __device__ __forceinline__ V times_m(const KrylovTask<V>& task, u64 i, V value) {
-    if constexpr (JACOBI) {
+    if constexpr (PRECOND == JACOBI) {
         return task.m[i] * value;
     } else {
         return value;
     }
 }
 
-template <typename Value, bool JACOBI>
+template <typename Value, u32 PRECOND>
 struct Cg {
     using V = Value;
     using Sum = V;
@@ -48,9 +57,9 @@ struct Cg {
             const V r = task.r[i] - s.alpha * task.w[i];
             task.r[i] = r;
             sums[0] += r * r;
-            sums[1] += times_m<JACOBI>(task, i, r) * r;
+            sums[1] += times_m<PRECOND>(task, i, r) * r;
         } else {
-            task.p[i] = times_m<JACOBI>(task, i, task.r[i]) + s.beta * task.p[i];
+            task.p[i] = times_m<PRECOND>(task, i, task.r[i]) + s.beta * task.p[i];
         }
     }
 
@@ -80,7 +89,7 @@ struct Cg {
 
     // Starts from r: sets the search direction in row i, and returns the row's contribution to rho.
     __device__ __forceinline__ static V start(const KrylovTask<V>& task, u64 i, V r) {
-        const V z = times_m<JACOBI>(task, i, r);
+        const V z = times_m<PRECOND>(task, i, r);
         task.p[i] = z;
         return z * r;
     }
@@ -91,9 +100,82 @@ struct Cg {
 
     // Whether a system that broke down may restart.
     static constexpr bool RETRIES = false;
+    static constexpr bool STARTS_FROM_M = false;
 };
 
-template <typename Value, bool JACOBI>
+// CG with a preconditioner of the caller: m = M r is computed between phases 1 and 2.
+template <typename Value>
+struct Cg<Value, GIVEN> {
+    using V = Value;
+    using Sum = V;
+    KrylovTask<V> task;
+
+    __device__ __forceinline__ static constexpr u32 count(u32 phase) { return phase < 3 ? 1 : 0; }
+
+    template <u32 PHASE>
+    __device__ __forceinline__ static bool takes(const State<V>& s) {
+        return s.stop == RUNNING;
+    }
+
+    template <u32 PHASE>
+    __device__ __forceinline__ void row(const State<V>& s, u32, u64 i,
+                                        Sum (&sums)[MOST_SUMS]) const {
+        if constexpr (PHASE == 0) {
+            sums[0] += task.w[i] * task.p[i];
+        } else if constexpr (PHASE == 1) {
+            task.x[i] += s.alpha * task.p[i];
+            const V r = task.r[i] - s.alpha * task.w[i];
+            task.r[i] = r;
+            sums[0] += r * r;
+        } else if constexpr (PHASE == 2) {
+            sums[0] += task.m[i] * task.r[i];
+        } else {
+            task.p[i] = task.m[i] + s.beta * task.p[i];
+        }
+    }
+
+    template <u32 PHASE>
+    __device__ __forceinline__ void conclude(State<V>& s, u32 system, const Sum (&sums)[MOST_SUMS],
+                                             bool leads) const {
+        if constexpr (PHASE == 0) {
+            s.along = sums[0];
+            s.alpha = V(0) < sums[0] ? s.rho / sums[0] : V(0);
+        } else if constexpr (PHASE == 1) {
+            const V rr = sums[0];
+            const bool bad = !(V(0) < s.along);
+            ++s.iteration;
+            if (leads) {
+                record(task, system, s, rr);
+            }
+            s.stop = rr <= s.square && !bad           ? PASSED
+                     : !(rr <= Precision<V>::LARGEST) ? NON_FINITE
+                     : bad                            ? unless_lost(s.along, INDEFINITE)
+                                                      : RUNNING;
+        } else {
+            const V rz = sums[0];
+            s.stop = !(V(0) < rz)             ? unless_lost(rz, not_positive(rz))
+                     : s.iteration >= s.limit ? MAX_ITERATIONS
+                                              : RUNNING;
+            s.beta = rz / s.rho;
+            s.rho = rz;
+        }
+    }
+
+    __device__ __forceinline__ static V start(const KrylovTask<V>& task, u64 i, V r) {
+        const V z = task.m[i];
+        task.p[i] = z;
+        return z * r;
+    }
+
+    __device__ __forceinline__ static u32 started(const State<V>& s) {
+        return V(0) < s.rho ? RUNNING : unless_lost(s.rho, not_positive(s.rho));
+    }
+
+    static constexpr bool RETRIES = false;
+    static constexpr bool STARTS_FROM_M = true;
+};
+
+template <typename Value, u32 PRECOND>
 struct BiCgStab {
     using V = Value;
     using Sum = V;
@@ -116,7 +198,7 @@ struct BiCgStab {
         } else if constexpr (PHASE == 1) {
             const V r = task.r[i] - s.alpha * task.v[i];
             task.r[i] = r;
-            if constexpr (JACOBI) {
+            if constexpr (PRECOND == JACOBI) {
                 task.hat[i] = task.m[i] * r;
             }
             sums[0] += r * r;
@@ -125,9 +207,16 @@ struct BiCgStab {
             sums[0] += t * task.r[i];
             sums[1] += t * t;
         } else if constexpr (PHASE == 3) {
-            const V p_hat = times_m<JACOBI>(task, i, task.p[i]);
             const V half = task.r[i];
-            task.x[i] += s.alpha * p_hat + s.omega * times_m<JACOBI>(task, i, half);
+            V p_hat, s_hat;
+            if constexpr (PRECOND == GIVEN) {
+                p_hat = task.hat[i];
+                s_hat = task.m[i];
+            } else {
+                p_hat = times_m<PRECOND>(task, i, task.p[i]);
+                s_hat = times_m<PRECOND>(task, i, half);
+            }
+            task.x[i] += s.alpha * p_hat + s.omega * s_hat;
             const V r = half - s.omega * task.w[i];
             task.r[i] = r;
             sums[0] += r * r;
@@ -135,7 +224,7 @@ struct BiCgStab {
         } else {
             const V p = task.r[i] + s.beta * (task.p[i] - s.omega * task.v[i]);
             task.p[i] = p;
-            if constexpr (JACOBI) {
+            if constexpr (PRECOND == JACOBI) {
                 task.hat[i] = task.m[i] * p;
             }
         }
@@ -183,7 +272,7 @@ struct BiCgStab {
     __device__ __forceinline__ static V start(const KrylovTask<V>& task, u64 i, V r) {
         task.shadow[i] = r;
         task.p[i] = r;
-        if constexpr (JACOBI) {
+        if constexpr (PRECOND == JACOBI) {
             task.hat[i] = task.m[i] * r;
         }
         return r * r;
@@ -192,6 +281,7 @@ struct BiCgStab {
     __device__ __forceinline__ static u32 started(const State<V>&) { return RUNNING; }
 
     static constexpr bool RETRIES = true;
+    static constexpr bool STARTS_FROM_M = false;
 };
 
 // Whether a system is new or has stopped, and has not ended.
@@ -202,7 +292,7 @@ __device__ __forceinline__ bool is_due(const State<V>& s) {
 
 // Phase 0 enters a system: norm of its right-hand side, threshold and limit. Phase 1 brings x into
 // the scaling in which it is returned, phase 2 judges it by the true residual, given w = A x, phase
-// 3 starts the method.
+// 3 starts the method; where the method starts from m = M r, phase 4 does.
 template <typename Method>
 struct Verdict {
     using V = typename Method::V;
@@ -210,7 +300,7 @@ struct Verdict {
     KrylovTask<V> task;
 
     __device__ __forceinline__ static constexpr u32 count(u32 phase) {
-        return phase == 0 ? 4 : phase == 1 ? 0 : phase == 2 ? 3 : 1;
+        return phase == 0 ? 4 : phase == 1 ? 0 : phase == 2 ? 3 : 1; // phases 3 and 4
     }
 
     template <u32 PHASE>
@@ -247,7 +337,7 @@ struct Verdict {
             const V r = is_b(s) ? task.b[i] : task.b[i] - task.w[i];
             task.r[i] = r;
             Norm::add(double(r), sums);
-        } else {
+        } else if constexpr (PHASE == 3) {
             V r = task.r[i];
             if (s.scale != 0) {
                 const V down = V(power_of_two(-s.scale));
@@ -255,7 +345,11 @@ struct Verdict {
                 r *= down;
                 task.r[i] = r;
             }
-            sums[0] += double(Method::start(task, i, r));
+            if constexpr (!Method::STARTS_FROM_M) {
+                sums[0] += double(Method::start(task, i, r));
+            }
+        } else {
+            sums[0] += double(Method::start(task, i, task.r[i]));
         }
     }
 
@@ -266,7 +360,7 @@ struct Verdict {
             enter(s, system, sums);
         } else if constexpr (PHASE == 2) {
             judge(s, system, Norm::of(sums), leads);
-        } else {
+        } else if constexpr (PHASE == 4 || !Method::STARTS_FROM_M) {
             s.rho = V(sums[0]);
             s.shadow_square = s.rho;
             const bool is_flawed = task.flawed != nullptr && load(task.flawed + system) != 0;

@@ -2,13 +2,15 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
-use sparsebatch_formats::{Batch, UniformBatch};
+use sparsebatch_formats::{Batch, Csr, Layout, UniformBatch};
 use sparsebatch_solve_core::KernelChoice;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Engine, Gpu, SolveError, SpmvOptions, solve_on_executor,
+    Backend, BatchSolver, DeviceData, DeviceSolver, Engine, Gpu, SolveError, SpmvOptions,
+    solve_on_executor, solver_memory,
 };
 
 use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
+use crate::backends::device::{methods, uniform};
 
 /// Systems of one pattern and right-hand sides, about 24 KiB on the device.
 fn batch() -> (Batch<f64>, Vec<f64>) {
@@ -170,4 +172,47 @@ fn composed_solves_are_cut_into_chunks_too() {
         let (needed, free) = out_of_memory(refused);
         assert!(needed > limit && free == limit, "{needed} {free}");
     }
+}
+
+#[test]
+fn the_memory_of_a_solver_is_known_before_it_is_made() {
+    let chains: Vec<Csr<f64>> = (0..9).map(|item| chain(9, 2.3 + 0.1 * item as f64)).collect();
+    let batches = [uniform(&chains), ragged(patterns::<f64>(15))];
+    let layouts = [
+        DeviceData::new(),
+        DeviceData::new().transposed(true),
+        DeviceData::new().vectors(Layout::Interleaved),
+    ];
+    for (batch, (options, data)) in batches.iter().flat_map(|batch| {
+        let each =
+            methods().into_iter().flat_map(|options| layouts.map(|data| (options.clone(), data)));
+        each.map(move |asked| (batch, asked))
+    }) {
+        if matches!(batch, Batch::Ragged(_)) && data == layouts[2] {
+            continue;
+        }
+        let options = options.nrhs(2);
+        let executor = Emulator::new(Order::Forward);
+
+        let memory = solver_memory(executor.info(), batch, &options, data).unwrap();
+        let mut solver = DeviceSolver::with_data(&executor, batch, &options, data).unwrap();
+
+        assert_eq!(memory.bytes, executor.bytes_in_use(), "{options:?} {data:?}");
+        assert_eq!(memory.most_bytes, executor.most_bytes_in_use(), "{options:?} {data:?}");
+        solver.prepare_guesses().unwrap();
+        assert_eq!(memory.bytes_with_guesses, executor.bytes_in_use(), "{options:?} {data:?}");
+    }
+}
+
+#[test]
+fn a_solver_that_a_gpu_has_no_memory_for_is_refused_before_it_is_made() {
+    let executor = Emulator::with_memory(4 << 10);
+    let batch = uniform(&vec![chain::<f64>(200, 2.5); 20]);
+
+    let refused = solver_memory(executor.info(), &batch, &cg(), DeviceData::new());
+
+    let Err(SolveError::Gpu(GpuError::OutOfMemory { needed, free })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(needed > free && free <= 4 << 10);
 }

@@ -3,6 +3,7 @@
 mod agreement;
 mod history;
 mod independence;
+mod operators;
 mod plan;
 mod support;
 mod trial;

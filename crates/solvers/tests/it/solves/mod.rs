@@ -1,6 +1,6 @@
 //! Solves of whole batches through the public interface: statuses, errors, independence of
 //! neighbours, agreement of the engines, the contract's details, preconditioners, the ladder,
-//! factors that are kept, adjoints.
+//! factors that are kept, adjoints, operators of the caller.
 //!
 //! One binary, since the modules share their systems and linking takes longer than running.
 
@@ -15,6 +15,7 @@ mod extremes;
 mod independence;
 mod ladder;
 mod lanes;
+mod operators;
 mod preconditioners;
 mod real_data;
 mod static_pivoting;

@@ -6,17 +6,22 @@
 //! [`sparsebatch_cpu_ref::lanes`], where they are cited; without fused multiply-add the two agree
 //! bit for bit as long as the products add each row's entries in ascending order.
 
-use sparsebatch_formats::{Batch, Scalar};
-use sparsebatch_solve_core::verdict::{Entry, Stop, System, by_power_of_two, scale_of_matrix};
+mod judge;
+
+use sparsebatch_formats::Scalar;
+use sparsebatch_solve_core::verdict::{Entry, Stop, by_power_of_two};
 use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 use crate::SolveError;
 use crate::backend::Primitives;
 use crate::error::go_on;
 
+use judge::JudgedSystem;
+pub(crate) use judge::{Judge, offsets_of};
+
 /// The state of every system of a composed solve.
 pub(crate) struct Composed<'a, T> {
-    batch: &'a Batch<T>,
+    judge: Judge<'a, T>,
     nrhs: usize,
     b: &'a [T],
     criteria: &'a Criteria,
@@ -40,23 +45,20 @@ pub(crate) struct Composed<'a, T> {
 }
 
 impl<'a, T: Scalar> Composed<'a, T> {
-    /// Tests every system on entry; `failed` holds the status of each item whose preconditioner
-    /// failed.
+    /// Tests every system on entry. `failed` holds the status of each item whose preconditioner
+    /// failed, or is empty.
     pub(crate) fn new(
-        batch: &'a Batch<T>,
+        judge: Judge<'a, T>,
         nrhs: usize,
         b: &'a [T],
         x: &mut [T],
         criteria: &'a Criteria,
         failed: &[Option<Status>],
     ) -> Self {
-        let systems = batch.nitems() * nrhs;
-        let mut offsets = vec![0];
-        for system in 0..systems {
-            offsets.push(offsets[system] + batch.pattern(system / nrhs).nrows());
-        }
+        let offsets = judge.offsets(nrhs);
+        let systems = offsets.len() - 1;
         let mut this = Self {
-            batch,
+            judge,
             nrhs,
             b,
             criteria,
@@ -74,7 +76,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
             r: vec![T::ZERO; b.len()],
         };
         for system in 0..systems {
-            this.enter(system, failed[system / nrhs], x);
+            let failed = failed.get(system / nrhs).copied().flatten();
+            this.enter(system, failed, x);
         }
         this
     }
@@ -109,8 +112,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
         self.scales[system] = scale;
         let threshold = T::from_f64(entry.threshold * 2f64.powi(-scale));
         self.squares[system] = threshold * threshold;
-        let item = system / self.nrhs;
-        let matrix_scale = scale_of_matrix(self.batch.values_in(item, &mut Vec::new()));
+        let matrix_scale = self.judge.matrix_scale(system / self.nrhs);
         self.matrix_scales[system] = matrix_scale;
         rescale(matrix_scale - scale, &mut x[range.clone()]);
         rescale(-scale, &mut self.r[range]);
@@ -134,13 +136,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
         self.offsets[system]..self.offsets[system + 1]
     }
 
-    fn with_system<R>(&self, number: usize, f: impl FnOnce(&System<'_, T>) -> R) -> R {
-        let item = number / self.nrhs;
-        let mut copy = Vec::new();
-        let values = self.batch.values_in(item, &mut copy);
-        let pattern = self.batch.pattern(item);
-        let b = &self.b[self.range(number)];
-        f(&System::new(number, pattern, values, b, self.criteria))
+    fn with_system<R>(&self, number: usize, f: impl FnOnce(&JudgedSystem<'_, T>) -> R) -> R {
+        let rows = self.range(number);
+        self.judge.with_system((number, number / self.nrhs), rows, self.b, self.criteria, f)
     }
 
     fn iterations_left(&self, system: usize) -> bool {
@@ -204,6 +202,37 @@ impl<'a, T: Scalar> Composed<'a, T> {
         }
     }
 
+    /// Multiplies the solutions of the systems that stop, where products alone judge them.
+    fn multiply_stopped(
+        &mut self,
+        on: &mut impl Primitives<T>,
+        stops: &[Option<Stop>],
+        x: &[T],
+    ) -> Result<(), SolveError> {
+        if self.judge.has_matrices() || stops.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let mut solutions = vec![T::ZERO; x.len()];
+        for system in (0..stops.len()).filter(|&system| stops[system].is_some()) {
+            let range = self.range(system);
+            solutions[range.clone()].copy_from_slice(&x[range.clone()]);
+            rescale(self.scales[system] - self.matrix_scales[system], &mut solutions[range]);
+        }
+        on.spmv(&solutions, self.judge.product_mut())
+    }
+
+    /// Settles the systems that stop. Returns which of them restart.
+    fn settle_all(
+        &mut self,
+        on: &mut impl Primitives<T>,
+        stops: Vec<Option<Stop>>,
+        x: &mut [T],
+    ) -> Result<Vec<bool>, SolveError> {
+        self.multiply_stopped(on, &stops, x)?;
+        let settled = stops.into_iter().enumerate();
+        Ok(settled.map(|(s, stop)| stop.is_some_and(|stop| self.settle(s, stop, x))).collect())
+    }
+
     /// Refuses to go on when the solve was asked to stop; x is without the scales of the iterations
     /// then.
     fn go_on(&self, x: &mut [T]) -> Result<(), SolveError> {
@@ -227,13 +256,19 @@ impl<'a, T: Scalar> Composed<'a, T> {
     }
 
     /// `z = M r`, with M scaled as the inverse of the scaled A.
-    fn precondition(&self, on: &mut impl Primitives<T>, r: &[T], z: &mut [T]) {
-        on.precondition(&self.active, r, z);
+    fn precondition(
+        &self,
+        on: &mut impl Primitives<T>,
+        r: &[T],
+        z: &mut [T],
+    ) -> Result<(), SolveError> {
+        on.precondition(&self.active, r, z)?;
         for (system, &scale) in self.matrix_scales.iter().enumerate() {
             if self.active[system] && on.is_preconditioned() {
                 rescale(scale, &mut z[self.range(system)]);
             }
         }
+        Ok(())
     }
 
     /// Preconditioned CG.
@@ -248,9 +283,9 @@ impl<'a, T: Scalar> Composed<'a, T> {
         let mut rho = vec![T::ZERO; systems];
         let (mut curvature, mut rr, mut rz) = (rho.clone(), rho.clone(), rho.clone());
         let (mut alpha, mut minus_alpha, mut beta) = (rho.clone(), rho.clone(), rho.clone());
-        self.precondition(on, &self.r, &mut z);
+        self.precondition(on, &self.r, &mut z)?;
         on.dot(&self.active, &self.r, &z, &mut rho);
-        self.fail_unless_positive(&rho, x);
+        self.fail_unless_positive(on, &rho, x)?;
         on.axpby(&self.active, &ones, &z, &zeros, &mut p);
         while self.any_active() {
             self.go_on(x)?;
@@ -264,28 +299,11 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.axpby(&self.active, &minus_alpha, &ap, &ones, &mut self.r);
             on.dot(&self.active, &self.r, &self.r, &mut rr);
             self.count(&rr);
-            let mut restarted = vec![false; systems];
-            for s in 0..systems {
-                if !self.active[s] {
-                    continue;
-                }
-                let bad = !is_positive(curvature[s]);
-                let stop = if rr[s] <= self.squares[s] && !bad {
-                    Stop::Passed
-                } else if !rr[s].is_finite() {
-                    Stop::Failed(Status::NonFinite)
-                } else if bad {
-                    Stop::failed(curvature[s], Status::Indefinite)
-                } else if !self.iterations_left(s) {
-                    Stop::Failed(Status::MaxIterations)
-                } else {
-                    continue;
-                };
-                restarted[s] = self.settle(s, stop, x);
-            }
-            self.precondition(on, &self.r, &mut z);
+            let stops = (0..systems).map(|s| self.stop_of_cg(s, curvature[s], rr[s])).collect();
+            let restarted = self.settle_all(on, stops, x)?;
+            self.precondition(on, &self.r, &mut z)?;
             on.dot(&self.active, &self.r, &z, &mut rz);
-            self.fail_unless_positive(&rz, x);
+            self.fail_unless_positive(on, &rz, x)?;
             for s in 0..systems {
                 beta[s] = if restarted[s] { T::ZERO } else { rz[s] / rho[s] };
                 rho[s] = rz[s];
@@ -295,12 +313,35 @@ impl<'a, T: Scalar> Composed<'a, T> {
         Ok(())
     }
 
-    fn fail_unless_positive(&mut self, rho: &[T], x: &mut [T]) {
-        for (s, &rho) in rho.iter().enumerate() {
-            if self.active[s] && !is_positive(rho) {
-                self.settle(s, Stop::not_positive(rho), x);
-            }
+    /// Why a system stops after an iteration of CG, if it does, by `p'Ap` and `r'r`.
+    fn stop_of_cg(&self, system: usize, curvature: T, rr: T) -> Option<Stop> {
+        let bad = !is_positive(curvature);
+        if !self.active[system] {
+            None
+        } else if rr <= self.squares[system] && !bad {
+            Some(Stop::Passed)
+        } else if !rr.is_finite() {
+            Some(Stop::Failed(Status::NonFinite))
+        } else if bad {
+            Some(Stop::failed(curvature, Status::Indefinite))
+        } else if !self.iterations_left(system) {
+            Some(Stop::Failed(Status::MaxIterations))
+        } else {
+            None
         }
+    }
+
+    fn fail_unless_positive(
+        &mut self,
+        on: &mut impl Primitives<T>,
+        rho: &[T],
+        x: &mut [T],
+    ) -> Result<(), SolveError> {
+        let fails = |(s, &rho): (usize, &T)| {
+            (self.active[s] && !is_positive(rho)).then(|| Stop::not_positive(rho))
+        };
+        let stops = rho.iter().enumerate().map(fails).collect();
+        self.settle_all(on, stops, x).map(drop)
     }
 
     /// Right-preconditioned BiCGStab.
@@ -323,7 +364,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             negate(&c.omega, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut p);
             on.axpby(&self.active, &ones, &self.r, &c.beta, &mut p);
-            self.precondition(on, &p, &mut p_hat);
+            self.precondition(on, &p, &mut p_hat)?;
             self.product(on, &p_hat, &mut v)?;
             on.dot(&self.active, &v, &shadow, &mut c.shadow_v);
             for s in 0..systems {
@@ -333,7 +374,7 @@ impl<'a, T: Scalar> Composed<'a, T> {
             negate(&c.alpha, &mut minus);
             on.axpby(&self.active, &minus, &v, &ones, &mut self.r);
             on.dot(&self.active, &self.r, &self.r, &mut c.ss);
-            self.precondition(on, &self.r, &mut s_hat);
+            self.precondition(on, &self.r, &mut s_hat)?;
             self.product(on, &s_hat, &mut t)?;
             on.dot(&self.active, &t, &self.r, &mut c.ts);
             on.dot(&self.active, &t, &t, &mut c.tt);
@@ -345,7 +386,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
             on.dot(&self.active, &self.r, &self.r, &mut c.rr);
             on.dot(&self.active, &self.r, &shadow, &mut c.next_rho);
             self.count(&c.rr);
-            let restarted = self.settle_stopped(stops, &mut c, x);
+            let stops = self.end_iteration(stops, &mut c);
+            let restarted = self.settle_all(on, stops, x)?;
             if restarted.contains(&true) {
                 on.copy(&restarted, &self.r, &mut shadow);
                 on.dot(&restarted, &self.r, &self.r, &mut c.rho);
@@ -384,36 +426,33 @@ impl<'a, T: Scalar> Composed<'a, T> {
         stops
     }
 
-    /// Ends an iteration of BiCGStab: computes `beta` and `rho` of every active system, and settles
-    /// the systems that stop. Returns which of them restart.
-    fn settle_stopped(
-        &mut self,
-        stops: Vec<Option<Stop>>,
+    /// Ends an iteration of BiCGStab: computes `beta` and `rho` of every active system. Returns why a
+    /// system stops, if it does; `stops` holds those that stopped in the middle of the iteration.
+    fn end_iteration(
+        &self,
+        mut stops: Vec<Option<Stop>>,
         c: &mut BiCgStabScalars<T>,
-        x: &mut [T],
-    ) -> Vec<bool> {
+    ) -> Vec<Option<Stop>> {
         let tiny = T::EPSILON * T::EPSILON;
-        let mut restarted = vec![false; self.systems()];
-        for (s, stop) in stops.into_iter().enumerate() {
+        for (s, stop) in stops.iter_mut().enumerate() {
             if !self.active[s] {
                 continue;
             }
             let (rr, next_rho) = (c.rr[s], c.next_rho[s]);
             c.beta[s] = (next_rho / c.rho[s]) * (c.alpha[s] / c.omega[s]);
             c.rho[s] = next_rho;
-            let stop = match stop {
-                Some(stop) => stop,
-                None if rr <= self.squares[s] => Stop::Passed,
-                None if !rr.is_finite() => Stop::Failed(Status::NonFinite),
+            *stop = match *stop {
+                Some(stop) => Some(stop),
+                None if rr <= self.squares[s] => Some(Stop::Passed),
+                None if !rr.is_finite() => Some(Stop::Failed(Status::NonFinite)),
                 None if next_rho * next_rho <= tiny * (c.shadow_square[s] * rr) => {
-                    Stop::Broken(Status::BreakdownRho)
+                    Some(Stop::Broken(Status::BreakdownRho))
                 }
-                None if !self.iterations_left(s) => Stop::Failed(Status::MaxIterations),
-                None => continue,
+                None if !self.iterations_left(s) => Some(Stop::Failed(Status::MaxIterations)),
+                None => None,
             };
-            restarted[s] = self.settle(s, stop, x);
         }
-        restarted
+        stops
     }
 }
 

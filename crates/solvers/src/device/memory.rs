@@ -1,0 +1,42 @@
+//! How much device memory a solver takes: [`solver_memory`].
+
+use sparsebatch_cuda::{DeviceInfo, MemoryMeter};
+use sparsebatch_formats::Batch;
+
+use super::{DeviceData, DeviceSolver};
+use crate::{SolveError, SolveOptions, SolveScalar};
+
+/// Bytes of device memory of a [`DeviceSolver`], beside the arrays of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SolverMemory {
+    /// What the solver holds from the beginning.
+    pub bytes: u64,
+    /// What it holds after [`DeviceSolver::prepare_guesses`].
+    pub bytes_with_guesses: u64,
+    /// The most that it holds while it is made.
+    pub most_bytes: u64,
+}
+
+/// The device memory that a [`DeviceSolver`] of a batch takes on a GPU with these limits. Makes the
+/// solver's plan, but neither compiles nor allocates on a device.
+///
+/// The figures are sums of the sizes of buffers, each of which an allocator rounds up. Plans that keep
+/// workspace for every block that runs at a time (factors that do not fit on chip) may differ, since
+/// the number of blocks depends on the compiled kernel. [`DeviceSolver::factor`] takes more: a copy
+/// of the values, and the factors.
+///
+/// # Errors
+/// Those of [`DeviceSolver::with_data`]; out of memory where the GPU has less.
+pub fn solver_memory<T: SolveScalar>(
+    info: &DeviceInfo,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    data: DeviceData,
+) -> Result<SolverMemory, SolveError> {
+    let meter = MemoryMeter::new(info.clone());
+    let mut solver = DeviceSolver::with_data(&meter, batch, options, data)?;
+    let (bytes, most_bytes) = (meter.bytes_in_use(), meter.most_bytes());
+    solver.prepare_guesses()?;
+    Ok(SolverMemory { bytes, bytes_with_guesses: meter.bytes_in_use(), most_bytes })
+}
