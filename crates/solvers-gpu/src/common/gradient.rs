@@ -14,9 +14,6 @@ use crate::GpuSolveError;
 /// Items whose gradients are added up by one thread where all items share their values.
 const CHUNK: usize = 256;
 
-/// Items that a warp of `gradient` works on at a time.
-const ITEMS_OF_A_WARP: usize = 4;
-
 /// Largest number of blocks in y of a launch.
 const MAX_BLOCKS_Y: usize = 65_535;
 
@@ -74,7 +71,7 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
             places: executor.upload(&places)?,
             partial: executor.alloc(nitems.div_ceil(CHUNK) * nnz)?,
             keys,
-            config: item_grid(executor.info(), nitems.div_ceil(ITEMS_OF_A_WARP), nnz),
+            config: item_grid(executor.info(), nitems, nnz),
             executor: executor.clone(),
             values: PhantomData,
         })

@@ -15,8 +15,8 @@ pub(super) fn resident_blocks(info: &DeviceInfo) -> u64 {
     u64::from(info.multiprocessors.max(1) * per_multiprocessor)
 }
 
-/// Blocks of [`THREADS`] threads for `nitems` items (or groups of items) of `nnz` entries, a warp for
-/// each: as many as fill the device; with few items, several in y share an item.
+/// Blocks of [`THREADS`] threads for `nitems` items of `nnz` entries: as many as fill the device; with
+/// few items, several in y share an item.
 pub(super) fn item_grid(info: &DeviceInfo, nitems: usize, nnz: usize) -> LaunchConfig {
     let resident = resident_blocks(info);
     let blocks = (nitems as u64).div_ceil(ITEMS).clamp(1, 4 * resident);

@@ -1,8 +1,7 @@
 // Gradients of a loss of the solutions of A x = b by the values of A, from the adjoint solutions.
 
-constexpr u32 GRADIENT_WARPS = 8; // warps of a block
-constexpr u32 GRADIENT_ITEMS = 4; // items of a warp at a time
-constexpr u32 GRADIENT_THREADS = WARP_THREADS * GRADIENT_WARPS;
+constexpr u32 GRADIENT_ITEMS = 8;  // items of a block, a warp each
+constexpr u32 GRADIENT_THREADS = WARP_THREADS * GRADIENT_ITEMS;
 
 // -sum over right-hand sides of lambda[row] * x[col], of one item's vectors, `nrows` each.
 template <typename V>
@@ -18,42 +17,27 @@ __device__ __forceinline__ V gradient_of(u64 place, u32 nrows, u32 nrhs, const V
 
 // gradient: out[item*nnz + k] = -sum of lambda[row k] * x[col k], for every item of a batch of one
 // pattern.
-// - Launch: blocks of GRADIENT_THREADS threads, any grid. In x, the warps of blocks stride over groups of
-//   GRADIENT_ITEMS items; in y, blocks stride over the entries of an item.
+// - Launch: blocks of GRADIENT_THREADS threads, any grid. In x, blocks stride over the items, one
+//   warp per item; in y, over the entries of an item.
 // - places: row | column << 32 of each of the nnz entries.
 // - lambda, x: nrows * nrhs values per item.
 // - out: nnz values per item. It overlaps no other argument.
-// - Traffic: reads lambda and x once, and the places, mostly from the cache, once for each group;
-//   writes out. The reads of a group's items are under way together. No atomics: bitwise repeatable.
+// - Traffic per entry: reads its place, mostly from the cache, lambda and x, from the first-level
+//   cache; writes out. No atomics: bitwise repeatable.
 template <typename V>
-__global__ void __launch_bounds__(GRADIENT_THREADS, 4)
+__global__ void __launch_bounds__(GRADIENT_THREADS, 5)
     gradient(u64 nitems, u32 nnz, u32 nrows, u32 nrhs, const u64* __restrict__ places,
              const V* __restrict__ lambda, const V* __restrict__ x, V* __restrict__ out) {
     const u32 lane = threadIdx.x % WARP_THREADS;
-    const u64 rows = u64(nrows) * nrhs, step = u64(gridDim.x) * GRADIENT_WARPS * GRADIENT_ITEMS;
-    u64 first = (u64(blockIdx.x) * GRADIENT_WARPS + threadIdx.x / WARP_THREADS) * GRADIENT_ITEMS;
-    for (; first < nitems; first += step) {
-        const V *own_lambda[GRADIENT_ITEMS], *own_x[GRADIENT_ITEMS];
-#pragma unroll
-        for (u32 i = 0; i < GRADIENT_ITEMS; ++i) {
-            const u64 item = minimum(first + i, nitems - 1);
-            own_lambda[i] = lambda + item * rows;
-            own_x[i] = x + item * rows;
-        }
+    const u64 first = u64(blockIdx.x) * GRADIENT_ITEMS + threadIdx.x / WARP_THREADS;
+    const u64 rows = u64(nrows) * nrhs;
+    for (u64 item = first; item < nitems; item += u64(gridDim.x) * GRADIENT_ITEMS) {
+        const V* const own_lambda = lambda + item * rows;
+        const V* const own_x = x + item * rows;
+        V* const own_out = out + item * nnz;
         for (u64 k = u64(blockIdx.y) * WARP_THREADS + lane; k < nnz;
              k += u64(gridDim.y) * WARP_THREADS) {
-            const u64 place = load(places + k);
-            V sum[GRADIENT_ITEMS];
-#pragma unroll
-            for (u32 i = 0; i < GRADIENT_ITEMS; ++i) {
-                sum[i] = gradient_of(place, nrows, nrhs, own_lambda[i], own_x[i]);
-            }
-#pragma unroll
-            for (u32 i = 0; i < GRADIENT_ITEMS; ++i) {
-                if (first + i < nitems) {
-                    out[(first + i) * nnz + k] = sum[i];
-                }
-            }
+            own_out[k] = gradient_of(load(places + k), nrows, nrhs, own_lambda, own_x);
         }
     }
 }
