@@ -12,13 +12,9 @@ use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
 use crate::GpuSolveError;
 
 /// Warps per multiprocessor at the register limit of the kernel; `RESIDENT_FAR_AHEAD`: with
-/// [`FAR_AHEAD`] chunks prefetched, or several right-hand sides a warp.
+/// [`FAR_AHEAD`] chunks prefetched.
 const RESIDENT_WARPS: u32 = 32;
 const RESIDENT_FAR_AHEAD: u32 = 16;
-
-/// Right-hand sides of an item that a warp solves for at a time, most first. Where there are few systems,
-/// a warp has one.
-const VECTORS: [usize; 3] = [4, 2, 1];
 
 /// Warps per block. Fewer than `LEAST_WARPS` take long to copy the tables.
 const LEAST_WARPS: u32 = 4;
@@ -39,8 +35,6 @@ pub(super) struct LuKept<E: Executor, T: Value> {
     /// The tables of the solve.
     tables: E::Buffer<u32>,
     launch: Launch,
-    /// Right-hand sides that a warp solves for at a time: one of [`VECTORS`].
-    vectors: usize,
     pub(super) sizes: KeptSizes,
     values: E::Buffer<T>,
     factored: Factored,
@@ -81,14 +75,10 @@ impl<E: Executor, T: Value> LuKept<E, T> {
         // The tables for few systems may be larger and not fit.
         let found = [is_few, false].into_iter().find_map(|is_few| {
             let tables = KeptTables::new(pattern, is_few)?;
-            let most = if is_few || tables.sizes.ahead == FAR_AHEAD { 1 } else { nrhs };
-            let fitting = VECTORS.into_iter().filter(|&vectors| vectors <= most.max(1));
-            let mut launches =
-                fitting.map(|vectors| (vectors, launch::<T>(&tables.sizes, vectors)));
-            let (vectors, launch) = launches.find(|(_, launch)| launch.fits(info))?;
-            Some((tables, launch, vectors))
+            let launch = launch::<T>(&tables.sizes);
+            launch.fits(info).then_some((tables, launch))
         });
-        let Some((tables, launch, vectors)) = found else { return Err(refusal) };
+        let Some((tables, launch)) = found else { return Err(refusal) };
         let workers = Workers {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
@@ -110,7 +100,7 @@ impl<E: Executor, T: Value> LuKept<E, T> {
             KernelKey::new(&kernels::LU, format!("lu_factor<{}, {}>", T::CPP, grid.threads));
         let solve = KernelKey::new(
             &kernels::LU_KEPT,
-            format!("lu_kept<{}, {}, {vectors}>", T::CPP, tables.sizes.ahead),
+            format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead),
         );
         executor.prepare(&[factor.clone(), solve.clone()])?;
         Ok(Self {
@@ -123,7 +113,6 @@ impl<E: Executor, T: Value> LuKept<E, T> {
             first_of_a: tables.first_of_a,
             tables: executor.upload(&tables.words)?,
             launch,
-            vectors,
             sizes: tables.sizes,
             values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
             factored: Factored::None,
@@ -210,9 +199,9 @@ impl<E: Executor, T: Value> LuKept<E, T> {
         }
     }
 
-    /// The launch for `nrhs` systems of each of `nitems` items.
-    pub(super) fn config(&self, nitems: usize, nrhs: usize, info: &DeviceInfo) -> LaunchConfig {
-        self.launch.config(nitems * nrhs.div_ceil(self.vectors), info)
+    /// The launch for `systems` systems.
+    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+        self.launch.config(systems, info)
     }
 }
 
@@ -221,14 +210,13 @@ fn stride<T>(values: usize) -> usize {
     values.next_multiple_of(128 / size_of::<T>())
 }
 
-/// The launch of the solve, with `vectors` right-hand sides for a warp at a time.
-fn launch<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
-    let values = (2 * sizes.nrows + (sizes.slots + sizes.parts) as usize) * vectors;
-    let sums = (CHAINS as usize + 1) * vectors;
+/// The launch of the solve.
+fn launch<T>(sizes: &KeptSizes) -> Launch {
+    let values = 2 * sizes.nrows + (sizes.slots + sizes.parts) as usize;
     Launch {
         table_bytes: sizes.words * 4,
-        warp_bytes: sums * 8 + (values * size_of::<T>()).next_multiple_of(8),
-        resident: if vectors > 1 { RESIDENT_FAR_AHEAD } else { resident_warps(sizes.ahead) },
+        warp_bytes: (CHAINS as usize + 1) * 8 + (values * size_of::<T>()).next_multiple_of(8),
+        resident: resident_warps(sizes.ahead),
     }
 }
 

@@ -273,7 +273,7 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
         self.limits.pass(&mut args);
         args.output(&mut self.queue);
         self.outcomes.pass(&mut args);
-        let config = kept.config(self.active, self.nrhs, self.executor.info());
+        let config = kept.config(self.active * self.nrhs, self.executor.info());
         // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here,
         // those of the plan's own arrays when they were made; x does not overlap b, and everything
         // else belongs to the plan; the queue holds zeros before and after each launch.

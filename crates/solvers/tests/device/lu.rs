@@ -7,7 +7,6 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{Confirmer, GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
-use sparsebatch_testing::random_vector;
 
 fn options() -> SolveOptions {
     SolveOptions::new().method(Method::Lu).fallback(false)
@@ -330,39 +329,5 @@ fn solves_judged_together_are_those_one_by_one() {
         solves.solve_one_by_one();
         solves.record_a_substitution();
         solves.record_all();
-    }
-}
-
-#[test]
-fn right_hand_sides_of_a_warp_have_the_bits_of_each_alone() {
-    let Some(device) = device_or_skip() else { return };
-    for (family, n) in [(Family::Rand9, 54), (Family::Tri, 7), (Family::Lap2d, 64)] {
-        let problem = Problem::new(family, n).unwrap().batch(systems(3000)).unwrap();
-        let items = problem.batch.nitems();
-        let pattern = problem.batch.pattern(0);
-        let of_item = |item: usize| problem.batch.item_values(item).unwrap().to_vec();
-        let values = device.upload(&(0..items).flat_map(of_item).collect::<Vec<f64>>()).unwrap();
-        let solved = |b: &[f64], nrhs: usize| {
-            let options = SolveOptions::new().nrhs(nrhs);
-            let mut plan = GpuLu::<Device, f64>::new(&device, pattern, items, &options).unwrap();
-            plan.factor(&values).unwrap();
-            let b = device.upload(b).unwrap();
-            let mut x = device.alloc_zeroed(b.len()).unwrap();
-            plan.solve_again(&b, Guess::Zero, &mut x).unwrap();
-            (device.download(&x).unwrap(), plan.outcomes().unwrap())
-        };
-        for nrhs in [2, 5, 8] {
-            let b: Vec<f64> = random_vector(n * items * nrhs, 3);
-            let (x, outcomes) = solved(&b, nrhs);
-            for rhs in 0..nrhs {
-                let rows = |item: usize| (item * nrhs + rhs) * n..(item * nrhs + rhs + 1) * n;
-                let part = |v: &[f64]| (0..items).flat_map(|i| v[rows(i)].to_vec()).collect();
-                let own: Vec<f64> = part(&b);
-                let alone = solved(&own, 1);
-                assert!(alone.0 == part(&x) as Vec<f64>, "{family:?} {n}, {rhs} of {nrhs}");
-                let theirs = (0..items).map(|item| &outcomes[item * nrhs + rhs]);
-                assert!(theirs.eq(&alone.1), "{family:?} {n}, {rhs} of {nrhs}");
-            }
-        }
     }
 }

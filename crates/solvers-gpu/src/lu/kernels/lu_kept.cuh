@@ -138,9 +138,8 @@ struct KeptChunks {
 
     // Subtracts the products of the chunks `first` to `end`, one chunk after the other: add(sum,
     // value, source), and divide(sum, target) for complete targets. The values of the first chunks
-    // must have been requested; on return those after the last chunk have been. There are COUNT
-    // vectors, element by element side by side.
-    template <bool DIVIDES, u32 COUNT, typename Add, typename Divide>
+    // must have been requested; on return those after the last chunk have been.
+    template <bool DIVIDES, typename Add, typename Divide>
     __device__ __forceinline__ void run(V* y, const V* from, u32 first, u32 end, Add add,
                                         Divide divide) {
         const SharedValues<V> own(y);
@@ -152,30 +151,16 @@ struct KeptChunks {
 #pragma unroll
             for (u32 i = 0; i < AHEAD; ++i) {
                 const u32 what = following, target = high_half(what) & NUMBER;
-                V x[COUNT], result[COUNT];
-#pragma unroll
-                for (u32 k = 0; k < COUNT; ++k) {
-                    x[k] = own.get((what & NUMBER) * COUNT + k);
-                    result[k] = own.get(target * COUNT + k);
-                }
+                const V x = own.get(what & NUMBER), sum = own.get(target);
                 following = word[(i + 1) * WARP_THREADS];
-#pragma unroll
-                for (u32 k = 0; k < COUNT; ++k) {
-                    result[k] = add(result[k], now[i], x[k]);
-                }
+                V result = add(sum, now[i], x);
                 if constexpr (DIVIDES) {
                     if ((what & LAST) != 0) {
-#pragma unroll
-                        for (u32 k = 0; k < COUNT; ++k) {
-                            result[k] = divide(result[k], target);
-                        }
+                        result = divide(result, target);
                     }
                 }
                 if ((what & IDLE_LANE) == 0) {
-#pragma unroll
-                    for (u32 k = 0; k < COUNT; ++k) {
-                        own.set(target * COUNT + k, result[k]);
-                    }
+                    own.set(target, result);
                 }
                 __syncwarp();
             }
@@ -228,25 +213,24 @@ __device__ __forceinline__ Pivots begin_chunks(KeptChunks<V, AHEAD>& chunks, con
     return {bad, __all_sync(ALL_LANES, is_plain) != 0};
 }
 
-// Solves for the first `nrows` elements of each of COUNT vectors, in place; the slots follow them. The
-// vectors lie element by element side by side in `y`. On return the values of the AHEAD chunks after
-// those of U have been requested.
-template <u32 COUNT, typename V, u32 AHEAD>
+// Solves for the first `nrows` elements of `y`, in place; the slots follow them. On return the
+// values of the AHEAD chunks after those of U have been requested.
+template <typename V, u32 AHEAD>
 __device__ __forceinline__ void solve_by_chunks(KeptChunks<V, AHEAD>& chunks, const Pivots& known,
                                                 const V* pivots, u32 first_value, u32 end_of_l,
                                                 u32 end_of_u, u32 nrows, u32 nslots, V* y,
                                                 V* inverses) {
     const V* const from = pivots + first_value;
     const auto subtract = [](V sum, V factor, V x) { return minus_product(sum, factor, x); };
-    clear(y + nrows * COUNT, nslots * COUNT);
-    chunks.template run<false, COUNT>(y, from, 0, end_of_l, subtract, [](V sum, u32) { return sum; });
-    clear(y + nrows * COUNT, nslots * COUNT);
+    clear(y + nrows, nslots);
+    chunks.template run<false>(y, from, 0, end_of_l, subtract, [](V sum, u32) { return sum; });
+    clear(y + nrows, nslots);
     const SharedValues<V> by_pivots(inverses);
     if (known.are_plain) {
-        chunks.template run<true, COUNT>(y, from, end_of_l, end_of_u, subtract,
-                                         [&](V sum, u32 k) { return sum * by_pivots.get(k); });
+        chunks.template run<true>(y, from, end_of_l, end_of_u, subtract,
+                                  [&](V sum, u32 k) { return sum * by_pivots.get(k); });
     } else {
-        chunks.template run<true, COUNT>(y, from, end_of_l, end_of_u, subtract, [&](V sum, u32 k) {
+        chunks.template run<true>(y, from, end_of_l, end_of_u, subtract, [&](V sum, u32 k) {
             V by;
             read_here(by, pivots + k, 1);
             return Divisor<V>(by).of(sum);
@@ -258,11 +242,11 @@ __device__ __forceinline__ void solve_by_chunks(KeptChunks<V, AHEAD>& chunks, co
 // alone; the magnitudes alone.
 enum class Sum { PRODUCTS_AND_SIZES, PRODUCTS, MAGNITUDES };
 
-// Subtracts the products of A with COUNT vectors, which begin at `y`, are `distance` elements apart and
-// have their elements STRIDE apart, or adds the magnitudes of the products. A complete part goes to its target less `shift`.
+// Subtracts the products of A with COUNT vectors, which begin at `y` and are `distance` elements
+// apart, or adds the magnitudes of the products. A complete part goes to its target less `shift`.
 // `squares` receives the sum of the squares of this lane's parts of |A||x|, or 0 if magnitudes are
 // not summed. The values of the first chunks must have been requested.
-template <u32 COUNT, Sum WHAT, u32 STRIDE = 1, typename V, u32 AHEAD>
+template <u32 COUNT, Sum WHAT, typename V, u32 AHEAD>
 __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const V* from, u32 first,
                                              u32 end, V* y, u32 distance, u32 shift,
                                              double (&squares)[COUNT]) {
@@ -291,7 +275,7 @@ __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const
             for (u32 i = 0; i < TOGETHER; ++i) {
 #pragma unroll
                 for (u32 k = 0; k < COUNT; ++k) {
-                    x[i][k] = own.get((what[i] & NUMBER) * STRIDE + k * distance);
+                    x[i][k] = own.get((what[i] & NUMBER) + k * distance);
                 }
             }
 #pragma unroll
@@ -311,7 +295,7 @@ __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const
                     const u32 part = (high_half(what[i]) & NUMBER) - shift;
 #pragma unroll
                     for (u32 k = 0; k < COUNT; ++k) {
-                        own.set(part * STRIDE + k * distance, MAGNITUDES ? size[k] : sum[k]);
+                        own.set(part + k * distance, MAGNITUDES ? size[k] : sum[k]);
                         squares[k] += double(size[k]) * double(size[k]);
                         sum[k] = size[k] = V(0);
                     }
@@ -323,18 +307,17 @@ __device__ __forceinline__ void sum_products(KeptChunks<V, AHEAD>& chunks, const
 }
 
 // Turns `value`, on entry b, into a row of b - A x or of |b| + |A||x|, for COUNT vectors whose
-// parts of sums are `distance` elements apart, and STRIDE from one part to the next. `which` is the row's
-// word of the table.
-template <bool MAGNITUDES, u32 STRIDE = 1, u32 COUNT, typename V>
+// parts of sums are `distance` elements apart. `which` is the row's word of the table.
+template <bool MAGNITUDES, u32 COUNT, typename V>
 __device__ __forceinline__ void finish_row(V (&value)[COUNT], const V* parts, u32 distance, u32 which) {
     const u32 end = high_half(which);
-    parts += (which & 0xffff) * STRIDE;
+    parts += which & 0xffff;
     V all[COUNT] = {};
 #pragma unroll COUNT > 1 ? 1 : 4
     for (u32 part = 0; part < end; ++part) {
 #pragma unroll
         for (u32 k = 0; k < COUNT; ++k) {
-            all[k] += parts[part * STRIDE + k * distance];
+            all[k] += parts[part + k * distance];
         }
     }
     // Sums the products before adding b: products that cancel must not absorb b.

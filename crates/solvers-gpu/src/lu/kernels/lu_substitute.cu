@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(KEPT_THREADS, AHEAD > 4 ? 1 : 2)
         for (u32 k = lane; k < nrows; k += WARP_THREADS) {
             y[k] = own_b[rows[k]];
         }
-        solve_by_chunks<1>(chunks, found, pivots, first_value, end_of_l, end_of_u, nrows, nslots,
-                           y, inverses);
+        solve_by_chunks(chunks, found, pivots, first_value, end_of_l, end_of_u, nrows, nslots, y,
+                        inverses);
         const bool bad = __any_sync(ALL_LANES, found.is_bad) != 0;
         V* const own_x = x + u64(system) * nrows;
 #pragma unroll 4

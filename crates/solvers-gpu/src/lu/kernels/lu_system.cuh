@@ -180,8 +180,8 @@ struct LuSystems {
         bool lost = false;
         if constexpr (Self::HAS_LEAST_SIZE) {
             if (task.limits.floor >= 0 && Threads::any_thread(in_doubt)) {
-                const double size = self().least_size();
-                by_floor = in_doubt && residual <= task.limits.floor * Precision<V>::EPSILON * size;
+                by_floor = in_doubt && residual <= task.limits.floor * Precision<V>::EPSILON *
+                                                        self().least_size();
                 accepted = accepted || by_floor;
                 in_doubt = in_doubt && !by_floor;
             }
