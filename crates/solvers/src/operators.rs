@@ -59,7 +59,7 @@ where
 /// use sparsebatch_formats::generate::{Family, Problem};
 /// use sparsebatch_solvers::{OperatorError, SolveOptions, solve_preconditioned};
 ///
-/// let systems = Problem::<f64>::new(Family::Tri, 32)?.batch(10)?;
+/// let systems = Problem::new(Family::Tri, 32)?.batch(10)?;
 /// // The inverse of a constant diagonal.
 /// let mut scale = |r: &[f64], z: &mut [f64]| -> Result<(), OperatorError> {
 ///     z.iter_mut().zip(r).for_each(|(z, r)| *z = 0.25 * r);

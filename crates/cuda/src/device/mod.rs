@@ -124,7 +124,7 @@ impl Device {
         let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
         let stream = Arc::new(Stream::new(&context)?);
         let kernels = KernelStore::new(architecture, disk);
-        let memory = MemorySource::new(&context)?;
+        let memory = MemorySource::Driver;
         let shared = Shared { kernels, staging: Mutex::default(), info, context };
         Ok(Self { shared: Arc::new(shared), stream, memory })
     }
@@ -141,14 +141,14 @@ impl Device {
         Self { stream: Arc::new(stream), ..self.clone() }
     }
 
-    /// The same GPU and stream, with buffers from an allocator of the caller. Buffers go back to it
-    /// when they are dropped, after a wait for all work. Solvers and plans that are made with this
-    /// device, or with executors branched off it, take all their memory there, and none later than
-    /// when they are made, but for what their documentation names.
+    /// The same GPU and stream, with buffers from an allocator of the caller. Solvers and plans that
+    /// are made with this device, or with executors branched off it, take their memory there when they
+    /// are made, and later only where their documentation says so.
     ///
-    /// Without it memory comes from a pool of the driver (`cuMemAllocAsync`) that keeps up to 64 MiB
-    /// that are not used, or from `cuMemAlloc` on a GPU without pools.
-    pub fn with_allocator(&self, allocator: Arc<dyn DeviceAllocator>) -> Self {
+    /// # Safety
+    /// A buffer of the returned device goes back to the allocator when it is dropped, after a wait for
+    /// the stream of the device. Other streams have done with it by then.
+    pub unsafe fn with_allocator(&self, allocator: Arc<dyn DeviceAllocator>) -> Self {
         Self { memory: MemorySource::Caller(allocator), ..self.clone() }
     }
 
@@ -157,15 +157,13 @@ impl Device {
         self.stream.raw().cast()
     }
 
-    /// The current free and total memory of the GPU. What the pool of this device keeps unused is
-    /// free.
+    /// The current free and total memory of the GPU.
     ///
     /// # Errors
     /// What the driver reports.
     pub fn memory(&self) -> Result<MemoryInfo, GpuError> {
         let (free, total) = checked("cuMemGetInfo", self.shared.context.mem_get_info())?;
-        let free_bytes = free as u64 + self.memory.kept_bytes();
-        Ok(MemoryInfo { free_bytes, total_bytes: total as u64 })
+        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
     }
 
     /// The architecture that kernels are compiled for: that of the GPU, or PTX of the newest one

@@ -221,7 +221,8 @@ fn memory_comes_from_the_allocator_of_the_caller() {
         calls: Mutex::default(),
         stream: device.raw_stream() as u64,
     });
-    let guest = device.with_allocator(Arc::clone(&arena) as Arc<dyn DeviceAllocator>);
+    // SAFETY: the buffers are used on the stream of the device alone.
+    let guest = unsafe { device.with_allocator(Arc::clone(&arena) as Arc<dyn DeviceAllocator>) };
 
     let x = guest.upload(&integers(1000)).unwrap();
     let mut y = guest.alloc_zeroed::<f64>(1000).unwrap();
@@ -241,22 +242,6 @@ fn memory_comes_from_the_allocator_of_the_caller() {
         (first + 8192, 8000, false),
     ];
     assert_eq!(*arena.calls.lock().unwrap(), expected);
-}
-
-#[test]
-fn memory_that_is_given_back_is_free_again() {
-    let Some(device) = device_or_skip() else { return };
-    let other = Device::new(0).unwrap();
-    let before = device.memory().unwrap().free_bytes;
-    for _ in 0..3 {
-        let small = device.upload(&integers(1000)).unwrap();
-        let large = other.alloc_zeroed::<f64>(1 << 27).unwrap();
-        assert!(device.memory().unwrap().free_bytes + (1 << 30) <= before);
-        drop((small, large));
-        // Other processes may use the GPU.
-        let after = device.memory().unwrap().free_bytes;
-        assert!(after.abs_diff(before) < 128 << 20, "{before} {after}");
-    }
 }
 
 #[test]
