@@ -22,24 +22,31 @@ constexpr u32 IDENTITY = 0;
 constexpr u32 JACOBI = 1;
 constexpr u32 GIVEN = 2;
 
-// The preconditioned value of row i.
+// The preconditioned value of row i. The caller has computed it from all values, into `m`.
 template <u32 PRECOND, typename V>
 __device__ __forceinline__ V times_m(const KrylovTask<V>& task, u64 i, V value) {
     if constexpr (PRECOND == JACOBI) {
         return task.m[i] * value;
+    } else if constexpr (PRECOND == GIVEN) {
+        return task.m[i];
     } else {
         return value;
     }
 }
 
+// Phase 1 computes r and, unless it is the caller who makes m = M r of it, r'z; else phase 2 does.
 template <typename Value, u32 PRECOND>
 struct Cg {
     using V = Value;
     using Sum = V;
     KrylovTask<V> task;
 
+    // Whether the caller computes m = M r between launches.
+    static constexpr bool STARTS_FROM_M = PRECOND == GIVEN;
+    static constexpr u32 DOT = STARTS_FROM_M ? 2 : 1; // the phase of r'z
+
     __device__ __forceinline__ static constexpr u32 count(u32 phase) {
-        return phase == 0 ? 1 : phase == 1 ? 2 : 0;
+        return phase > DOT ? 0 : phase == 1 && DOT == 1 ? 2 : 1;
     }
 
     template <u32 PHASE>
@@ -57,7 +64,11 @@ struct Cg {
             const V r = task.r[i] - s.alpha * task.w[i];
             task.r[i] = r;
             sums[0] += r * r;
-            sums[1] += times_m<PRECOND>(task, i, r) * r;
+            if constexpr (DOT == 1) {
+                sums[1] += times_m<PRECOND>(task, i, r) * r;
+            }
+        } else if constexpr (PHASE == DOT) {
+            sums[0] += task.m[i] * task.r[i];
         } else {
             task.p[i] = times_m<PRECOND>(task, i, task.r[i]) + s.beta * task.p[i];
         }
@@ -70,8 +81,15 @@ struct Cg {
         if constexpr (PHASE == 0) {
             s.along = sums[0];
             s.alpha = bad ? V(0) : s.rho / sums[0];
+        } else if constexpr (PHASE == DOT && DOT > 1) {
+            const V rz = sums[0];
+            s.stop = !(V(0) < rz)             ? unless_lost(rz, not_positive(rz))
+                     : s.iteration >= s.limit ? MAX_ITERATIONS
+                                              : RUNNING;
+            go_on(s, rz);
         } else {
-            const V rr = sums[0], rz = sums[1];
+            // Where r'z comes later, so do the tests of it.
+            const V rr = sums[0], rz = DOT == 1 ? sums[1] : V(1);
             ++s.iteration;
             if (leads) {
                 record(task, system, s, rr);
@@ -80,11 +98,17 @@ struct Cg {
                      : !(rr <= Precision<V>::LARGEST)        ? NON_FINITE
                      : bad                                   ? unless_lost(s.along, INDEFINITE)
                      : !(V(0) < rz)                          ? not_positive(rz)
-                     : s.iteration >= s.limit                ? MAX_ITERATIONS
+                     : DOT == 1 && s.iteration >= s.limit    ? MAX_ITERATIONS
                                                              : RUNNING;
-            s.beta = rz / s.rho;
-            s.rho = rz;
+            if constexpr (DOT == 1) {
+                go_on(s, rz);
+            }
         }
+    }
+
+    __device__ __forceinline__ static void go_on(State<V>& s, V rz) {
+        s.beta = rz / s.rho;
+        s.rho = rz;
     }
 
     // Starts from r: sets the search direction in row i, and returns the row's contribution to rho.
@@ -100,79 +124,6 @@ struct Cg {
 
     // Whether a system that broke down may restart.
     static constexpr bool RETRIES = false;
-    static constexpr bool STARTS_FROM_M = false;
-};
-
-// CG with a preconditioner of the caller: m = M r is computed between phases 1 and 2.
-template <typename Value>
-struct Cg<Value, GIVEN> {
-    using V = Value;
-    using Sum = V;
-    KrylovTask<V> task;
-
-    __device__ __forceinline__ static constexpr u32 count(u32 phase) { return phase < 3 ? 1 : 0; }
-
-    template <u32 PHASE>
-    __device__ __forceinline__ static bool takes(const State<V>& s) {
-        return s.stop == RUNNING;
-    }
-
-    template <u32 PHASE>
-    __device__ __forceinline__ void row(const State<V>& s, u32, u64 i,
-                                        Sum (&sums)[MOST_SUMS]) const {
-        if constexpr (PHASE == 0) {
-            sums[0] += task.w[i] * task.p[i];
-        } else if constexpr (PHASE == 1) {
-            task.x[i] += s.alpha * task.p[i];
-            const V r = task.r[i] - s.alpha * task.w[i];
-            task.r[i] = r;
-            sums[0] += r * r;
-        } else if constexpr (PHASE == 2) {
-            sums[0] += task.m[i] * task.r[i];
-        } else {
-            task.p[i] = task.m[i] + s.beta * task.p[i];
-        }
-    }
-
-    template <u32 PHASE>
-    __device__ __forceinline__ void conclude(State<V>& s, u32 system, const Sum (&sums)[MOST_SUMS],
-                                             bool leads) const {
-        if constexpr (PHASE == 0) {
-            s.along = sums[0];
-            s.alpha = V(0) < sums[0] ? s.rho / sums[0] : V(0);
-        } else if constexpr (PHASE == 1) {
-            const V rr = sums[0];
-            const bool bad = !(V(0) < s.along);
-            ++s.iteration;
-            if (leads) {
-                record(task, system, s, rr);
-            }
-            s.stop = rr <= s.square && !bad           ? PASSED
-                     : !(rr <= Precision<V>::LARGEST) ? NON_FINITE
-                     : bad                            ? unless_lost(s.along, INDEFINITE)
-                                                      : RUNNING;
-        } else {
-            const V rz = sums[0];
-            s.stop = !(V(0) < rz)             ? unless_lost(rz, not_positive(rz))
-                     : s.iteration >= s.limit ? MAX_ITERATIONS
-                                              : RUNNING;
-            s.beta = rz / s.rho;
-            s.rho = rz;
-        }
-    }
-
-    __device__ __forceinline__ static V start(const KrylovTask<V>& task, u64 i, V r) {
-        const V z = task.m[i];
-        task.p[i] = z;
-        return z * r;
-    }
-
-    __device__ __forceinline__ static u32 started(const State<V>& s) {
-        return V(0) < s.rho ? RUNNING : unless_lost(s.rho, not_positive(s.rho));
-    }
-
-    static constexpr bool RETRIES = false;
-    static constexpr bool STARTS_FROM_M = true;
 };
 
 template <typename Value, u32 PRECOND>
@@ -208,15 +159,13 @@ struct BiCgStab {
             sums[1] += t * t;
         } else if constexpr (PHASE == 3) {
             const V half = task.r[i];
-            V p_hat, s_hat;
+            V p_hat;
             if constexpr (PRECOND == GIVEN) {
                 p_hat = task.hat[i];
-                s_hat = task.m[i];
             } else {
                 p_hat = times_m<PRECOND>(task, i, task.p[i]);
-                s_hat = times_m<PRECOND>(task, i, half);
             }
-            task.x[i] += s.alpha * p_hat + s.omega * s_hat;
+            task.x[i] += s.alpha * p_hat + s.omega * times_m<PRECOND>(task, i, half);
             const V r = half - s.omega * task.w[i];
             task.r[i] = r;
             sums[0] += r * r;
