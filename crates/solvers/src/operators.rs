@@ -8,9 +8,9 @@ use sparsebatch_solve_core::{ArgumentError, Engine, Krylov, Outcome, Scheme, che
 
 use crate::backend::{CpuBackend, CpuPrimitives};
 use crate::composed::{Composed, Judge};
-use crate::device::check_square;
 use crate::error::stopped;
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
+use crate::solver::{check_nrhs, check_square};
 use crate::{Method, Preconditioner, Solution, SolveError, SolveOptions};
 
 /// What an operator of the caller may fail with.
@@ -41,13 +41,13 @@ where
     }
 }
 
-/// Solves every system of a batch by CG or BiCGStab with a preconditioner of the caller, on the CPU,
-/// without the ladder.
+/// Solves every system of a batch by CG or BiCGStab with a preconditioner of the caller, on the
+/// CPU, without the ladder.
 ///
-/// `preconditioner` computes `z = M r`, where M approximates the inverse of A and is the same for the
-/// whole solve; symmetric positive definite for CG. [`Method::Auto`] is BiCGStab. The products are those
-/// of the plan that [`Engine::Composed`] asks for. Verdicts are those of [`solve`](crate::solve):
-/// residuals are evaluated with A, their rounding errors bounded.
+/// `preconditioner` computes `z = M r`, where M approximates the inverse of A and is the same for
+/// the whole solve; symmetric positive definite for CG. [`Method::Auto`] is BiCGStab. The products
+/// are those of the plan that [`Engine::Composed`] asks for. Verdicts are those of
+/// [`solve`](crate::solve): residuals are evaluated with A, their rounding errors bounded.
 ///
 /// # Errors
 /// [`SolveError::Argument`] for matrices that are not square, vectors that do not fit, a
@@ -101,13 +101,13 @@ pub fn solve_preconditioned<T: CpuScalar>(
 /// `rows` has the number of rows of each item; each has `options.nrhs` right-hand sides.
 /// `preconditioner` is as in [`solve_preconditioned`]. [`Method::Auto`] is BiCGStab.
 ///
-/// A system is converged when the residual `b - A x`, from a product of the operator, passes. Errors of
-/// that product are the operator's, and are not bounded. Whenever systems stop, all that stop are judged
-/// by one product more.
+/// A system is converged when the residual `b - A x`, from a product of the operator, passes.
+/// Errors of that product are the operator's, and are not bounded. Whenever systems stop, all that
+/// stop are judged by one product more.
 ///
 /// # Errors
-/// Those of [`solve_preconditioned`]; [`SolveError::Argument`] for a rounding floor, which needs the
-/// entries of A, and for a composed engine, which asks for products.
+/// Those of [`solve_preconditioned`]; [`SolveError::Argument`] for a rounding floor, which needs
+/// the entries of A, and for a composed engine, which asks for products.
 ///
 /// # Examples
 /// ```
@@ -186,9 +186,7 @@ fn first_iterate<T: CpuScalar>(
     x0: Option<&[T]>,
     options: &SolveOptions,
 ) -> Result<Vec<T>, SolveError> {
-    if options.nrhs == 0 {
-        return Err(refused("nrhs", "at least 1", "0"));
-    }
+    check_nrhs(options)?;
     let total = rows.iter().fold(0usize, |sum, &rows| sum.saturating_add(rows));
     check_len("b", total.saturating_mul(options.nrhs), b.len())?;
     match x0 {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
-use sparsebatch_formats::{Batch, Scalar};
+use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_solve_core::{ArgumentError, Engine, Outcome, ProductCost, Rhs, Scheme, check_len};
 
 use crate::again::Matrices;
@@ -419,13 +419,7 @@ fn check<T: Scalar>(
 ) -> Result<(), SolveError> {
     check_threads()?;
     check_square(batch)?;
-    if options.nrhs == 0 {
-        return Err(SolveError::Argument(ArgumentError::OutOfRange {
-            name: "nrhs",
-            expected: "at least 1",
-            found: "0".to_owned(),
-        }));
-    }
+    check_nrhs(options)?;
     let (systems, rows) = sizes(batch, options.nrhs)?;
     options.criteria::<T>(systems)?;
     Ok(rhs.map_or(Ok(()), |rhs| rhs.check(rows))?)
@@ -442,12 +436,29 @@ pub(crate) fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError
         Batch::Uniform(batch) => batch.nitems().min(1),
         Batch::Ragged(batch) => batch.nitems(),
     };
-    for item in 0..items {
-        let pattern = batch.pattern(item);
-        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-        if nrows != ncols {
-            return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
-        }
+    (0..items).try_for_each(|item| check_square_pattern(item, batch.pattern(item)))
+}
+
+/// Refuses a pattern that is not square.
+pub(crate) fn check_square_pattern(
+    item: usize,
+    pattern: CsrPatternRef<'_>,
+) -> Result<(), SolveError> {
+    let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
+    if nrows != ncols {
+        return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
+    }
+    Ok(())
+}
+
+/// Refuses solves for no right-hand side.
+pub(crate) fn check_nrhs(options: &SolveOptions) -> Result<(), SolveError> {
+    if options.nrhs == 0 {
+        return Err(SolveError::Argument(ArgumentError::OutOfRange {
+            name: "nrhs",
+            expected: "at least 1",
+            found: "0".to_owned(),
+        }));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ mod gpu;
 mod target;
 
 pub(crate) use cpu::{CpuBackend, CpuPrimitives};
-pub(crate) use gpu::{GpuBackend, tuning};
+pub(crate) use gpu::{GpuBackend, OutOfRange, tuning};
 pub use target::{Backend, Chunks, Gpu};
 
 use std::ops::Range;

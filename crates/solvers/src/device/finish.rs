@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, KernelBuffer};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::verdict::{System, scale_of_matrix};
+use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
 use super::patterns::by_item;
 use super::{DeviceSolver, Other, Started};
-use crate::backend::Placement;
+use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
 use crate::gpu::{Guess, ItemArray, ItemList, check_apart};
@@ -145,9 +145,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(runs)
     }
 
-    /// Copies items with failed systems to the host, climbs the ladder with these systems, and writes
-    /// solutions and outcomes back to the device. `first` is the first scheme of every item of the
-    /// batch. Returns the rungs that ran.
+    /// Copies items with failed systems to the host, climbs the ladder with these systems, and
+    /// writes solutions and outcomes back to the device. `first` is the first scheme of every item
+    /// of the batch. Returns the rungs that ran.
     fn climb(
         &mut self,
         items: &[usize],
@@ -195,9 +195,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// Items whose plan does less than their scheme does from the host, and which failed. Dense
-    /// elimination leaves what it cannot solve to the CPU, and iterations leave matrices whose squares
-    /// leave the range of the working precision. In guesses of factorisations NaN and infinities count
-    /// as 0, which kernels do not know.
+    /// elimination leaves what it cannot solve to the CPU, and iterations leave matrices whose
+    /// squares leave the range of the working precision. In guesses of factorisations NaN and
+    /// infinities count as 0, which kernels do not know.
     fn left_by_the_plan(
         &self,
         guess: Guess,
@@ -244,10 +244,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let list = ItemList::new(&self.executor, &items, &self.extents, self.options.nrhs)?;
         let (values, is_shared) = self.values_of(&list, values)?;
         let batch = self.patterns.some(&items, values, is_shared)?;
-        let mut copy = Vec::new();
-        let mut is_scaled = |place| scale_of_matrix(batch.values_in(place, &mut copy)) != 0;
+        let out_of_range = OutOfRange::new(&batch);
         let each = items.into_iter().enumerate();
-        Ok(each.filter(|&(place, _)| is_scaled(place)).map(|(_, item)| item).collect())
+        Ok(each.filter(|&(place, _)| out_of_range.contains(place)).map(|(_, item)| item).collect())
     }
 
     /// The values of some items on the host, and whether all items share them.

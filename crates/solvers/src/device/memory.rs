@@ -21,10 +21,10 @@ pub struct SolverMemory {
 /// The device memory that a [`DeviceSolver`] of a batch takes on a GPU with these limits. Makes the
 /// solver's plan, but neither compiles nor allocates on a device.
 ///
-/// The figures are sums of the sizes of buffers, each of which an allocator rounds up. Plans that keep
-/// workspace for every block that runs at a time (factors that do not fit on chip) may differ, since
-/// the number of blocks depends on the compiled kernel. [`DeviceSolver::factor`] takes more: a copy
-/// of the values, and the factors.
+/// The figures are sums of the sizes of buffers, each of which an allocator rounds up. Plans that
+/// keep workspace for every block that runs at a time (factors that do not fit on chip) may differ,
+/// since the number of blocks depends on the compiled kernel. [`DeviceSolver::factor`] takes more:
+/// a copy of the values, and the factors.
 ///
 /// # Errors
 /// Those of [`DeviceSolver::with_data`]; out of memory where the GPU has less.

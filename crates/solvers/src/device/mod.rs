@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_cuda::{KernelBuffer, copy_values, prepare_copy};
-use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, Scalar, UniformBatch};
-use sparsebatch_solve_core::{ArgumentError, Criteria, Engine, Scheme, check_len};
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, UniformBatch};
+use sparsebatch_solve_core::{Criteria, Engine, Scheme, check_len};
 
 use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
@@ -31,6 +31,7 @@ use crate::gpu::{
 };
 use crate::ladder::Kept;
 use crate::report::BatchReport;
+use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 use again::KeptMatrices;
@@ -365,30 +366,12 @@ fn check_supported<T: SolveScalar>(
             instead: "give them item-major",
         });
     }
-    check_square(batch)?;
-    if options.nrhs == 0 {
-        return Err(SolveError::Argument(ArgumentError::OutOfRange {
-            name: "nrhs",
-            expected: "at least 1",
-            found: "0".to_owned(),
-        }));
+    match batch {
+        // Without items, too.
+        Batch::Uniform(uniform) => check_square_pattern(0, uniform.pattern().view())?,
+        Batch::Ragged(_) => check_square(batch)?,
     }
-    Ok(())
-}
-
-/// Refuses matrices that are not square.
-pub(crate) fn check_square<T: Scalar>(batch: &Batch<T>) -> Result<(), SolveError> {
-    let patterns = match batch {
-        // All items have the pattern of the first, if there is one.
-        Batch::Uniform(uniform) => vec![uniform.pattern().view()],
-        Batch::Ragged(_) => (0..batch.nitems()).map(|item| batch.pattern(item)).collect(),
-    };
-    for (item, pattern) in patterns.into_iter().enumerate() {
-        let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
-        if nrows != ncols {
-            return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
-        }
-    }
+    check_nrhs(options)?;
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! Systems that the GPU leaves to the CPU once it has tried them.
 //!
 //! Dense elimination leaves what it cannot solve: the CPU's LU with partial pivoting scales columns
-//! too, refines with residuals in twofold precision, and tells singular matrices from others. CG and
-//! BiCGStab leave systems that fail because squares of products with their matrix leave the range of
-//! the working precision: the CPU iterates on the matrix scaled by a power of two, so that a matrix
-//! and its multiples by powers of two end alike.
+//! too, refines with residuals in twofold precision, and tells singular matrices from others. CG
+//! and BiCGStab leave systems that fail because squares of products with their matrix leave the
+//! range of the working precision: the CPU iterates on the matrix scaled by a power of two, so that
+//! a matrix and its multiples by powers of two end alike.
 
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_cuda::{Executor, Value};
@@ -23,8 +23,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    /// Solves on the CPU what the GPU leaves. `b` and the initial guesses (0 where absent) are those
-    /// of the whole batch; `x` and `outcomes` hold what the GPU has reached.
+    /// Solves on the CPU what the GPU leaves. `b` and the initial guesses (0 where absent) are
+    /// those of the whole batch; `x` and `outcomes` hold what the GPU has reached.
     pub(super) fn solve_left(
         &mut self,
         batch: &Batch<T>,
@@ -105,21 +105,22 @@ where
 }
 
 /// The items whose matrices the iterations of the CPU scale.
-struct OutOfRange<'a, T> {
+pub(crate) struct OutOfRange<'a, T> {
     batch: &'a Batch<T>,
     /// The answer for all items where they share their values.
     shared: Option<bool>,
 }
 
 impl<'a, T: CpuScalar> OutOfRange<'a, T> {
-    fn new(batch: &'a Batch<T>) -> Self {
+    pub(crate) fn new(batch: &'a Batch<T>) -> Self {
         let shared = shares_values(batch) && batch.nitems() > 0;
         let mut this = Self { batch, shared: None };
         this.shared = shared.then(|| this.contains(0));
         this
     }
 
-    fn contains(&self, item: usize) -> bool {
+    /// Whether an item is one of them.
+    pub(crate) fn contains(&self, item: usize) -> bool {
         let of_item = || scale_of_matrix(self.batch.values_in(item, &mut Vec::new())) != 0;
         self.shared.unwrap_or_else(of_item)
     }

@@ -53,6 +53,7 @@ use divide::{Divided, May, Refused, divide, is_full, is_unsupported};
 use part::{Part, PartResults, Site};
 use staging::{Staging, Systems};
 
+pub(crate) use left::OutOfRange;
 pub(crate) use plan::tuning;
 
 /// A GPU, with the options of the solves that run there.
