@@ -211,8 +211,8 @@ fn backend(
     })
 }
 
-/// Solves in the precision asked for. For f32 the systems are scaled and narrowed first, and solutions
-/// and report are scaled back.
+/// Solves in the precision asked for. For f32 the systems are scaled and narrowed first, and
+/// solutions and report are scaled back.
 fn solve_in(
     precision: Precision,
     backend: &Backend,

@@ -348,8 +348,8 @@ impl<T: Scalar> Ladder<'_, T> {
         Ok(taken)
     }
 
-    /// The analysis of a scheme for items: a kept one if it has the same items and row orders, else a
-    /// new one. Returns `None` if the factors are too large to hold.
+    /// The analysis of a scheme for items: a kept one if it has the same items and row orders, else
+    /// a new one. Returns `None` if the factors are too large to hold.
     fn analysed<'k>(
         &self,
         (rung, scheme): (Rung, Scheme),
@@ -430,8 +430,8 @@ struct Taken<'a, T: Scalar> {
     orders: Option<RowOrders>,
 }
 
-/// Adds the outcome of a rung to the report of a system. Returns whether the solution of the rung is
-/// better than the one before, and so replaces it.
+/// Adds the outcome of a rung to the report of a system. Returns whether the solution of the rung
+/// is better than the one before, and so replaces it.
 fn take_better(report: &mut SystemReport, rung: Rung, mut outcome: Outcome) -> bool {
     let before = &mut report.outcome;
     outcome.iterations = outcome.iterations.saturating_add(before.iterations);

@@ -190,7 +190,8 @@ impl Report {
         }
     }
 
-    /// The lines above the table, each with its key: input, device, and what products are compared with.
+    /// The lines above the table, each with its key: input, device, and what products are compared
+    /// with.
     fn head(&self, systems: &Systems) -> [(&'static str, String); 4] {
         let Context { input, backend, backend_reason, device, threads, precision, .. } =
             &self.context;

@@ -26,8 +26,8 @@ pub unsafe trait DeviceAllocator: Send + Sync {
     /// [`GpuError::OutOfMemory`] when there are not as many.
     fn allocate(&self, bytes: usize, stream: *mut c_void) -> Result<u64, GpuError>;
 
-    /// Takes back memory of [`allocate`](DeviceAllocator::allocate), with the bytes and the stream of
-    /// that call. All work on that stream is done.
+    /// Takes back memory of [`allocate`](DeviceAllocator::allocate), with the bytes and the stream
+    /// of that call. All work on that stream is done.
     ///
     /// # Safety
     /// The memory was allocated by this allocator and is given back once.

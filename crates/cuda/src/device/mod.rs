@@ -141,13 +141,13 @@ impl Device {
         Self { stream: Arc::new(stream), ..self.clone() }
     }
 
-    /// The same GPU and stream, with buffers from an allocator of the caller. Solvers and plans that
-    /// are made with this device, or with executors branched off it, take their memory there when they
-    /// are made, and later only where their documentation says so.
+    /// The same GPU and stream, with buffers from an allocator of the caller. Solvers and plans
+    /// that are made with this device, or with executors branched off it, take their memory there
+    /// when they are made, and later only where their documentation says so.
     ///
     /// # Safety
-    /// A buffer of the returned device goes back to the allocator when it is dropped, after a wait for
-    /// the stream of the device. Other streams have done with it by then.
+    /// A buffer of the returned device goes back to the allocator when it is dropped, after a wait
+    /// for the stream of the device. Other streams have done with it by then.
     pub unsafe fn with_allocator(&self, allocator: Arc<dyn DeviceAllocator>) -> Self {
         Self { memory: MemorySource::Caller(allocator), ..self.clone() }
     }

@@ -115,8 +115,8 @@ struct Vectors<E: Executor, T: Value> {
     shadow: E::Buffer<T>,
     /// `p^` and `s^` in turn.
     hat: E::Buffer<T>,
-    /// The inverse of the diagonal, row by row; with a preconditioner of the caller what it makes of
-    /// the residual.
+    /// The inverse of the diagonal, row by row; with a preconditioner of the caller what it makes
+    /// of the residual.
     m: E::Buffer<T>,
     flawed: E::Buffer<u8>,
 }
@@ -216,14 +216,14 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         Self::of_batch(executor, (batch, kernel), (method, preconditioner), options)
     }
 
-    /// The solver of systems whose matrices are known by their products alone: `operator` computes `A
-    /// x`, and `rows` has the number of rows of each item. `preconditioner` is as in
+    /// The solver of systems whose matrices are known by their products alone: `operator` computes
+    /// `A x`, and `rows` has the number of rows of each item. `preconditioner` is as in
     /// [`ComposedSolver::preconditioned`]. Errors of the operator's products are not bounded.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] for options out of range; [`GpuSolveError::Unsupported`] for what
-    /// [`ComposedSolver::preconditioned`] refuses, and for a rounding floor, which needs the entries of
-    /// A; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
+    /// [`GpuSolveError::Argument`] for options out of range; [`GpuSolveError::Unsupported`] for
+    /// what [`ComposedSolver::preconditioned`] refuses, and for a rounding floor, which needs the
+    /// entries of A; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn of_operator(
         executor: &E,
         rows: &[usize],

@@ -6,8 +6,8 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 /// where these are not stored, or a preconditioner. Closures of the same signature are operators.
 pub trait DeviceLinOp<E: Executor, T: Value>: Send + Sync {
     /// Enqueues `y_s = A_s x_s` for every system s on the stream of the executor
-    /// ([`Device::raw_stream`](sparsebatch_cuda::Device::raw_stream)), and need not wait. `x` and `y`
-    /// are item-major as right-hand sides are, and apart; `y` holds anything before.
+    /// ([`Device::raw_stream`](sparsebatch_cuda::Device::raw_stream)), and need not wait. `x` and
+    /// `y` are item-major as right-hand sides are, and apart; `y` holds anything before.
     ///
     /// Vectors of systems that have ended come along. What they hold does not matter, nor what the
     /// operator makes of them.

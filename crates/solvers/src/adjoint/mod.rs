@@ -175,7 +175,7 @@ pub fn value_gradient<T: SolveScalar>(
     Ok(())
 }
 
-/// The solutions of a batch and of its adjoint systems, of which gradients are made.
+/// The solutions of a batch and of its adjoint systems, from which gradients are computed.
 struct Solutions<'a, T> {
     batch: &'a Batch<T>,
     nrhs: usize,
@@ -211,7 +211,7 @@ impl<T: SolveScalar> Solutions<'_, T> {
         });
     }
 
-    /// The gradient by item-major values, of which each item has `nnz`.
+    /// The gradient by item-major values, `nnz` for each item.
     fn item_major_gradient(&self, nnz: usize, gradient: &mut [T]) {
         let items = gradient.par_chunks_mut(nnz.max(1)).enumerate().with_min_len(16);
         items.for_each(|(item, gradient)| {

@@ -10,7 +10,8 @@ use sparsebatch_solve_core::verdict::{Check, Entry, System, norm2, scale_of_matr
 pub(crate) enum Judge<'a, T> {
     /// Their matrices, with the rounding errors of residuals bounded.
     Matrices(&'a Batch<T>),
-    /// Products of operators of which nothing else is known: residuals count as they are computed.
+    /// Products of operators. Nothing else is known of the matrices, so that residuals count as
+    /// they are computed.
     Products {
         /// The number of rows of each item.
         rows: &'a [usize],

@@ -426,8 +426,8 @@ impl<'a, T: Scalar> Composed<'a, T> {
         stops
     }
 
-    /// Ends an iteration of BiCGStab: computes `beta` and `rho` of every active system. Returns why a
-    /// system stops, if it does; `stops` holds those that stopped in the middle of the iteration.
+    /// Ends an iteration of BiCGStab: computes `beta` and `rho` of every active system. Returns why
+    /// a system stops, if it does; `stops` holds those that stopped in the middle of the iteration.
     fn end_iteration(
         &self,
         mut stops: Vec<Option<Stop>>,

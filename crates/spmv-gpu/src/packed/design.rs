@@ -1,5 +1,5 @@
-//! The steps from a batch on the device to the arrays of a plan: cut the rows, choose the kernel and
-//! the work of each block, and place everything.
+//! The steps from a batch on the device to the arrays of a plan: cut the rows, choose the kernel
+//! and the work of each block, and place everything.
 
 use std::time::Duration;
 

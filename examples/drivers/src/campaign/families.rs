@@ -218,7 +218,8 @@ fn entries(family: Family, n: usize, draw: &mut Draw) -> Vec<Vec<f64>> {
     a
 }
 
-/// Makes each diagonal entry `by` times the sum of the magnitudes of its row's other entries, plus 0.1.
+/// Makes each diagonal entry `by` times the sum of the magnitudes of its row's other entries, plus
+/// 0.1.
 fn dominate(a: &mut [Vec<f64>], by: f64) {
     for (i, row) in a.iter_mut().enumerate() {
         row[i] = 0.0;

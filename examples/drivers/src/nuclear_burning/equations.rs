@@ -398,8 +398,8 @@ impl Equations {
     }
 }
 
-/// The reactions of a network, and the nuclides that each of them changes. A rate and its reverse are
-/// one reaction.
+/// The reactions of a network, and the nuclides that each of them changes. A rate and its reverse
+/// are one reaction.
 fn reactions(network: &Network) -> (Vec<Reaction>, Vec<(u32, f64)>) {
     let (mut reactions, mut changes) = (Vec::new(), Vec::new());
     for (r, rate) in network.rates.iter().enumerate() {
@@ -429,7 +429,8 @@ fn reactions(network: &Network) -> (Vec<Reaction>, Vec<(u32, f64)>) {
     (reactions, changes)
 }
 
-/// The row and column of every derivative in the Jacobian, the whole diagonal included, in CSR order.
+/// The row and column of every derivative in the Jacobian, the whole diagonal included, in CSR
+/// order.
 fn places(
     network: &Network,
     reactions: &[Reaction],
@@ -455,8 +456,8 @@ fn places(
     places
 }
 
-/// The derivative of every rate by each of its reactants, and the targets of the derivatives. `entry`
-/// gives the position of a row and column in the pattern.
+/// The derivative of every rate by each of its reactants, and the targets of the derivatives.
+/// `entry` gives the position of a row and column in the pattern.
 fn partials(
     network: &Network,
     reactions: &[Reaction],

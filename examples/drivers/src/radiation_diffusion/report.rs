@@ -73,7 +73,8 @@ pub(crate) fn run(out: &mut dyn Write, run: &Run) -> io::Result<()> {
     agreement(out, &run.agreements)
 }
 
-/// Prints where the batched solves ran, and the outcomes of the coupled systems and of their systems.
+/// Prints where the batched solves ran, and the outcomes of the coupled systems and of their
+/// systems.
 fn solves(out: &mut dyn Write, tally: &Tally) -> io::Result<()> {
     writeln!(out, "  {}", tally.ran)?;
     if let Some(reason) = &tally.cpu_reason {

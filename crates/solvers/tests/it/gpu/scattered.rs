@@ -263,7 +263,8 @@ impl Relaid {
         }
     }
 
-    /// Solves with arrays in some layouts; all items have the values of the first if these are shared.
+    /// Solves with arrays in some layouts; all items have the values of the first if these are
+    /// shared.
     fn solved(&self, layouts: Layouts, shared: bool) -> Ended {
         let mut plan = FusedSolver::<_, f64>::with_layouts(
             &self.executor,

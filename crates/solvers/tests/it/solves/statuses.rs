@@ -77,7 +77,7 @@ fn small_matrices() -> Vec<Row> {
     table
 }
 
-/// Small matrices of which a preconditioner cannot be made.
+/// Small matrices that have no preconditioner of a certain kind.
 fn failed_preconditioners() -> Vec<Row> {
     use Method::{BiCgStab, Cg};
     use Preconditioner::Jacobi;

@@ -205,12 +205,12 @@ impl<'a> CandidateList<'a> {
         Self { shape, value_bytes, vectors, gathers, entries, csr, all: Vec::new() }
     }
 
-    /// Whether a format may store so many slots for this matrix.
+    /// Whether a format may store this number of slots for this matrix.
     fn fits(&self, slots: usize) -> bool {
         slots <= MOST_FILL * self.shape.nnz + 1024 && i32::try_from(slots).is_ok()
     }
 
-    /// Adds a candidate that moves so many bytes in so many steps.
+    /// Adds a candidate, given the bytes that it moves and its number of steps.
     fn push(&mut self, candidate: Candidate, bytes: f64, steps: usize) {
         let work = ModelledWork { bytes, steps: steps as f64, ..candidate.work };
         self.all.push(Candidate { work, ..candidate });
