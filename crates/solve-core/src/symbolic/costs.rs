@@ -3,6 +3,7 @@
 use sparsebatch_formats::CsrPatternRef;
 
 use super::{FactorPattern, min_degree};
+use crate::wide::{Part, widest};
 
 /// The size of an elimination without pivoting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub fn lu_costs(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
         return None;
     }
     if pattern.nrows() <= MOST_BITS {
-        return by_bits(pattern, limit);
+        return widest(ByBits { pattern, limit });
     }
     by_factors(pattern, limit)
 }
@@ -42,53 +43,78 @@ fn by_factors(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
 
 /// The costs from an elimination on bit sets: each step takes the row of least degree in the graph
 /// of `A + A^T`, the lowest index first.
-fn by_bits(pattern: CsrPatternRef<'_>, limit: usize) -> Option<LuCosts> {
-    let nrows = pattern.nrows();
-    let bit = |k: usize| 1u128 << k;
-    let (mut rows, mut cols) = ([0u128; MOST_BITS], [0u128; MOST_BITS]);
-    for (row, own) in rows.iter_mut().enumerate().take(nrows) {
-        for &col in &pattern.col_idx()[pattern.row(row)] {
-            *own |= bit(col as usize);
-            cols[col as usize] |= bit(row);
+struct ByBits<'a> {
+    pattern: CsrPatternRef<'a>,
+    limit: usize,
+}
+
+impl Part for ByBits<'_> {
+    type Output = Option<LuCosts>;
+
+    #[inline(always)]
+    fn run(self) -> Option<LuCosts> {
+        let Self { pattern, limit } = self;
+        let nrows = pattern.nrows();
+        let bit = |k: usize| 1u128 << k;
+        let (mut rows, mut cols) = ([0u128; MOST_BITS], [0u128; MOST_BITS]);
+        for (row, own) in rows.iter_mut().enumerate().take(nrows) {
+            for &col in &pattern.col_idx()[pattern.row(row)] {
+                *own |= bit(col as usize);
+                cols[col as usize] |= bit(row);
+            }
         }
-    }
-    let mut near = [0u128; MOST_BITS];
-    // Rows that are eliminated or absent have `u8::MAX`, more than any degree.
-    let mut degrees = [u8::MAX; MOST_BITS];
-    for row in 0..nrows {
-        near[row] = (rows[row] | cols[row]) & !bit(row);
-        degrees[row] = near[row].count_ones() as u8;
-    }
-    let mut left = if nrows == MOST_BITS { u128::MAX } else { bit(nrows) - 1 };
-    let mut costs = LuCosts { entries: 0, products: 0 };
-    while left != 0 {
-        let least = degrees.iter().copied().min()?;
-        let pivot = degrees.iter().position(|&degree| degree == least)?;
-        degrees[pivot] = u8::MAX;
-        left &= !bit(pivot);
-        let (right, below) = (rows[pivot] & left, cols[pivot] & left);
-        let (of_u, of_l) = (right.count_ones(), below.count_ones());
-        costs.entries += 1 + (of_u + of_l) as usize;
-        costs.products += u64::from(of_u) * u64::from(of_l);
-        if costs.entries > limit {
-            return None;
+        // The neighbours of each row and the row itself.
+        let mut near = [0u128; MOST_BITS];
+        let mut keys = [NO_ROW; MOST_BITS];
+        let mut left = if nrows == MOST_BITS { u128::MAX } else { bit(nrows) - 1 };
+        for row in 0..nrows {
+            near[row] = rows[row] | cols[row] | bit(row);
+            keys[row] = key(near[row], row);
         }
-        for_bits(below, |row| rows[row] |= right);
-        for_bits(right, |col| cols[col] |= below);
-        let around = near[pivot] & left;
-        for_bits(around, |row| {
-            near[row] = (near[row] | around) & !bit(row) & left;
-            degrees[row] = near[row].count_ones() as u8;
-        });
+        let mut costs = LuCosts { entries: 0, products: 0 };
+        while left != 0 {
+            let least = keys.iter().fold(NO_ROW, |least, &key| least.min(key));
+            let pivot = least as usize % MOST_BITS;
+            keys[pivot] = NO_ROW;
+            left &= !bit(pivot);
+            let (right, below) = (rows[pivot] & left, cols[pivot] & left);
+            let (of_u, of_l) = (right.count_ones(), below.count_ones());
+            costs.entries += 1 + (of_u + of_l) as usize;
+            costs.products += u64::from(of_u) * u64::from(of_l);
+            if costs.entries > limit {
+                return None;
+            }
+            for_bits(below, |row| rows[row] |= right);
+            for_bits(right, |col| cols[col] |= below);
+            let around = near[pivot] & left;
+            for_bits(around, |row| {
+                near[row] = (near[row] | around) & left;
+                keys[row] = key(near[row], row);
+            });
+        }
+        Some(costs)
     }
-    Some(costs)
+}
+
+/// The key of rows that are eliminated or absent, above all others.
+const NO_ROW: i16 = i16::MAX;
+
+/// The key by which a row is taken: its degree, then its index. `near` holds its neighbours and
+/// itself.
+#[inline(always)]
+fn key(near: u128, row: usize) -> i16 {
+    ((near.count_ones() as usize - 1) * MOST_BITS + row) as i16
 }
 
 /// Calls `visit` with the index of each set bit.
-fn for_bits(mut bits: u128, mut visit: impl FnMut(usize)) {
-    while bits != 0 {
-        visit(bits.trailing_zeros() as usize);
-        bits &= bits - 1;
+#[inline(always)]
+fn for_bits(bits: u128, mut visit: impl FnMut(usize)) {
+    for (half, first) in [(bits as u64, 0), ((bits >> 64) as u64, 64)] {
+        let mut half = half;
+        while half != 0 {
+            visit(first + half.trailing_zeros() as usize);
+            half &= half - 1;
+        }
     }
 }
 

@@ -70,17 +70,17 @@ impl Flags {
         dominance: Dominance::None,
     };
 
-    /// All possible flags.
-    fn all() -> impl Iterator<Item = Self> {
-        const DIAGONALS: [Diagonal; 4] =
-            [Diagonal::Positive, Diagonal::Negative, Diagonal::WithZeros, Diagonal::Mixed];
-        const LEVELS: [Dominance; 4] =
-            [Dominance::Half, Dominance::NineTenths, Dominance::Slight, Dominance::None];
-        (0..64).map(|number: usize| Self {
-            finite: number & 1 != 0,
-            symmetric: number & 2 != 0,
-            diagonal: DIAGONALS[number >> 2 & 3],
-            dominance: LEVELS[number >> 4],
+    /// Flags such that a factorisation is chosen for every matrix of a pattern if it is for these:
+    /// estimates depend on the dominance, and on whether CG applies.
+    fn of_estimates() -> impl Iterator<Item = Self> {
+        Dominance::LEVELS.into_iter().flat_map(|dominance| {
+            let of = |symmetric| Self {
+                finite: true,
+                symmetric,
+                diagonal: Diagonal::Positive,
+                dominance,
+            };
+            [true, false].map(of)
         })
     }
 }
@@ -113,12 +113,12 @@ pub(crate) enum Dominance {
 }
 
 impl Dominance {
+    const LEVELS: [Self; 4] = [Self::Half, Self::NineTenths, Self::Slight, Self::None];
+
     /// The level of a bound.
     fn of(ratio: f64) -> Self {
-        [Self::Half, Self::NineTenths, Self::Slight]
-            .into_iter()
-            .find(|level| ratio <= level.radius())
-            .unwrap_or(Self::None)
+        let [bounded @ .., _] = Self::LEVELS;
+        bounded.into_iter().find(|level| ratio <= level.radius()).unwrap_or(Self::None)
     }
 
     /// The bound of the spectral radius.
@@ -148,7 +148,8 @@ impl PatternFeatures {
             Target::Cpu => (MAX_FILL * nnz).min(MAX_LU_ENTRIES),
             Target::Gpu(chip) => chip.most_entries(pattern),
         };
-        let has_diagonal = (0..nrows).all(|row| pattern.position(row, row).is_some());
+        let of_row = |row: usize| &pattern.col_idx()[pattern.row(row)];
+        let has_diagonal = (0..nrows).all(|row| of_row(row).contains(&(row as i32)));
         let factors = if has_diagonal { lu_costs(pattern, limit) } else { None };
         Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors }
     }
@@ -234,7 +235,7 @@ pub(crate) fn choose<T: Scalar>(
         // Values are examined only if the choice depends on them.
         let first = items[0] as usize;
         let is_always_direct = !matches!(options.rel_tol, Some(PerSystem::Each(_)))
-            && Flags::all().all(|flags| method(flags, first).0.is_direct());
+            && Flags::of_estimates().all(|flags| method(flags, first).0.is_direct());
         if is_always_direct {
             let method = method(Flags::UNKNOWN, first);
             return items.iter().map(|&item| (item as usize, method)).collect::<Vec<_>>();
@@ -295,8 +296,9 @@ fn flags_of<T: Scalar>(
     }
     let nrows = pattern.nrows();
     sums.clear();
-    sums.resize(2 * nrows, 0.0);
-    let (beside, diagonals) = sums.split_at_mut(nrows);
+    sums.resize(3 * nrows, 0.0);
+    let (beside, rest) = sums.split_at_mut(nrows);
+    let (diagonals, room) = rest.split_at_mut(nrows);
     // For each row, the next entry that has not been matched with its mirror image. Rows are
     // visited in order, so that they meet the columns of each row in order.
     next.clear();
@@ -306,11 +308,13 @@ fn flags_of<T: Scalar>(
         let mut sum = 0.0;
         for k in pattern.row(row) {
             let (col, value) = (pattern.col_idx()[k] as usize, values[k].to_f64());
-            let mirror = next[col];
-            symmetric &= mirror < pattern.row_ptr()[col + 1] as usize
-                && pattern.col_idx()[mirror] as usize == row
-                && values[mirror] == values[k];
-            next[col] += 1;
+            if symmetric {
+                let mirror = next[col];
+                symmetric = mirror < pattern.row_ptr()[col + 1] as usize
+                    && pattern.col_idx()[mirror] as usize == row
+                    && values[mirror] == values[k];
+                next[col] += 1;
+            }
             if col == row {
                 *own = value;
             } else {
@@ -323,7 +327,7 @@ fn flags_of<T: Scalar>(
     let columns = beside.iter().zip(&*diagonals).map(|(&sum, &diagonal)| ratio(sum, diagonal));
     let mut radius = by_rows.min(columns.fold(0.0, f64::max));
     if Dominance::of(radius) == Dominance::None && radius.is_finite() {
-        radius = radius.min(scaled_radius(pattern, values, beside, diagonals));
+        radius = radius.min(scaled_radius(pattern, values, (beside, room), diagonals));
     }
     let all = |is: fn(&f64) -> bool| diagonals.iter().all(is);
     let diagonal = if all(|&d| d > 0.0) {
@@ -339,7 +343,8 @@ fn flags_of<T: Scalar>(
 }
 
 /// A bound on the spectral radius of `M = |D^-1 (A - D)|`, the smallest of a few steps of the power
-/// method: for any x > 0 the radius is at most the maximum of `(M x)_i / x_i`. `x` is overwritten.
+/// method: for any x > 0 the radius lies between the minimum and the maximum of `(M x)_i / x_i`. Stops
+/// where more steps cannot reach another level of [`Dominance`]. `x` and `next` are overwritten.
 ///
 /// # Source
 /// L. Collatz, Einschliessungssatz fuer die charakteristischen Zahlen von Matrizen, 1942,
@@ -347,35 +352,37 @@ fn flags_of<T: Scalar>(
 fn scaled_radius<T: Scalar>(
     pattern: CsrPatternRef<'_>,
     values: &[T],
-    x: &mut [f64],
+    (x, next): (&mut [f64], &mut [f64]),
     diagonals: &[f64],
 ) -> f64 {
     const STEPS: usize = 6;
     // This fraction of x is added in each step, so that x stays positive.
     const KEPT: f64 = 0.05;
-    let mut least = f64::INFINITY;
+    let mut bound = f64::INFINITY;
     x.fill(1.0);
-    let mut next = vec![0.0; x.len()];
     for _ in 0..STEPS {
-        let mut largest = 0.0f64;
+        let (mut least, mut largest, mut most) = (f64::INFINITY, 0.0f64, 0.0f64);
         for (row, next) in next.iter_mut().enumerate() {
-            let sum: f64 = pattern
-                .row(row)
-                .filter(|&k| pattern.col_idx()[k] as usize != row)
-                .map(|k| values[k].to_f64().abs() * x[pattern.col_idx()[k] as usize])
-                .sum();
+            let entries = pattern.row(row);
+            let columns = &pattern.col_idx()[entries.clone()];
+            let sum: f64 = columns.iter().zip(&values[entries]).fold(0.0, |sum, (&col, value)| {
+                let term = value.to_f64().abs() * x[col as usize];
+                sum + if col as usize == row { 0.0 } else { term }
+            });
             let product = sum / diagonals[row].abs();
-            largest = largest.max(product / x[row]);
+            let ratio = product / x[row];
+            (least, largest) = (least.min(ratio), largest.max(ratio));
             *next = product + KEPT * x[row];
+            most = most.max(*next);
         }
-        least = least.min(largest);
-        if !largest.is_finite() {
+        bound = bound.min(largest);
+        let is_settled = Dominance::of(least) == Dominance::of(bound);
+        if is_settled || !largest.is_finite() {
             break;
         }
-        let most = next.iter().fold(0.0f64, |most, &v| most.max(v));
-        x.iter_mut().zip(&next).for_each(|(x, &next)| *x = (next / most).max(1e-200));
+        x.iter_mut().zip(&*next).for_each(|(x, &next)| *x = (next / most).max(1e-200));
     }
-    least
+    bound
 }
 
 fn ratio(sum: f64, diagonal: f64) -> f64 {
@@ -531,6 +538,44 @@ mod tests {
         // Sparse patterns fill in less.
         let chain = Problem::new(Family::Tri, 40).unwrap().batch(1).unwrap().batch.to_csr(0);
         assert_ne!(chosen(chain, gpu()).scheme, Scheme::PivotingLu);
+    }
+
+    /// Every combination of flags.
+    fn all_flags() -> Vec<Flags> {
+        let mut all = Vec::new();
+        for number in 0..4 {
+            for diagonal in
+                [Diagonal::Positive, Diagonal::Negative, Diagonal::WithZeros, Diagonal::Mixed]
+            {
+                for dominance in Dominance::LEVELS {
+                    let (finite, symmetric) = (number & 1 != 0, number & 2 != 0);
+                    all.push(Flags { finite, symmetric, diagonal, dominance });
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_factorisation_for_the_flags_of_estimates_is_one_for_all_flags() {
+        let options = SolveOptions::default();
+        let (mut always, mut not_always) = (0, 0);
+        for (family, n) in [(Family::Tri, 100), (Family::Lap2d, 100), (Family::Rand9, 54)] {
+            let batch = Problem::new(family, n).unwrap().batch(1).unwrap().batch;
+            for shared_bytes in [2048, 1 << 14, 1 << 17] {
+                let target = Target::Gpu(OnChip { shared_bytes, value_bytes: 8 });
+                let features = PatternFeatures::new(batch.pattern(0), target);
+                for rel_tol in [0.0, 1e-15, 1e-10, 1e-2, 0.5] {
+                    let is_direct = |flags| {
+                        method_of(&features, flags, target, &options, rel_tol).0.is_direct()
+                    };
+                    let expected = all_flags().into_iter().all(is_direct);
+                    assert_eq!(Flags::of_estimates().all(is_direct), expected);
+                    *if expected { &mut always } else { &mut not_always } += 1;
+                }
+            }
+        }
+        assert!(always > 0 && not_always > 0, "{always} {not_always}");
     }
 
     #[test]
