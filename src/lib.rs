@@ -64,10 +64,10 @@ pub use sparsebatch_solve_core::{
 pub use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchReport, BatchSolver, Budget, Chunks, CpuScalar, Engine,
     FormatChoice, Gpu, GpuExecutor, InnerPrecision, KernelChoice, Krylov, LinOp, Machine, Method,
-    OperatorError, Order, Outcome, PerSystem, PrecondPrecision, Preconditioner, ProductCost,
-    Progress, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution, SolveError, SolveOptions,
-    SolveScalar, SpmvOptions, Status, SystemReport, Watch, choose_schemes, cpu_instruction_sets,
-    solve, solve_on, solve_operator, solve_preconditioned, value_gradient,
+    OperatorError, Order, Outcome, PerSystem, PlanPin, PrecondPrecision, Preconditioner,
+    ProductCost, Progress, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution, SolveError,
+    SolveOptions, SolveScalar, SpmvOptions, Status, SystemReport, Watch, choose_schemes,
+    cpu_instruction_sets, solve, solve_on, solve_operator, solve_preconditioned, value_gradient,
 };
 
 /// Products on the CPU: the sequential reference, all cores, plans for repeated products.
@@ -82,9 +82,9 @@ pub mod gpu {
     #[doc(hidden)]
     pub use sparsebatch_cuda::testing;
     pub use sparsebatch_cuda::{
-        Args, CudaVersion, Device, DeviceAllocator, DeviceBuffer, DeviceInfo, Executor, GpuError,
-        KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter, Module, PinnedBuffer,
-        PinnedValues, Pod, Value, check_apart, device, executor,
+        Args, CudaVersion, Device, DeviceAllocator, DeviceBuffer, DeviceInfo, DeviceModel,
+        Executor, GpuError, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter,
+        Module, PinnedBuffer, PinnedValues, Pod, Value, check_apart, device, executor,
     };
     pub use sparsebatch_solvers::gpu::{
         Amortisation, BatchPlan, ColumnsShape, ComposedExplain, ComposedSolver, Confirmer,
@@ -95,7 +95,9 @@ pub mod gpu {
         RefusedItems, SchemeItems, ShiftedValues, SolverTuning, ValueGradient, ValuePlace,
         most_rows, solver_for, solver_for_batch, solver_for_ragged,
     };
-    pub use sparsebatch_solvers::{DeviceData, DeviceSolver, SolverMemory, solver_memory};
+    pub use sparsebatch_solvers::{
+        BatchPatterns, DeviceData, DeviceSolver, SolverMemory, solver_memory,
+    };
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,
         FlexiblePlan, PackedExplain, PackedKernel, PackedOptions, PackedPlan, SingleExplain,

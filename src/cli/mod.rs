@@ -19,6 +19,7 @@ mod options;
 mod output;
 mod outputs;
 mod pages;
+mod pin;
 mod plot;
 mod progress;
 mod replicate;

@@ -18,7 +18,7 @@ use super::outputs::{Named, Outputs};
 use super::progress::Progress;
 use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, gpu, options, pages, save, vectors};
+use super::{Exit, Global, gpu, options, pages, pin, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
@@ -93,6 +93,13 @@ pub(crate) struct SolveArgs {
     /// [default: all free GPU memory]
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     gpu_memory: Option<u64>,
+    /// Make the plans as the pin in this file says, so that solutions have the bits that they have
+    /// where --export-plan wrote it; an error where this machine cannot
+    #[arg(long, value_name = "FILE")]
+    pin_plan: Option<PathBuf>,
+    /// Write what plans depend on beside systems and options, for --pin-plan on other machines
+    #[arg(long, value_name = "FILE")]
+    export_plan: Option<PathBuf>,
     /// Write the solutions: .npz (offsets, x, status), or .mtx for one system
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -145,7 +152,10 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let mut outputs = args.outputs();
     outputs.check(&args.inputs())?;
 
-    let (backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
+    let (mut backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
+    if let Some(path) = &args.pin_plan {
+        backend = pin::pinned(&backend, path)?;
+    }
     let mut systems = args.input.read(global, Purpose::Solve)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
     let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
@@ -172,6 +182,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let offsets: Vec<usize> =
         (0..=systems.batch.nitems()).map(|i| systems.batch.row_offset(i)).collect();
     outputs.write("--output", |path| save::solutions(path, &offsets, &solved.x, &solved.report));
+    outputs.write("--export-plan", |path| pin::export(path, &backend));
     outputs.write("--history", |path| save::history(path, &solved.report));
     let context = Context {
         systems: &systems,
@@ -251,6 +262,7 @@ impl SolveArgs {
     fn outputs(&self) -> Outputs<'_> {
         Outputs::new([
             ("--output", self.output.as_deref()),
+            ("--export-plan", self.export_plan.as_deref()),
             ("--history", self.history.as_deref()),
             ("--report", self.report.as_deref()),
         ])
@@ -260,7 +272,8 @@ impl SolveArgs {
     fn inputs(&self) -> Vec<Named<'_>> {
         let rhs = self.rhs.as_ref().and_then(|rhs| Some(("--rhs", rhs.path()?)));
         let x0 = self.x0.as_deref().map(|path| ("--x0", path));
-        self.input.named().chain(rhs).chain(x0).collect()
+        let pin = self.pin_plan.as_deref().map(|path| ("--pin-plan", path));
+        self.input.named().chain(rhs).chain(x0).chain(pin).collect()
     }
 
     fn options(&self) -> Result<SolveOptions, CliError> {

@@ -323,3 +323,50 @@ fn the_ladder_solves_what_the_first_rung_does_not() {
         assert!(later["kernel"].is_string() && later["backend"].is_string(), "{later}");
     }
 }
+
+#[test]
+fn plans_are_pinned_to_what_another_run_exported() {
+    let folder = Folder::new();
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    let batch = root().join(ALPHA13);
+    let solve = ["solve", "--backend", "cpu", batch.to_str().unwrap(), "-q"];
+    let first = ["--output", "a.npz", "--export-plan", "plan.txt"];
+
+    let exported = folder.run(&[&solve[..], &first].concat());
+    let pinned = ["--output", "b.npz", "--pin-plan", "plan.txt"];
+    let pinned = folder.run(&[&solve[..], &pinned].concat());
+
+    assert_eq!((exported.code, pinned.code), (0, 0), "{exported:?} {pinned:?}");
+    assert_eq!(read("a.npz"), read("b.npz"));
+    let text = String::from_utf8(read("plan.txt")).unwrap();
+    assert!(text.starts_with("sparsebatch plan 1\nversion "), "{text}");
+}
+
+#[test]
+fn pins_that_cannot_be_kept_end_the_command() {
+    let folder = Folder::new();
+    folder.file("a.mtx", SPD);
+    let version = env!("CARGO_PKG_VERSION");
+    let gpu = "gpu capability=9.0 multiprocessors=132 block_threads=1024 \
+               multiprocessor_threads=2048 block_shared_bytes=232448 \
+               multiprocessor_shared_bytes=233472 l2_bytes=62914560\n";
+    let of = |version: &str, rest: &str| format!("sparsebatch plan 1\nversion {version}\n{rest}");
+    let own = sparsebatch::cpu_instruction_sets().pop().unwrap();
+    for (text, expected) in [
+        ("something else".to_owned(), "first line is `sparsebatch plan 1`"),
+        (of("0.0.1", "cpu avx512\n"), "pinned to version 0.0.1"),
+        (of(version, "cpu none\n"), "pinned to instructions none"),
+        (of(version, &format!("cpu {own}\n{gpu}")), "pinned to backend GPU, here it is CPU"),
+    ] {
+        folder.file("plan.txt", &text);
+        let run = folder.run(&["solve", "--backend", "cpu", "a.mtx", "--pin-plan", "plan.txt"]);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("--pin-plan plan.txt: "), "{run:?}");
+        assert!(run.stderr.contains(expected), "{run:?}");
+    }
+    let absent = folder.run(&["solve", "a.mtx", "--pin-plan", "absent.txt"]);
+    assert_eq!(absent.code, 2, "{absent:?}");
+    let over = ["--pin-plan", "plan.txt", "--export-plan", "plan.txt"];
+    let over = folder.run(&[&["solve", "a.mtx"][..], &over].concat());
+    assert!(over.code == 2 && over.stderr.contains("is also --pin-plan"), "{over:?}");
+}

@@ -16,7 +16,7 @@ pub use key::KernelKey;
 pub use launch::LaunchConfig;
 pub use meter::{MemoryMeter, MeteredBuffer, MeteredPinned};
 
-use crate::{DeviceInfo, GpuError};
+use crate::{DeviceInfo, DeviceModel, GpuError};
 
 /// A value that host and kernels share bit for bit. Sealed: `f32`, `f64`, `u8`, `u16`, `u32`,
 /// `i32`, `u64`.
@@ -112,6 +112,15 @@ pub trait Executor {
 
     /// The limits that choices of kernels and launch shapes depend on.
     fn info(&self) -> &DeviceInfo;
+
+    /// The same device with the limits of another model, so that plans are made as they would be
+    /// there. Kernels are still compiled for the device itself.
+    ///
+    /// # Errors
+    /// Those of [`DeviceInfo::planned_as`].
+    fn planned_as(&self, model: &DeviceModel) -> Result<Self, GpuError>
+    where
+        Self: Sized;
 
     /// Number of bytes that can be allocated now, as far as the executor knows.
     ///

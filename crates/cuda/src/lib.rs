@@ -24,7 +24,7 @@ pub mod testing;
 mod value;
 mod vector;
 
-pub use device::{Device, DeviceAllocator, DeviceBuffer, DeviceInfo, PinnedBuffer};
+pub use device::{Device, DeviceAllocator, DeviceBuffer, DeviceInfo, DeviceModel, PinnedBuffer};
 pub use error::{CudaVersion, GpuError, check_len};
 pub use executor::{
     Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter, PinnedValues,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sparsebatch_cuda::{
-    Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
+    Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
 };
 
 use crate::{HostBuffer, Order, Shape};
@@ -138,6 +138,10 @@ impl Executor for Emulator {
 
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn planned_as(&self, model: &DeviceModel) -> Result<Self, GpuError> {
+        Ok(Self { info: Arc::new(self.info.planned_as(model)?), ..self.clone() })
     }
 
     fn free_memory(&self) -> Result<u64, GpuError> {

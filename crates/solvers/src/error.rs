@@ -25,6 +25,19 @@ pub enum SolveError {
         /// Number of systems to solve.
         systems: usize,
     },
+    /// A [pin](crate::PlanPin) that was taken elsewhere cannot be kept here.
+    #[error(
+        "the plan is pinned to {what} {pinned}, here it is {found}: \
+         solve where it can be kept, or without the pin"
+    )]
+    OtherPlan {
+        /// What differs.
+        what: &'static str,
+        /// What the pin says.
+        pinned: String,
+        /// What is here.
+        found: String,
+    },
     /// An [operator](crate::LinOp) of the caller failed.
     #[error("an operator of the caller failed: {0}")]
     Operator(#[source] OperatorError),

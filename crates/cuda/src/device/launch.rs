@@ -13,14 +13,19 @@ use super::pinned::PinnedBuffer;
 use super::staging::{STAGED_BYTES, STAGINGS, Staging};
 use super::stream::Stream;
 use crate::error::check_len;
-use crate::{Args, DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Pod};
+use crate::{Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelKey, LaunchConfig, Pod};
 
 impl Executor for Device {
     type Buffer<T: Pod> = DeviceBuffer<T>;
     type Pinned<T: Pod> = PinnedBuffer<T>;
 
     fn info(&self) -> &DeviceInfo {
-        &self.shared.info
+        self.planned.as_deref().unwrap_or(&self.shared.info)
+    }
+
+    fn planned_as(&self, model: &DeviceModel) -> Result<Self, GpuError> {
+        let planned = Some(Arc::new(self.shared.info.planned_as(model)?));
+        Ok(Self { planned, ..self.clone() })
     }
 
     fn free_memory(&self) -> Result<u64, GpuError> {

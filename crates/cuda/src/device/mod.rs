@@ -25,6 +25,7 @@ mod kernel;
 mod launch;
 pub mod library;
 mod memory;
+mod model;
 pub mod nvrtc;
 mod pinned;
 mod resources;
@@ -44,6 +45,7 @@ pub use event::Event;
 pub use graph::Graph;
 pub use info::DeviceInfo;
 pub use memory::DeviceAllocator;
+pub use model::DeviceModel;
 pub use pinned::PinnedBuffer;
 pub use resources::Resources;
 
@@ -64,6 +66,8 @@ pub struct Device {
     shared: Arc<Shared>,
     stream: Arc<Stream>,
     memory: MemorySource,
+    /// What plans see, where that is another model.
+    planned: Option<Arc<DeviceInfo>>,
 }
 
 /// The state of a GPU that does not depend on the stream.
@@ -126,7 +130,7 @@ impl Device {
         let kernels = KernelStore::new(architecture, disk);
         let memory = MemorySource::Driver;
         let shared = Shared { kernels, staging: Mutex::default(), info, context };
-        Ok(Self { shared: Arc::new(shared), stream, memory })
+        Ok(Self { shared: Arc::new(shared), stream, memory, planned: None })
     }
 
     /// The same GPU with a stream of the caller, such as one created by another library. Null is

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::check_len;
 use crate::{
-    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, PinnedValues, Pod,
+    Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig,
+    PinnedValues, Pod,
 };
 
 /// An executor that counts the bytes of device memory it is asked for. It has no memory, compiles
@@ -99,6 +100,10 @@ impl Executor for MemoryMeter {
 
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn planned_as(&self, model: &DeviceModel) -> Result<Self, GpuError> {
+        Ok(Self { info: Arc::new(self.info.planned_as(model)?), ..self.clone() })
     }
 
     fn free_memory(&self) -> Result<u64, GpuError> {

@@ -14,12 +14,11 @@ mod finish;
 mod memory;
 mod patterns;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_cuda::{KernelBuffer, copy_values, prepare_copy};
-use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Layout, Pattern, UniformBatch};
+use sparsebatch_formats::{Batch, Pattern};
 use sparsebatch_solve_core::{Criteria, Engine, Scheme, check_len};
 
 use crate::adjoint::TransposedBatch;
@@ -38,6 +37,7 @@ use again::KeptMatrices;
 pub use arrange::DeviceData;
 use arrange::{Staged, StagedVectors};
 pub use memory::{SolverMemory, solver_memory};
+pub use patterns::BatchPatterns;
 use patterns::Patterns;
 
 /// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a
@@ -197,32 +197,25 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         })
     }
 
-    /// As [`DeviceSolver::with_data`], from a pattern on the host and values on the device, which are
-    /// copied to the host once: `nnz` for each item, or those of one item for all.
+    /// As [`DeviceSolver::with_data`], from patterns on the host and values on the device, which are
+    /// copied to the host once: those of all items one after the other, or those of one item for all of
+    /// one pattern. `patterns` is one pattern with the number of items, or a slice with one for each.
     ///
     /// # Errors
-    /// Those of [`DeviceSolver::new`]; [`SolveError::Argument`] for another number of values.
-    pub fn with_values(
+    /// Those of [`DeviceSolver::with_data`]; [`SolveError::Argument`] for another number of values.
+    pub fn with_values<'a>(
         executor: &E,
-        (pattern, nitems): (&CsrPattern, usize),
+        patterns: impl Into<BatchPatterns<'a>>,
         values: &E::Buffer<T>,
         options: &SolveOptions,
         data: DeviceData,
     ) -> Result<Self, SolveError> {
-        let nnz = pattern.nnz();
-        let is_shared = values.len() == nnz && nitems != 1;
-        if !is_shared {
-            check_len("values", nnz.saturating_mul(nitems), values.len())?;
+        let patterns = patterns.into();
+        if !patterns.shares(values.len()) {
+            check_len("values", patterns.nvalues(), values.len())?;
         }
-        let values = executor.download(values)?;
-        let values = match (is_shared, data.values) {
-            (true, _) => BatchValues::Shared(values),
-            (false, Layout::ItemMajor) => BatchValues::ItemMajor(values),
-            (false, Layout::Interleaved) => BatchValues::Interleaved(values),
-        };
-        let batch = UniformBatch::try_new(Arc::new(pattern.clone()), nitems, values);
-        let batch = batch.map_err(sparsebatch_cpu_ref::CpuError::from)?;
-        Self::with_data(executor, &Batch::Uniform(batch), options, data)
+        let batch = patterns.batch(executor.download(values)?, data.values)?;
+        Self::with_data(executor, &batch, options, data)
     }
 
     /// Makes solves from guesses ready: compiles their kernels and allocates memory for a copy of the

@@ -1,14 +1,82 @@
-//! The patterns of a solver's items: [`Patterns`].
+//! The patterns of a solver's items: [`Patterns`], and of a batch without values: [`BatchPatterns`].
 
 use std::sync::Arc;
 
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::{
-    Batch, BatchValues, CsrPattern, CsrPatternRef, Pattern, RaggedCsr, UniformBatch,
+    Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, UniformBatch,
 };
 
 use crate::gpu::ItemExtents;
 use crate::{SolveError, SolveScalar};
+
+/// The patterns of a batch whose values lie on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub enum BatchPatterns<'a> {
+    /// One pattern, and the number of items.
+    Uniform(&'a CsrPattern, usize),
+    /// A pattern for each item.
+    Ragged(&'a [CsrPattern]),
+}
+
+impl<'a> From<(&'a CsrPattern, usize)> for BatchPatterns<'a> {
+    fn from((pattern, nitems): (&'a CsrPattern, usize)) -> Self {
+        Self::Uniform(pattern, nitems)
+    }
+}
+
+impl<'a> From<&'a [CsrPattern]> for BatchPatterns<'a> {
+    fn from(patterns: &'a [CsrPattern]) -> Self {
+        Self::Ragged(patterns)
+    }
+}
+
+impl BatchPatterns<'_> {
+    /// Whether `len` values are those of one item, which all of several share.
+    pub(super) fn shares(self, len: usize) -> bool {
+        matches!(self, Self::Uniform(pattern, nitems) if len == pattern.nnz() && nitems != 1)
+    }
+
+    /// The values of all items.
+    pub(super) fn nvalues(self) -> usize {
+        match self {
+            Self::Uniform(pattern, nitems) => pattern.nnz().saturating_mul(nitems),
+            Self::Ragged(patterns) => patterns.iter().map(Pattern::nnz).sum(),
+        }
+    }
+
+    /// A batch with these patterns and values, in their layout. `values` has as many as
+    /// [`BatchPatterns::nvalues`] says, or those of one item if they are [shared].
+    ///
+    /// [shared]: BatchPatterns::shares
+    pub(super) fn batch<T: SolveScalar>(
+        self,
+        values: Vec<T>,
+        layout: Layout,
+    ) -> Result<Batch<T>, SolveError> {
+        match self {
+            Self::Uniform(pattern, nitems) => {
+                let values = match (self.shares(values.len()), layout) {
+                    (true, _) => BatchValues::Shared(values),
+                    (false, Layout::ItemMajor) => BatchValues::ItemMajor(values),
+                    (false, Layout::Interleaved) => BatchValues::Interleaved(values),
+                };
+                let batch = UniformBatch::try_new(Arc::new(pattern.clone()), nitems, values);
+                Ok(Batch::Uniform(batch.map_err(CpuError::from)?))
+            }
+            Self::Ragged(patterns) => {
+                let sizes =
+                    |of: fn(&CsrPattern) -> usize| patterns.iter().map(of).collect::<Vec<_>>();
+                let (nrows, ncols) = (sizes(Pattern::nrows), sizes(Pattern::ncols));
+                let nnz = sizes(Pattern::nnz);
+                let row_ptr = patterns.iter().flat_map(CsrPattern::row_ptr).copied().collect();
+                let col_idx = patterns.iter().flat_map(CsrPattern::col_idx).copied().collect();
+                let batch = RaggedCsr::try_new(&nrows, &ncols, &nnz, row_ptr, col_idx, values);
+                Ok(Batch::Ragged(batch.map_err(CpuError::from)?))
+            }
+        }
+    }
+}
 
 /// The patterns of a batch, for batches of some of its items.
 pub(super) enum Patterns<T> {

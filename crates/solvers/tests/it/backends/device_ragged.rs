@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, KernelBuffer};
-use sparsebatch_formats::{Batch, Csr, RaggedCsr};
+use sparsebatch_formats::{Batch, Csr, CsrPattern, RaggedCsr};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
     AdjointSolver, Backend, DeviceData, DeviceSolver, Method, Preconditioner, SolveError,
@@ -50,6 +50,30 @@ fn systems_of_a_ragged_batch_keep_their_own_limits() {
         agree(&batch, false, &options);
         agree(&batch, false, &options.fallback(false));
     }
+}
+
+#[test]
+fn patterns_and_values_on_the_device_are_a_batch() {
+    let executor = Emulator::new(Order::Forward);
+    let matrices = patterns::<f64>(10);
+    let batch = ragged(matrices.clone());
+    let own: Vec<CsrPattern> = matrices.iter().map(|matrix| (**matrix.pattern()).clone()).collect();
+    let b = rhs(&batch, 1);
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    let data = DeviceData::new();
+    for options in methods() {
+        let solver = DeviceSolver::with_values(&executor, &own[..], &values, &options, data);
+        let report = solver.unwrap().solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+        let (expected, host) = from_host(&batch, &b, None, &options);
+        assert_eq!(report.systems, host.systems);
+        assert_eq!(executor.download(&x).unwrap(), expected);
+    }
+    let options = SolveOptions::new();
+    let others = DeviceSolver::with_values(&executor, &own[1..], &values, &options, data);
+    let error = others.err().unwrap().to_string();
+    assert!(error.starts_with("values has"), "{error}");
 }
 
 #[test]

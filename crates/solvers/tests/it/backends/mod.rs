@@ -15,6 +15,7 @@ mod gradient;
 mod large_lu;
 mod listed;
 mod memory;
+mod pin;
 mod range;
 mod repeats;
 mod shift;
