@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use sparsebatch::io::{LoadOptions, MemoryLimit, load};
-use sparsebatch::{Batch, BatchValues, Csr, Pattern, Scalar};
+use sparsebatch::{Batch, Csr, Pattern, Scalar};
 
 use super::error::CliError;
 use super::output::{Skipped, counted, note};
@@ -194,11 +194,7 @@ impl Systems {
             Batch::Ragged(batch) => batch.total_nnz() + batch.row_ptr().len(),
         };
         let values = match &self.batch {
-            Batch::Uniform(batch) => match batch.values() {
-                BatchValues::ItemMajor(v)
-                | BatchValues::Interleaved(v)
-                | BatchValues::Shared(v) => v.len(),
-            },
+            Batch::Uniform(batch) => batch.values().into_array().len(),
             Batch::Ragged(batch) => batch.values().len(),
         };
         let names: usize = self.names.iter().map(String::len).sum();

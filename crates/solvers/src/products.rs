@@ -142,9 +142,7 @@ fn values_in<T: CpuScalar>(
 /// The values of a batch as they stand.
 fn source_values<T: CpuScalar>(batch: &Batch<T>) -> &[T] {
     match batch {
-        Batch::Uniform(batch) => match batch.values() {
-            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => v,
-        },
+        Batch::Uniform(batch) => batch.values().into_array(),
         Batch::Ragged(batch) => batch.values(),
     }
 }

@@ -140,11 +140,7 @@ impl<T: Scalar> Systems<T> {
     pub(crate) fn values(&self) -> &[T] {
         match &self.batch {
             Batch::Ragged(batch) => batch.values(),
-            Batch::Uniform(batch) => match batch.values() {
-                BatchValues::ItemMajor(v)
-                | BatchValues::Interleaved(v)
-                | BatchValues::Shared(v) => v,
-            },
+            Batch::Uniform(batch) => batch.values().into_array(),
         }
     }
 

@@ -224,12 +224,10 @@ impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
     }
 
     fn size(&self) -> Size {
-        let values = match self.batch.values() {
-            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => v,
-        };
+        let values = self.batch.values().into_array();
         Size {
             stored_len: values.len(),
-            matrix_bytes: size_of_val(values.as_slice()) + self.batch.pattern().index_bytes(),
+            matrix_bytes: size_of_val(values) + self.batch.pattern().index_bytes(),
             other_bytes: map_bytes(&self.map)
                 + match &self.kind {
                     UniformAnalysis::ItemMajor { analysis, .. } => P::analysis_bytes(analysis),

@@ -220,12 +220,9 @@ impl<T: Scalar> SpmvPlan<T> {
 }
 
 fn source_values<'a, T: Scalar>(source: &PlanSource<'a, T>) -> &'a [T] {
-    use sparsebatch_formats::BatchValues::{Interleaved, ItemMajor, Shared};
     match source {
         PlanSource::Matrix(matrix) => matrix.values(),
-        PlanSource::Uniform(batch) => match batch.values() {
-            ItemMajor(values) | Interleaved(values) | Shared(values) => values,
-        },
+        PlanSource::Uniform(batch) => batch.values().into_array(),
         PlanSource::Ragged(batch) => batch.values(),
     }
 }

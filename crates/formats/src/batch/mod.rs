@@ -16,10 +16,12 @@
 mod fingerprint;
 mod ragged;
 mod uniform;
+mod values;
 
 pub use fingerprint::PatternFingerprint;
 pub use ragged::{RaggedBatch, RaggedCsr};
 pub use uniform::{BatchCsr, BatchValues, UniformBatch};
+pub use values::Values;
 
 use crate::{CsrPatternRef, FormatError, Pattern, Scalar, View};
 

@@ -1,6 +1,6 @@
 //! Ragged batches: every item has its own size and pattern.
 
-use super::BatchOf;
+use super::{BatchOf, Values};
 use crate::csr::check_csr;
 use crate::error::check_len;
 use crate::{CsrPattern, CsrPatternRef, FormatError, Matrix, Pattern, Scalar, View};
@@ -20,7 +20,7 @@ pub struct RaggedCsr<T> {
     nnz_offsets: Vec<usize>,
     row_ptr: Vec<i32>,
     col_idx: Vec<i32>,
-    values: Vec<T>,
+    values: Values<T>,
 }
 
 impl<T: Scalar> Default for RaggedCsr<T> {
@@ -38,7 +38,7 @@ impl<T: Scalar> RaggedCsr<T> {
             nnz_offsets: vec![0],
             row_ptr: Vec::new(),
             col_idx: Vec::new(),
-            values: Vec::new(),
+            values: Values::from(Vec::new()),
         }
     }
 
@@ -56,6 +56,21 @@ impl<T: Scalar> RaggedCsr<T> {
         row_ptr: Vec<i32>,
         col_idx: Vec<i32>,
         values: Vec<T>,
+    ) -> Result<Self, FormatError> {
+        Self::from_values(nrows, ncols, nnz, row_ptr, col_idx, values.into())
+    }
+
+    /// As [`RaggedCsr::try_new`], for values that may be those of another owner.
+    ///
+    /// # Errors
+    /// Those of [`RaggedCsr::try_new`].
+    pub fn from_values(
+        nrows: &[usize],
+        ncols: &[usize],
+        nnz: &[usize],
+        row_ptr: Vec<i32>,
+        col_idx: Vec<i32>,
+        values: Values<T>,
     ) -> Result<Self, FormatError> {
         check_len("ncols", nrows.len(), ncols.len())?;
         check_len("nnz", nrows.len(), nnz.len())?;
@@ -82,7 +97,7 @@ impl<T: Scalar> RaggedCsr<T> {
         self.nnz_offsets.push(self.nnz_offsets[self.nnz_offsets.len() - 1] + pattern.nnz());
         self.row_ptr.extend_from_slice(pattern.row_ptr());
         self.col_idx.extend_from_slice(pattern.col_idx());
-        self.values.extend_from_slice(matrix.values());
+        self.values.make_vec().extend_from_slice(matrix.values());
     }
 
     /// Systems in the batch.
@@ -125,9 +140,9 @@ impl<T: Scalar> RaggedCsr<T> {
         &self.values
     }
 
-    /// The concatenated values, to be changed in place.
+    /// The concatenated values, to be changed in place; values of another owner are copied first.
     pub fn values_mut(&mut self) -> &mut [T] {
-        &mut self.values
+        self.values.make_mut()
     }
 
     /// Borrows item `item`.
@@ -152,7 +167,7 @@ impl<T: Scalar> RaggedCsr<T> {
             nnz_offsets: self.nnz_offsets.clone(),
             row_ptr: self.row_ptr.clone(),
             col_idx: self.col_idx.clone(),
-            values: self.values.iter().map(|v| U::from_f64(v.to_f64())).collect(),
+            values: self.values.iter().map(|v| U::from_f64(v.to_f64())).collect::<Vec<_>>().into(),
         }
     }
 }

@@ -2,19 +2,47 @@
 
 use std::sync::Arc;
 
-use super::{BatchOf, Layout};
+use super::{BatchOf, Layout, Values};
 use crate::error::check_len;
 use crate::{CsrPattern, FormatError, Matrix, Pattern, Scalar, View};
 
-/// The values of a uniform batch, in one of the layouts drawn in [`crate::batch`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum BatchValues<T> {
+/// The values of a uniform batch, in one of the layouts drawn in [`crate::batch`]. `V` is their array:
+/// a vector, [`Values`] or a slice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BatchValues<V> {
     /// `values[item * stored_len + k]`.
-    ItemMajor(Vec<T>),
+    ItemMajor(V),
     /// `values[k * nitems + item]`, the layout of species x zone codes.
-    Interleaved(Vec<T>),
+    Interleaved(V),
     /// `values[k]`: the same matrix for every item, stored once.
-    Shared(Vec<T>),
+    Shared(V),
+}
+
+impl<V> BatchValues<V> {
+    /// The array, whatever its layout.
+    pub fn into_array(self) -> V {
+        match self {
+            Self::ItemMajor(v) | Self::Interleaved(v) | Self::Shared(v) => v,
+        }
+    }
+
+    /// Another array in the same layout.
+    pub fn map<W>(self, array: impl FnOnce(V) -> W) -> BatchValues<W> {
+        match self {
+            Self::ItemMajor(v) => BatchValues::ItemMajor(array(v)),
+            Self::Interleaved(v) => BatchValues::Interleaved(array(v)),
+            Self::Shared(v) => BatchValues::Shared(array(v)),
+        }
+    }
+
+    /// The same layout with a reference to the array.
+    fn as_ref(&self) -> BatchValues<&V> {
+        match self {
+            Self::ItemMajor(v) => BatchValues::ItemMajor(v),
+            Self::Interleaved(v) => BatchValues::Interleaved(v),
+            Self::Shared(v) => BatchValues::Shared(v),
+        }
+    }
 }
 
 /// `nitems` matrices of format `P` with one pattern.
@@ -25,7 +53,7 @@ pub enum BatchValues<T> {
 pub struct UniformBatch<P, T> {
     pattern: Arc<P>,
     nitems: usize,
-    values: BatchValues<T>,
+    values: BatchValues<Values<T>>,
 }
 
 /// A uniform batch of CSR matrices.
@@ -40,7 +68,19 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     pub fn try_new(
         pattern: Arc<P>,
         nitems: usize,
-        values: BatchValues<T>,
+        values: BatchValues<Vec<T>>,
+    ) -> Result<Self, FormatError> {
+        Self::from_values(pattern, nitems, values.map(Values::from))
+    }
+
+    /// As [`UniformBatch::try_new`], for values that may be those of another owner.
+    ///
+    /// # Errors
+    /// Those of [`UniformBatch::try_new`].
+    pub fn from_values(
+        pattern: Arc<P>,
+        nitems: usize,
+        values: BatchValues<Values<T>>,
     ) -> Result<Self, FormatError> {
         let stored_len = pattern.stored_len();
         let (expected, found) = match &values {
@@ -62,7 +102,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     /// that need memory for each item refuse one that is too large.
     pub fn shared(matrix: Matrix<P, T>, nitems: usize) -> Self {
         let (pattern, values) = matrix.into_parts();
-        Self { pattern, nitems, values: BatchValues::Shared(values) }
+        Self { pattern, nitems, values: BatchValues::Shared(values.into()) }
     }
 
     /// The pattern.
@@ -76,14 +116,16 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     }
 
     /// The values, with their layout.
-    pub fn values(&self) -> &BatchValues<T> {
-        &self.values
+    pub fn values(&self) -> BatchValues<&[T]> {
+        self.values.as_ref().map(|values| &**values)
     }
 
-    /// The values, to be changed in place.
+    /// The values, to be changed in place; values of another owner are copied first.
     pub fn values_mut(&mut self) -> &mut [T] {
         match &mut self.values {
-            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => v,
+            BatchValues::ItemMajor(v) | BatchValues::Interleaved(v) | BatchValues::Shared(v) => {
+                v.make_mut()
+            }
         }
     }
 
@@ -142,7 +184,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         Self {
             pattern: Arc::clone(&self.pattern),
             nitems: self.nitems,
-            values: BatchValues::ItemMajor(values),
+            values: BatchValues::ItemMajor(values.into()),
         }
     }
 
@@ -153,7 +195,7 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
     pub fn to_interleaved(&self) -> Self {
         let stored_len = self.pattern.stored_len();
         let values = match &self.values {
-            BatchValues::Interleaved(v) => v.clone(),
+            BatchValues::Interleaved(v) => v.to_vec(),
             BatchValues::Shared(v) => {
                 v.iter().flat_map(|&value| std::iter::repeat_n(value, self.nitems)).collect()
             }
@@ -168,21 +210,17 @@ impl<P: Pattern, T: Scalar> UniformBatch<P, T> {
         Self {
             pattern: Arc::clone(&self.pattern),
             nitems: self.nitems,
-            values: BatchValues::Interleaved(values),
+            values: BatchValues::Interleaved(values.into()),
         }
     }
 
     /// The batch in another precision, each value rounded to nearest.
     pub fn cast<U: Scalar>(&self) -> UniformBatch<P, U> {
-        let cast = |v: &[T]| v.iter().map(|x| U::from_f64(x.to_f64())).collect();
+        let cast = |v: &[T]| v.iter().map(|x| U::from_f64(x.to_f64())).collect::<Vec<U>>().into();
         UniformBatch {
             pattern: Arc::clone(&self.pattern),
             nitems: self.nitems,
-            values: match &self.values {
-                BatchValues::ItemMajor(v) => BatchValues::ItemMajor(cast(v)),
-                BatchValues::Interleaved(v) => BatchValues::Interleaved(cast(v)),
-                BatchValues::Shared(v) => BatchValues::Shared(cast(v)),
-            },
+            values: self.values().map(cast),
         }
     }
 }

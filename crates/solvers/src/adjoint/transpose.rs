@@ -30,14 +30,7 @@ impl<T: Scalar> TransposedBatch<T> {
         let (batch, slots) = match original {
             Batch::Uniform(uniform) => {
                 let (pattern, slots) = transposed(uniform.pattern());
-                let zeros = |len: usize| vec![T::ZERO; len];
-                let values = match uniform.values() {
-                    BatchValues::ItemMajor(values) => BatchValues::ItemMajor(zeros(values.len())),
-                    BatchValues::Interleaved(values) => {
-                        BatchValues::Interleaved(zeros(values.len()))
-                    }
-                    BatchValues::Shared(values) => BatchValues::Shared(zeros(values.len())),
-                };
+                let values = uniform.values().map(|values| vec![T::ZERO; values.len()]);
                 let batch = UniformBatch::try_new(Arc::new(pattern), uniform.nitems(), values);
                 (Batch::Uniform(batch.expect("as many values as before")), slots)
             }
@@ -128,8 +121,7 @@ fn update_uniform<T: Scalar>(
         return Err(other_layout());
     }
     let is_interleaved = matches!(uniform.values(), BatchValues::Interleaved(_));
-    let (BatchValues::ItemMajor(from) | BatchValues::Interleaved(from) | BatchValues::Shared(from)) =
-        uniform.values();
+    let from = uniform.values().into_array();
     let to = own.values_mut();
     if nnz == 0 || nitems == 0 {
         return Ok(());

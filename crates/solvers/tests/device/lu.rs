@@ -153,7 +153,7 @@ fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
     let problem = Problem::new(Family::Lap2d, 64).unwrap().batch(items).unwrap();
     let Batch::Uniform(sound) = problem.batch else { unreachable!("one pattern") };
     let BatchValues::ItemMajor(values) = sound.values() else { unreachable!("item-major") };
-    let (mut values, nnz) = (values.clone(), sound.pattern().nnz());
+    let (mut values, nnz) = (values.to_vec(), sound.pattern().nnz());
     for item in (0..items).step_by(4) {
         let own = &mut values[item * nnz..(item + 1) * nnz];
         match item % 12 {

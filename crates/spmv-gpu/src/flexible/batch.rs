@@ -135,9 +135,9 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             // Without items, shared values are not uploaded.
             Batch::Uniform(batch) if batch.nitems() == 0 => Ok(()),
             Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
-                self.update_values(executor, slice_of(batch.to_item_major().values()))
+                self.update_values(executor, batch.to_item_major().values().into_array())
             }
-            Batch::Uniform(batch) => self.update_values(executor, slice_of(batch.values())),
+            Batch::Uniform(batch) => self.update_values(executor, batch.values().into_array()),
             Batch::Ragged(batch) => self.update_values(executor, batch.values()),
         }
     }
@@ -397,12 +397,5 @@ impl HostArrays {
             let columns: Vec<u32> = pattern.col_idx().iter().map(|&c| c as u32).collect();
             push_slots(storage, row_ptr, &columns, PADDING, &mut self.col_idx);
         }
-    }
-}
-
-fn slice_of<T>(values: &sparsebatch_formats::BatchValues<T>) -> &[T] {
-    use sparsebatch_formats::BatchValues::{Interleaved, ItemMajor, Shared};
-    match values {
-        ItemMajor(values) | Interleaved(values) | Shared(values) => values,
     }
 }

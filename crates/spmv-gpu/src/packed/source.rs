@@ -1,6 +1,6 @@
 //! A batch in CSR, from the host or in the memory of an executor.
 
-use sparsebatch_formats::{Batch, BatchValues, Layout};
+use sparsebatch_formats::{Batch, Layout};
 
 use crate::flexible::BatchSizes;
 use crate::{CsrArrays, CsrSize};
@@ -149,17 +149,12 @@ pub(super) fn upload_values<E: Executor, T: Value>(
     executor: &E,
     batch: &Batch<T>,
 ) -> Result<E::Buffer<T>, GpuError> {
-    let flat = |values: &BatchValues<T>| match values {
-        BatchValues::ItemMajor(values)
-        | BatchValues::Interleaved(values)
-        | BatchValues::Shared(values) => executor.upload(values),
-    };
     match batch {
         Batch::Uniform(batch) if batch.nitems() == 0 => executor.upload(&[]),
         Batch::Uniform(batch) if batch.layout() == Layout::Interleaved => {
-            flat(batch.to_item_major().values())
+            executor.upload(batch.to_item_major().values().into_array())
         }
-        Batch::Uniform(batch) => flat(batch.values()),
+        Batch::Uniform(batch) => executor.upload(batch.values().into_array()),
         Batch::Ragged(batch) => executor.upload(batch.values()),
     }
 }
