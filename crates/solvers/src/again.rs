@@ -8,6 +8,8 @@ use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Status, check_len};
 
+use crate::adjoint::TransposedBatch;
+use crate::backend::KeptFactors;
 use crate::error::{go_on, stopped};
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, RungRun, SystemReport};
@@ -25,6 +27,21 @@ pub(crate) enum Matrices<T> {
     Factored(usize),
     /// A copy of the matrices, for engines that keep no factors.
     Copied(Batch<T>),
+}
+
+/// The matrices of a solve: those that are kept, or their transposed ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Plain,
+    Transposed,
+}
+
+/// A solver of the transposed matrices of another solver.
+pub(crate) struct Adjoint<T> {
+    solver: BatchSolver<T>,
+    transposed: TransposedBatch<T>,
+    /// Whether it has the values of the kept matrices.
+    is_current: bool,
 }
 
 impl<T: SolveScalar> BatchSolver<T> {
@@ -84,6 +101,9 @@ impl<T: SolveScalar> BatchSolver<T> {
     pub(crate) fn factor_here(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
         check_threads()?;
         let before = std::mem::take(&mut self.matrices);
+        if let Some(adjoint) = &mut self.adjoint {
+            adjoint.is_current = false;
+        }
         check_len("items of the batch", self.nitems, batch.nitems())?;
         self.matrices = match (self.kept_factors(), before) {
             (Some(factors), _) => match factors.factor(batch) {
@@ -128,7 +148,9 @@ impl<T: SolveScalar> BatchSolver<T> {
             Matrices::None => Err(SolveError::NotFactored),
             Matrices::Factored(rows) => {
                 self.matrices = Matrices::Factored(rows);
-                self.solve_factored(rows, b, x)
+                let report = self.solve_factored(Side::Plain, rows, b, x);
+                let report = report.and_then(|report| report.ok_or(SolveError::NotFactored));
+                stopped(&self.options.watch, report)
             }
             Matrices::Copied(batch) => {
                 let report = self.solve_here(&batch, b, x);
@@ -138,22 +160,117 @@ impl<T: SolveScalar> BatchSolver<T> {
         }
     }
 
-    fn solve_factored(
+    /// Solves `A_i^T lambda_i = g_i` for every system with the matrices of the last
+    /// [`BatchSolver::factor`], as the gradient of a loss needs it; `lambda` holds the initial guesses on
+    /// entry and the solutions on return.
+    ///
+    /// On the CPU the kept factors of the sparse LU serve `A` and `A^T`. Elsewhere the first call after
+    /// [`BatchSolver::factor`] analyses the transposed matrices and keeps them, as an
+    /// [`AdjointSolver`](crate::AdjointSolver) does.
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::solve_again`], and of [`BatchSolver::on`] where the transposed matrices are
+    /// analysed.
+    ///
+    /// # Examples
+    /// ```
+    /// use sparsebatch_formats::{Batch, Csr};
+    /// use sparsebatch_solvers::{BatchSolver, Method, SolveOptions};
+    /// // [2 1; 0 4]
+    /// let a = Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![2.0, 1.0, 4.0])?;
+    /// let batch = Batch::from(a);
+    /// let mut solver = BatchSolver::new(&batch, &SolveOptions::new().method(Method::Lu))?;
+    /// solver.factor(&batch)?;
+    /// let (mut x, mut lambda) = ([0.0; 2], [0.0; 2]);
+    /// solver.solve_again(&[4.0, 4.0], &mut x)?;
+    /// assert!(solver.solve_transposed_again(&[1.0, 0.0], &mut lambda)?.all_converged());
+    /// assert_eq!((x, lambda), ([1.5, 1.0], [0.5, -0.125]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn solve_transposed_again(
         &mut self,
-        rows: usize,
-        b: &[T],
-        x: &mut [T],
+        g: &[T],
+        lambda: &mut [T],
     ) -> Result<BatchReport, SolveError> {
-        let report = self.solve_factored_watched(rows, b, x);
-        stopped(&self.options.watch, report)
+        T::solve_transposed_again(self, g, lambda)
     }
 
-    fn solve_factored_watched(
+    /// [`BatchSolver::solve_transposed_again`], compiled where it is called.
+    pub(crate) fn solve_transposed_again_here(
         &mut self,
+        g: &[T],
+        lambda: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
+        check_threads()?;
+        if let Matrices::Factored(rows) = self.matrices {
+            let report = self.solve_factored(Side::Transposed, rows, g, lambda);
+            if let Some(report) = stopped(&self.options.watch, report)? {
+                return Ok(report);
+            }
+        }
+        let mut adjoint = self.adjoint.take();
+        let solved = self.current_adjoint(&mut adjoint).and_then(|adjoint| {
+            let Adjoint { solver, transposed, .. } = adjoint;
+            match solver.keeps_factors() {
+                true => solver.solve_again(g, lambda),
+                false => solver.solve(transposed.batch(), g, lambda),
+            }
+        });
+        self.adjoint = adjoint;
+        solved
+    }
+
+    /// The solver of the transposed matrices, with the values of the kept ones.
+    fn current_adjoint<'a>(
+        &mut self,
+        adjoint: &'a mut Option<Box<Adjoint<T>>>,
+    ) -> Result<&'a mut Adjoint<T>, SolveError> {
+        let backend = self.backend.with_options(&self.options);
+        let options = self.options.clone();
+        let batch = match &self.matrices {
+            Matrices::None => return Err(SolveError::NotFactored),
+            Matrices::Copied(batch) => Some(batch),
+            // Their own engine has them.
+            Matrices::Factored(_) => None,
+        };
+        let batch = match batch {
+            Some(batch) => batch,
+            None => {
+                let [share] = self.shares.as_mut_slice() else {
+                    return Err(SolveError::NotFactored);
+                };
+                let factors = share.engine.kept_factors().map(|factors| &*factors);
+                factors.and_then(KeptFactors::batch).ok_or(SolveError::NotFactored)?
+            }
+        };
+        let adjoint = match adjoint {
+            Some(adjoint) => {
+                if !adjoint.is_current {
+                    adjoint.transposed.update_values(batch)?;
+                }
+                adjoint
+            }
+            None => {
+                let transposed = TransposedBatch::new(batch);
+                let solver = BatchSolver::analyse(backend, transposed.batch(), None, &options)?;
+                adjoint.insert(Box::new(Adjoint { solver, transposed, is_current: false }))
+            }
+        };
+        if !adjoint.is_current && adjoint.solver.kept_factors().is_some() {
+            adjoint.solver.factor(adjoint.transposed.batch())?;
+        }
+        adjoint.is_current = true;
+        Ok(adjoint)
+    }
+
+    /// Solves with the kept factors; `None` where they do not serve this side.
+    fn solve_factored(
+        &mut self,
+        side: Side,
         rows: usize,
         b: &[T],
         x: &mut [T],
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<Option<BatchReport>, SolveError> {
         let nrhs = self.options.nrhs;
         check_threads()?;
         // The numbers of systems and of rows were checked with the patterns.
@@ -169,19 +286,26 @@ impl<T: SolveScalar> BatchSolver<T> {
         let start = Instant::now();
         let factors = self.kept_factors().ok_or(SolveError::NotFactored)?;
         go_on(&criteria.watch)?;
-        let outcomes = factors.solve_again(nrhs, b, x, &criteria)?;
+        let outcomes = match side {
+            Side::Plain => factors.solve_again(nrhs, b, x, &criteria)?,
+            Side::Transposed => match factors.solve_transposed_again(nrhs, b, x, &criteria)? {
+                Some(outcomes) => outcomes,
+                None => return Ok(None),
+            },
+        };
         go_on(&criteria.watch)?;
         let mut systems = reports(outcomes.into_iter().map(Some).collect());
         let mut later = Vec::new();
         if self.climbs() {
-            later = self.climb_again(b, x, &mut systems, &criteria)?;
+            later = self.climb_again(side, b, x, &mut systems, &criteria)?;
         }
-        self.finish(systems, later, start)
+        self.finish(systems, later, start).map(Some)
     }
 
     /// Runs the ladder on the items with unsolved systems, copied into a batch of their own.
     fn climb_again(
         &mut self,
+        side: Side,
         b: &[T],
         x: &mut [T],
         systems: &mut [SystemReport],
@@ -214,9 +338,11 @@ impl<T: SolveScalar> BatchSolver<T> {
         // Plans of rungs hold the limits of their systems.
         let options = self.options.for_systems(&places);
         let backend = self.backend.with_options(&options);
+        let plain: Batch<T> = matrices.into_iter().collect();
+        let transposed = (side == Side::Transposed).then(|| TransposedBatch::new(&plain));
         let ladder = Ladder {
             backend: &*backend,
-            batch: &matrices.into_iter().collect(),
+            batch: transposed.as_ref().map_or(&plain, TransposedBatch::batch),
             options: &options,
             criteria: &criteria.pick(&places),
             b: &some_b,

@@ -40,6 +40,14 @@ pub trait SolveScalar: CpuScalar + Value {
         b: &[Self],
         x: &mut [Self],
     ) -> Result<BatchReport, SolveError>;
+
+    /// [`BatchSolver::solve_transposed_again`].
+    #[doc(hidden)]
+    fn solve_transposed_again(
+        solver: &mut BatchSolver<Self>,
+        g: &[Self],
+        lambda: &mut [Self],
+    ) -> Result<BatchReport, SolveError>;
 }
 
 macro_rules! compiled_here {
@@ -76,6 +84,14 @@ macro_rules! compiled_here {
                 x: &mut [Self],
             ) -> Result<BatchReport, SolveError> {
                 solver.solve_again_here(b, x)
+            }
+
+            fn solve_transposed_again(
+                solver: &mut BatchSolver<Self>,
+                g: &[Self],
+                lambda: &mut [Self],
+            ) -> Result<BatchReport, SolveError> {
+                solver.solve_transposed_again_here(g, lambda)
             }
         }
     )*};

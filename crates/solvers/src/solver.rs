@@ -7,7 +7,7 @@ use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_solve_core::{ArgumentError, Engine, Outcome, ProductCost, Rhs, Scheme, check_len};
 
-use crate::again::Matrices;
+use crate::again::{Adjoint, Matrices};
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::choose;
 use crate::error::{go_on, stopped};
@@ -104,6 +104,9 @@ pub struct BatchSolver<T> {
     pub(crate) keeps_factors: bool,
     /// The matrices of the last [`BatchSolver::factor`].
     pub(crate) matrices: Matrices<T>,
+    /// The solver of the transposed matrices of the last [`BatchSolver::factor`], where the factors do
+    /// not serve them.
+    pub(crate) adjoint: Option<Box<Adjoint<T>>>,
 }
 
 impl<T: SolveScalar> BatchSolver<T> {
@@ -169,7 +172,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         T::analyse(&Backend::Cpu, batch, None, options)
     }
 
-    fn analyse(
+    pub(crate) fn analyse(
         backend: Box<dyn SolveBackend<T>>,
         batch: &Batch<T>,
         rhs: Option<Rhs<'_, T>>,
@@ -207,6 +210,7 @@ impl<T: SolveScalar> BatchSolver<T> {
             plan_time,
             keeps_factors: false,
             matrices: Matrices::None,
+            adjoint: None,
         };
         this.keeps_factors = this.kept_factors().is_some();
         Ok(this)

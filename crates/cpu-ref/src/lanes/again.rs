@@ -45,6 +45,8 @@ struct Space<V> {
     x: Vec<V>,
     dx: Vec<V>,
     r: Vec<V>,
+    /// The values of a transposed group.
+    a: Vec<V>,
 }
 
 impl<V: Vector> Part<V> {
@@ -60,7 +62,14 @@ impl<V: Vector> Part<V> {
         let vector = || vec![zero; n];
         Self {
             groups: (0..groups).map(|_| group()).collect(),
-            space: Space { b: vector(), y: vector(), x: vector(), dx: vector(), r: vector() },
+            space: Space {
+                b: vector(),
+                y: vector(),
+                x: vector(),
+                dx: vector(),
+                r: vector(),
+                a: Vec::new(),
+            },
         }
     }
 }
@@ -149,21 +158,25 @@ impl<V: Vector> Group<V> {
         }
         true
     }
+}
 
-    /// The lanes whose values are finite, one bit each.
-    #[inline(always)]
-    fn finite(&mut self) -> u32 {
-        if let Some(finite) = self.finite {
-            return finite;
+/// The transposed pattern of a class, for solves with the transposed matrices.
+pub(super) struct TransposedClass {
+    pub(super) pattern: CsrPattern,
+    pub(super) matrix: LaneMatrix,
+    /// The entry of A that each entry of the transposed matrix is.
+    pub(super) sources: Vec<u32>,
+}
+
+impl TransposedClass {
+    pub(super) fn new(original: &CsrPattern) -> Self {
+        let (pattern, map) = original.transpose();
+        let mut sources = vec![0; original.nnz()];
+        for k in 0..original.nnz() {
+            sources[map.slot(k)] = k as u32;
         }
-        // The sum is 0 for finite values, else NaN.
-        let mut sum = V::zero();
-        for value in &self.a {
-            sum = value.mul(V::zero()).add(sum);
-        }
-        let finite = sum.le(V::zero());
-        self.finite = Some(finite);
-        finite
+        let matrix = LaneMatrix::new(pattern.view());
+        Self { pattern, matrix, sources }
     }
 }
 
@@ -173,6 +186,8 @@ pub(super) struct SolvePart<'a, 'x, T> {
     pub(super) pattern: &'a CsrPattern,
     pub(super) matrix: &'a LaneMatrix,
     pub(super) lu: &'a LuOnPattern,
+    /// Whether to solve with the transposed matrices, and their patterns.
+    pub(super) transposed: Option<&'a TransposedClass>,
     pub(super) nrhs: usize,
     pub(super) criteria: &'a Criteria,
     /// Systems item by item, the right-hand sides of an item one after the other.
@@ -187,17 +202,38 @@ impl<T: CpuScalar> Kernel<T> for SolvePart<'_, '_, T> {
         let Some(part) = self.part.downcast_mut::<Part<V>>() else { return };
         let Part { groups, space } = part;
         let nrhs = self.nrhs;
-        let sizes = Sizes::of(self.pattern.view());
+        let (pattern, matrix) = match self.transposed {
+            Some(transposed) => (&transposed.pattern, &transposed.matrix),
+            None => (self.pattern, self.matrix),
+        };
+        let sizes = Sizes::of(pattern.view());
+        let mut moved = std::mem::take(&mut space.a);
         for (group, slots) in groups.iter_mut().zip(self.slots.chunks_mut(V::LANES * nrhs)) {
+            if let Some(transposed) = self.transposed {
+                moved.clear();
+                moved.extend(transposed.sources.iter().map(|&k| group.a[k as usize]));
+            }
+            let Group { a, factors, norms, without_pivot, finite } = group;
+            let mut solve = GroupSolve {
+                a: if self.transposed.is_some() { &moved } else { a },
+                factors,
+                norms,
+                without_pivot: without_pivot.unwrap_or(!0),
+                finite,
+                is_transposed: self.transposed.is_some(),
+                space,
+                pattern,
+                sizes,
+                matrix,
+                criteria: self.criteria,
+                of_lane: Vec::new(),
+            };
             for rhs in 0..nrhs {
                 let mut slots: Vec<_> = slots.iter_mut().skip(rhs).step_by(nrhs).collect();
-                let (pattern, matrix, lu) = (self.pattern, self.matrix, self.lu);
-                let criteria = self.criteria;
-                let mut solve =
-                    GroupSolve { group, space, pattern, sizes, matrix, criteria, a: Vec::new() };
-                solve.run(lu, &mut slots);
+                solve.run(self.lu, &mut slots);
             }
         }
+        space.a = moved;
     }
 }
 
@@ -216,16 +252,24 @@ where
     (up, down)
 }
 
-/// One right-hand side of a group.
+/// The solves of a group.
 struct GroupSolve<'a, V: Vector> {
-    group: &'a mut Group<V>,
+    /// The values of the matrices that are solved with.
+    a: &'a [V],
+    factors: &'a mut LuState<V>,
+    norms: &'a [f64; MOST_LANES],
+    /// Lanes that have no factors, one bit each.
+    without_pivot: u32,
+    finite: &'a mut Option<u32>,
+    /// Whether the matrices are the transposed ones of the factors.
+    is_transposed: bool,
     space: &'a mut Space<V>,
     pattern: &'a CsrPattern,
     sizes: Sizes,
     matrix: &'a LaneMatrix,
     criteria: &'a Criteria,
     /// Values of one lane, for systems that are judged alone.
-    a: Vec<V::Scalar>,
+    of_lane: Vec<V::Scalar>,
 }
 
 impl<V: Vector> GroupSolve<'_, V>
@@ -247,7 +291,11 @@ where
             for r in &mut self.space.r {
                 *r = r.mul(down).keep(active);
             }
-            lu.solve(&mut self.group.factors, &self.space.r, &mut self.space.dx);
+            let Space { r, dx, .. } = &mut *self.space;
+            match self.is_transposed {
+                false => lu.solve(self.factors, r, dx),
+                true => lu.solve_transposed(self.factors, r, dx),
+            }
             let Space { x, dx, y, .. } = &mut *self.space;
             for ((x, &dx), y) in x.iter_mut().zip(&*dx).zip(y) {
                 *x = x.add(dx);
@@ -313,7 +361,7 @@ where
             }
         }
         if products != 0 {
-            products &= !self.group.finite();
+            products &= !self.finite();
         }
         products |= guesses;
         self.space.y.fill(V::zero());
@@ -355,11 +403,27 @@ where
         (entries, active)
     }
 
+    /// The lanes whose values are finite, one bit each.
+    #[inline(always)]
+    fn finite(&mut self) -> u32 {
+        if let Some(finite) = *self.finite {
+            return finite;
+        }
+        // The sum is 0 for finite values, else NaN.
+        let mut sum = V::zero();
+        for value in self.a {
+            sum = value.mul(V::zero()).add(sum);
+        }
+        let finite = sum.le(V::zero());
+        *self.finite = Some(finite);
+        finite
+    }
+
     /// `r = b - A y` in the lanes of `lanes`, `r = b` in the others.
     #[inline(always)]
     fn residual(&mut self, lanes: u32) {
         let Space { b, y, r, .. } = &mut *self.space;
-        V::call(Residual { matrix: self.matrix, a: &self.group.a, b, y, r, lanes });
+        V::call(Residual { matrix: self.matrix, a: self.a, b, y, r, lanes });
     }
 
     /// The entry of a system whose guess is in `y`, given the norms of b and of the residual.
@@ -372,7 +436,7 @@ where
         residual_norm: f64,
     ) -> Entry {
         let threshold = threshold(slot.system, self.criteria, rhs_norm);
-        let norms = [self.group.norms[l], norm2(slot.x), rhs_norm];
+        let norms = [self.norms[l], norm2(slot.x), rhs_norm];
         let said = plainly::<V::Scalar>(self.sizes, norms, residual_norm, threshold);
         let known = said.filter(|_| residual_norm.is_finite());
         if let Some(passed) = known {
@@ -394,7 +458,7 @@ where
         entry: &Entry,
         [norm, of_solution]: [f64; 2],
     ) -> Check {
-        let norms = [self.group.norms[l], of_solution, entry.rhs_norm];
+        let norms = [self.norms[l], of_solution, entry.rhs_norm];
         let said = plainly::<V::Scalar>(self.sizes, norms, norm, entry.threshold);
         match said.filter(|&passed| norm.is_finite() && (passed || self.criteria.floor.is_none())) {
             Some(passed) => {
@@ -448,9 +512,9 @@ where
         b: &[V::Scalar],
         f: impl FnOnce(&System<'_, V::Scalar>) -> R,
     ) -> R {
-        self.a.clear();
-        self.a.extend(lane(&self.group.a, l));
-        f(&System::new(number, self.pattern.view(), &self.a, b, self.criteria))
+        self.of_lane.clear();
+        self.of_lane.extend(lane(self.a, l));
+        f(&System::new(number, self.pattern.view(), &self.of_lane, b, self.criteria))
     }
 
     /// Ends the systems of `active` whose matrix has no factors. Returns their lanes, one bit each.
@@ -462,10 +526,10 @@ where
         active: u32,
         [up, down]: [V; 2],
     ) -> u32 {
-        let failed = self.group.without_pivot.unwrap_or(!0) & active;
+        let failed = self.without_pivot & active;
         for l in ones(failed) {
             // NaN and infinite values also fail the pivot test, but do not show singularity.
-            let status = match self.group.finite() >> l & 1 {
+            let status = match self.finite() >> l & 1 {
                 1 => Status::ZeroPivot,
                 _ => Status::NonFinite,
             };

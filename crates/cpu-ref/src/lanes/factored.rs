@@ -142,6 +142,30 @@ impl LuOnPattern {
     }
 }
 
+impl LuOnPattern {
+    /// `z = L^-T U^-T r`, in the pattern's order: the solve with the transposed matrix, column by
+    /// column. For factors that are not rounded.
+    #[inline(always)]
+    pub(crate) fn solve_transposed<V: Vector>(&self, state: &mut LuState<V>, r: &[V], z: &mut [V]) {
+        let LuState { lu, inverse_diagonal, work, rounded } = state;
+        debug_assert!(rounded.is_none(), "factors of the sparse LU are not rounded");
+        let (pattern, perm) = (&self.pattern, self.pattern.perm());
+        for (work, &row) in work.iter_mut().zip(perm) {
+            *work = r[row as usize];
+        }
+        for row in 0..pattern.nrows() {
+            let value = work[row].mul(inverse_diagonal[row]);
+            work[row] = value;
+            self.cols.scatter_sub(pattern.upper(row), lu, value, work);
+        }
+        for row in (0..pattern.nrows()).rev() {
+            let value = work[row];
+            z[perm[row] as usize] = value;
+            self.cols.scatter_sub(pattern.lower(row), lu, value, work);
+        }
+    }
+}
+
 /// ILU(0).
 impl<T: CpuScalar> LanePrecond<T> for &LuOnPattern {
     const DIAGONAL: bool = false;

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
 
-use super::again::{Count, FactorPart, SolvePart, TakeValues};
+use super::again::{Count, FactorPart, SolvePart, TakeValues, TransposedClass};
 use super::job::Slot;
 use super::{Class, Factors, LanePlan, LuOnPattern, slots};
 use crate::simd::{CpuScalar, dispatch_narrow};
@@ -39,6 +39,8 @@ struct KeptClass {
     /// The parts; their type depends on the instruction set, the number of lanes and the value
     /// type.
     parts: Vec<AnyPart>,
+    /// The transposed pattern, once it was asked for.
+    transposed: Option<TransposedClass>,
 }
 
 /// A part: groups of one vector type; `()` before the first factorisation.
@@ -92,7 +94,22 @@ impl LanePlan {
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, CpuError> {
-        T::solve_lanes_again(self, nrhs, b, x, criteria)
+        T::solve_lanes_again(self, false, nrhs, b, x, criteria)
+    }
+
+    /// Solves `A^T x = b` for every system with the matrices of the last [`LanePlan::factor`], by the
+    /// same factors: `U^T`, then `L^T`.
+    ///
+    /// # Errors
+    /// Those of [`LanePlan::solve_again`].
+    pub fn solve_transposed_again<T: CpuScalar>(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, CpuError> {
+        T::solve_lanes_again(self, true, nrhs, b, x, criteria)
     }
 
     /// The kept matrix of an item and the range of its rows among those of the batch; `None` when
@@ -156,15 +173,18 @@ impl LanePlan {
                 lanes,
                 part_items: part * of_group,
                 parts: (0..groups.div_ceil(part)).map(|_| empty()).collect(),
+                transposed: None,
             }
         });
         let row_offsets = (0..=self.nitems).map(|item| batch.row_offset(item)).collect();
         Kept { scalar: T::NAME, row_offsets, classes: classes.collect() }
     }
 
-    /// Body of [`LanePlan::solve_again`], instantiated for each type within this crate.
+    /// Body of [`LanePlan::solve_again`] and [`LanePlan::solve_transposed_again`], instantiated for each
+    /// type within this crate.
     pub(crate) fn solve_again_here<T: CpuScalar>(
         &mut self,
+        is_transposed: bool,
         nrhs: usize,
         b: &[T],
         x: &mut [T],
@@ -196,6 +216,10 @@ impl LanePlan {
         let mut slots = slots((self.nitems, nrhs), nrows, b, x, &mut outcomes, None);
         let mut jobs = Vec::new();
         for (class, kept) in self.classes.iter().zip(&mut kept.classes) {
+            if is_transposed && kept.transposed.is_none() {
+                kept.transposed = Some(TransposedClass::new(&kept.pattern));
+            }
+            let transposed = kept.transposed.as_ref().filter(|_| is_transposed);
             let items = class.items.chunks(kept.part_items);
             for (items, part) in items.zip(&mut kept.parts) {
                 let systems = items.iter().flat_map(|&item| {
@@ -204,16 +228,17 @@ impl LanePlan {
                 });
                 let systems: Vec<Slot<'_, T>> =
                     systems.filter_map(|system| slots[system].take()).collect();
-                jobs.push((class, kept.lanes, &*kept.pattern, part, systems));
+                jobs.push((class, kept.lanes, (&*kept.pattern, transposed), part, systems));
             }
         }
-        jobs.into_par_iter().for_each(|(class, lanes, pattern, part, slots)| {
+        jobs.into_par_iter().for_each(|(class, lanes, (pattern, transposed), part, slots)| {
             let count = slots.len();
             if is_stopped(&criteria.watch) {
                 slots.into_iter().for_each(|slot| *slot.outcome = Some(Outcome::not_begun()));
             } else if let Some(lu) = class.lu() {
                 let matrix = &class.matrix;
-                let solve = SolvePart { part, pattern, matrix, lu, nrhs, criteria, slots };
+                let solve =
+                    SolvePart { part, pattern, matrix, lu, transposed, nrhs, criteria, slots };
                 dispatch_narrow(self.isa, lanes, solve);
                 if let Some(watch) = &criteria.watch {
                     watch.add(count);

@@ -108,10 +108,11 @@ pub trait CpuScalar: Scalar {
     #[doc(hidden)]
     fn factor_lanes(plan: &mut LanePlan, batch: &Batch<Self>) -> Result<(), CpuError>;
 
-    /// [`LanePlan::solve_again`], likewise.
+    /// [`LanePlan::solve_again`] and [`LanePlan::solve_transposed_again`], likewise.
     #[doc(hidden)]
     fn solve_lanes_again(
         plan: &mut LanePlan,
+        is_transposed: bool,
         nrhs: usize,
         b: &[Self],
         x: &mut [Self],
@@ -150,12 +151,13 @@ macro_rules! solve_lanes {
 
         fn solve_lanes_again(
             plan: &mut $crate::lanes::LanePlan,
+            is_transposed: bool,
             nrhs: usize,
             b: &[Self],
             x: &mut [Self],
             criteria: &sparsebatch_solve_core::Criteria,
         ) -> Result<Vec<sparsebatch_solve_core::Outcome>, $crate::CpuError> {
-            plan.solve_again_here(nrhs, b, x, criteria)
+            plan.solve_again_here(is_transposed, nrhs, b, x, criteria)
         }
     };
 }

@@ -112,6 +112,16 @@ impl<T: CpuScalar> KeptFactors<T> for Lanes {
         Ok(self.plan.solve_again(nrhs, b, x, criteria)?)
     }
 
+    fn solve_transposed_again(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Option<Vec<Outcome>>, SolveError> {
+        Ok(Some(self.plan.solve_transposed_again(nrhs, b, x, criteria)?))
+    }
+
     fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)> {
         self.plan.kept_item(item)
     }

@@ -96,6 +96,24 @@ pub(crate) trait KeptFactors<T> {
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, SolveError>;
 
+    /// As [`KeptFactors::solve_again`] with the transposed matrices, by the same factors; `None` where
+    /// these do not serve both.
+    fn solve_transposed_again(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Option<Vec<Outcome>>, SolveError> {
+        let _ = (nrhs, b, x, criteria);
+        Ok(None)
+    }
+
+    /// The kept matrices, where they are held as a batch.
+    fn batch(&self) -> Option<&Batch<T>> {
+        None
+    }
+
     /// The kept matrix of an item, and the range of its rows in the batch.
     fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)>;
 }

@@ -64,6 +64,10 @@ where
         solved
     }
 
+    fn batch(&self) -> Option<&Batch<T>> {
+        Some(&self.kept.as_ref()?.batch)
+    }
+
     fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)> {
         let batch = &self.kept.as_ref()?.batch;
         let rows = batch.row_offset(item)..batch.row_offset(item + 1);

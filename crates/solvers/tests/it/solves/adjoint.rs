@@ -3,8 +3,8 @@
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
 use sparsebatch_solvers::{
-    AdjointSolver, Backend, Gpu, Method, Preconditioner, SolveOptions, SolveScalar, solve,
-    value_gradient,
+    AdjointSolver, Backend, BatchReport, BatchSolver, Gpu, Method, Preconditioner, SolveError,
+    SolveOptions, SolveScalar, Status, solve, value_gradient,
 };
 use sparsebatch_testing::random_vector;
 
@@ -104,10 +104,76 @@ fn check<T: SolveScalar>(tolerance: f64) {
                         Backend::Cpu => assert_eq!(again, lambda),
                         _ => assert!(residual(&batch, nrhs, &g, &again) < tolerance),
                     }
+                    check_both_sides(&backend, &batch, &options, &g, tolerance);
                 }
             }
         }
     }
+}
+
+/// Solves with kept matrices and with the transposed ones in turn, before and after a change of values.
+fn check_both_sides<T: SolveScalar>(
+    backend: &Backend<Emulator>,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    g: &[T],
+    tolerance: f64,
+) {
+    let nrhs = options.nrhs;
+    let mut solver = BatchSolver::on_executor(backend, batch, None, options).unwrap();
+    let mut other = batch.clone();
+    match &mut other {
+        Batch::Uniform(uniform) => uniform.values_mut().iter_mut().for_each(|v| *v += *v),
+        Batch::Ragged(ragged) => ragged.values_mut().iter_mut().for_each(|v| *v += *v),
+    }
+    for batch in [batch, &other] {
+        solver.factor(batch).unwrap();
+        for _ in 0..2 {
+            let (mut x, mut lambda) = (vec![T::ZERO; g.len()], vec![T::ZERO; g.len()]);
+            assert!(solver.solve_transposed_again(g, &mut lambda).unwrap().all_converged());
+            assert!(residual(batch, nrhs, g, &lambda) < tolerance, "{options:?}");
+            assert!(solver.solve_again(g, &mut x).unwrap().all_converged());
+            // The adjoint identity: g' A^-1 g = (A^-T g)' g, over all systems.
+            let dot = |v: &[T]| v.iter().zip(g).map(|(v, g)| v.to_f64() * g.to_f64()).sum::<f64>();
+            let (of_x, of_lambda) = (dot(&x), dot(&lambda));
+            assert!((of_x - of_lambda).abs() < tolerance * of_x.abs().max(1.0), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn factors_serve_transposed_systems_and_failing_ones_climb() {
+    let mut matrices: Vec<Csr<f64>> = (0..9).map(|item| matrix(12, item)).collect();
+    matrices[2].values_mut().fill(0.0);
+    matrices[5].values_mut()[0] = f64::NAN;
+    // No pivot without a permutation: the first diagonal entry is 0.
+    matrices[7].values_mut()[0] = 0.0;
+    let batch = ragged(matrices);
+    let g = rhs(&batch, 1);
+    for fallback in [false, true] {
+        let options = SolveOptions::new().method(Method::Lu).fallback(fallback);
+        let mut solver = BatchSolver::new(&batch, &options).unwrap();
+        solver.factor(&batch).unwrap();
+        let mut lambda = vec![0.5; g.len()];
+        let report = solver.solve_transposed_again(&g, &mut lambda).unwrap();
+
+        let mut adjoint = AdjointSolver::on(&Backend::Cpu, &batch, &options).unwrap();
+        let mut expected = vec![0.5; g.len()];
+        let of_adjoint = adjoint.solve(&batch, &g, &mut expected).unwrap();
+        let statuses = |report: &BatchReport| -> Vec<Status> {
+            report.systems.iter().map(|system| system.outcome.status).collect()
+        };
+        assert_eq!(statuses(&report), statuses(&of_adjoint), "{fallback}");
+        assert_eq!(report.systems[5].outcome.status, Status::NonFinite);
+        let differs = |(x, y): (&f64, &f64)| (x - y).abs() > 1e-9 * (1.0 + y.abs());
+        assert!(!lambda.iter().zip(&expected).any(differs), "{fallback}");
+    }
+    let mut solver = BatchSolver::new(&batch, &SolveOptions::new()).unwrap();
+    let error = solver.solve_transposed_again(&g, &mut vec![0.0; g.len()]).unwrap_err();
+    assert!(matches!(error, SolveError::NotFactored), "{error}");
+    solver.factor(&batch).unwrap();
+    let short = solver.solve_transposed_again(&g[1..], &mut vec![0.0; g.len()]).unwrap_err();
+    assert!(matches!(short, SolveError::Argument(_)), "{short}");
 }
 
 #[test]
