@@ -69,6 +69,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &lu_columns::kernels::LU_COLUMNS,
     &lu::kernels::LU_KEPT,
     &lu::kernels::LU_SUBSTITUTE,
+    &lu::kernels::LU_TRANSPOSE,
     &lu::kernels::LU_VERIFY,
     &composed::kernels::KRYLOV,
     &common::kernels::CONFIRM,

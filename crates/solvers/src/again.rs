@@ -164,9 +164,9 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// [`BatchSolver::factor`], as the gradient of a loss needs it; `lambda` holds the initial guesses on
     /// entry and the solutions on return.
     ///
-    /// On the CPU the kept factors of the sparse LU serve `A` and `A^T`. Elsewhere the first call after
-    /// [`BatchSolver::factor`] analyses the transposed matrices and keeps them, as an
-    /// [`AdjointSolver`](crate::AdjointSolver) does.
+    /// The kept factors of the sparse LU serve `A` and `A^T`, on the CPU and, where one launch of a GPU
+    /// factorises a system on chip, there. Elsewhere the first call after [`BatchSolver::factor`] analyses
+    /// the transposed matrices and keeps them, as an [`AdjointSolver`](crate::AdjointSolver) does.
     ///
     /// # Errors
     /// Those of [`BatchSolver::solve_again`], and of [`BatchSolver::on`] where the transposed matrices are

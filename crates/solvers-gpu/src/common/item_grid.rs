@@ -17,7 +17,7 @@ pub(super) fn resident_blocks(info: &DeviceInfo) -> u64 {
 
 /// Blocks of [`THREADS`] threads for `nitems` items of `nnz` entries: as many as fill the device; with
 /// few items, several in y share an item.
-pub(super) fn item_grid(info: &DeviceInfo, nitems: usize, nnz: usize) -> LaunchConfig {
+pub(crate) fn item_grid(info: &DeviceInfo, nitems: usize, nnz: usize) -> LaunchConfig {
     let resident = resident_blocks(info);
     let blocks = (nitems as u64).div_ceil(ITEMS).clamp(1, 4 * resident);
     let parts = (nnz as u64).div_ceil(32).min(resident.div_ceil(blocks)).clamp(1, MAX_PARTS);

@@ -2,7 +2,7 @@
 
 mod confirm;
 mod gradient;
-mod item_grid;
+pub(crate) mod item_grid;
 mod items;
 pub(crate) mod kernels;
 mod moves;

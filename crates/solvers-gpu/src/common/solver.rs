@@ -68,6 +68,25 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         self.solve(values, b, guess, x)
     }
 
+    /// Solves every system with the transposed matrices, by the factors of the last
+    /// [`GpuSolver::factor`]. The first call allocates memory and compiles a kernel. Launches and returns.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Unsupported`] where the factors do not serve the transposed matrices; else those
+    /// of [`GpuSolver::solve_again`].
+    fn solve_transposed_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let _ = (b, guess, x);
+        Err(GpuSolveError::Unsupported {
+            what: "transposed solves with the factors of this solver",
+            instead: "take a solver of the transposed matrices",
+        })
+    }
+
     /// Compiles the kernels for solves from `guess`, so that such a solve can be recorded in a graph.
     ///
     /// # Errors

@@ -123,13 +123,13 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             Some(deferred) => deferred,
             none => none.insert(Deferred::new::<T>(
                 &self.executor,
-                &kept.sizes,
+                &kept.solve.sizes,
                 self.nitems * self.nrhs,
             )?),
         };
-        let sizes = &kept.sizes;
+        let sizes = &kept.solve.sizes;
         let mut args = Args::new();
-        kept.pass(&mut args, self.active, self.nrhs);
+        kept.solve.pass(&mut args, (self.active, self.nrhs), kept.is_shared());
         for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots] {
             args.scalar(count);
         }
@@ -175,9 +175,9 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
             return refuse("a call of substitute before", "none".to_owned());
         };
         let systems = self.nitems * self.nrhs;
-        let sizes = &kept.sizes;
+        let sizes = &kept.solve.sizes;
         let mut args = Args::new();
-        kept.pass(&mut args, self.active, self.nrhs);
+        kept.solve.pass(&mut args, (self.active, self.nrhs), kept.is_shared());
         args.scalar(sizes.words as u32);
         for count in [sizes.end_of_u, sizes.end_of_a, sizes.slots, sizes.parts] {
             args.scalar(count);

@@ -1,6 +1,7 @@
 //! Factors that stay on the device: the arrays that `lu_kept` reads, and its launches.
 
 use sparsebatch_cuda::{Args, DeviceInfo, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_solve_core::symbolic::FactorPattern;
 
 use super::chunks::{MINUS_ONE, NOTHING};
 use super::graph::{Graph, targets};
@@ -9,6 +10,7 @@ use super::kernels;
 use super::program::{BlockProgram, Workers};
 use super::schedule::{Listed, Schedule, list};
 use super::tables::{FAR_AHEAD, KeptSizes, KeptTables};
+use super::transposed::TransposedKept;
 use crate::GpuSolveError;
 
 /// Warps per multiprocessor at the register limit of the kernel; `RESIDENT_FAR_AHEAD`: with
@@ -20,10 +22,95 @@ const RESIDENT_FAR_AHEAD: u32 = 16;
 const LEAST_WARPS: u32 = 4;
 const MOST_WARPS: u32 = 16;
 
+/// The kept values of every item, and the solves with them.
+pub(super) struct KeptSolve<E: Executor, T: Value> {
+    pub(super) key: KernelKey,
+    /// The tables of the solve.
+    tables: E::Buffer<u32>,
+    launch: Launch,
+    pub(super) sizes: KeptSizes,
+    pub(super) values: E::Buffer<T>,
+    /// Number of values from one item to the next.
+    pub(super) stride: usize,
+}
+
+impl<E: Executor, T: Value> KeptSolve<E, T> {
+    /// Compiles the kernel and allocates the values of `nitems` items. `None` where a system does not
+    /// fit in the shared memory of a block.
+    pub(super) fn new(
+        executor: &E,
+        tables: &KeptTables,
+        nitems: usize,
+    ) -> Result<Option<Self>, GpuSolveError> {
+        let launch = launch::<T>(&tables.sizes);
+        if !launch.fits(executor.info()) {
+            return Ok(None);
+        }
+        let key = KernelKey::new(
+            &kernels::LU_KEPT,
+            format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead),
+        );
+        executor.prepare(std::slice::from_ref(&key))?;
+        let stride = stride::<T>(tables.order.len());
+        Ok(Some(Self {
+            key,
+            tables: executor.upload(&tables.words)?,
+            launch,
+            sizes: tables.sizes,
+            values: executor.alloc_zeroed(nitems * stride)?,
+            stride,
+        }))
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.tables.len() * 4 + self.values.len() * size_of::<T>()) as u64
+    }
+
+    /// Appends the first arguments of all kernels that read the kept values, up to the tables.
+    /// `is_shared`: all items have the values of the first.
+    pub(super) fn pass<'a>(
+        &'a self,
+        args: &mut Args<'a>,
+        (nitems, nrhs): (usize, usize),
+        is_shared: bool,
+    ) {
+        args.scalar(nitems as u32)
+            .scalar(self.sizes.nrows as u32)
+            .scalar(nrhs as u32)
+            .input(&self.values)
+            .scalar(if is_shared { 0 } else { self.stride as u64 })
+            .scalar(self.sizes.first_value)
+            .input(&self.tables);
+    }
+
+    /// Appends the first arguments of `lu_kept`, up to those of the system.
+    pub(super) fn pass_to_solve<'a>(
+        &'a self,
+        args: &mut Args<'a>,
+        counts: (usize, usize),
+        is_shared: bool,
+    ) {
+        self.pass(args, counts, is_shared);
+        let sizes = &self.sizes;
+        args.scalar(sizes.words as u32);
+        for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots, sizes.parts] {
+            args.scalar(count);
+        }
+    }
+
+    /// The launch for `systems` systems.
+    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
+        self.launch.config(systems, info)
+    }
+}
+
 /// The data that stays on the device between a factorisation and the solves with it.
 pub(super) struct LuKept<E: Executor, T: Value> {
     pub(super) factor: KernelKey,
-    pub(super) solve: KernelKey,
+    pub(super) solve: KeptSolve<E, T>,
+    /// Solves with the transposed matrices, once they were asked for.
+    transposed: Option<TransposedKept<E, T>>,
     /// The program of the factorisation; `starts`: where the words of each warp begin.
     words: E::Buffer<u32>,
     starts: E::Buffer<u32>,
@@ -32,11 +119,6 @@ pub(super) struct LuKept<E: Executor, T: Value> {
     /// Places of the values that are kept, in the order of their use.
     order: E::Buffer<u16>,
     first_of_a: u32,
-    /// The tables of the solve.
-    tables: E::Buffer<u32>,
-    launch: Launch,
-    pub(super) sizes: KeptSizes,
-    values: E::Buffer<T>,
     factored: Factored,
     /// Whether a launch since the factorisation waited for the factors before it let the next
     /// launch begin.
@@ -75,10 +157,9 @@ impl<E: Executor, T: Value> LuKept<E, T> {
         // The tables for few systems may be larger and not fit.
         let found = [is_few, false].into_iter().find_map(|is_few| {
             let tables = KeptTables::new(pattern, is_few)?;
-            let launch = launch::<T>(&tables.sizes);
-            launch.fits(info).then_some((tables, launch))
+            launch::<T>(&tables.sizes).fits(info).then_some(tables)
         });
-        let Some((tables, launch)) = found else { return Err(refusal) };
+        let Some(tables) = found else { return Err(refusal) };
         let workers = Workers {
             warps: (grid.threads / LANES) as usize,
             slots: (LANES / grid.systems) as usize,
@@ -98,23 +179,17 @@ impl<E: Executor, T: Value> LuKept<E, T> {
             .collect();
         let factor =
             KernelKey::new(&kernels::LU, format!("lu_factor<{}, {}>", T::CPP, grid.threads));
-        let solve = KernelKey::new(
-            &kernels::LU_KEPT,
-            format!("lu_kept<{}, {}>", T::CPP, tables.sizes.ahead),
-        );
-        executor.prepare(&[factor.clone(), solve.clone()])?;
+        executor.prepare(std::slice::from_ref(&factor))?;
+        let Some(solve) = KeptSolve::new(executor, &tables, nitems)? else { return Err(refusal) };
         Ok(Self {
             factor,
             solve,
+            transposed: None,
             words: executor.upload(&words)?,
             starts: executor.upload(&starts)?,
             targets: executor.upload(&targets)?,
             order: executor.upload(&order)?,
             first_of_a: tables.first_of_a,
-            tables: executor.upload(&tables.words)?,
-            launch,
-            sizes: tables.sizes,
-            values: executor.alloc_zeroed(nitems * stride::<T>(tables.order.len()))?,
             factored: Factored::None,
             settled: false,
             is_recorded: false,
@@ -132,21 +207,20 @@ impl<E: Executor, T: Value> LuKept<E, T> {
 
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
-        let words = self.words.len() + self.starts.len() + self.tables.len();
-        (words * 4
-            + (self.order.len() + self.targets.len()) * 2
-            + self.values.len() * size_of::<T>()) as u64
+        let words = self.words.len() + self.starts.len();
+        (words * 4 + (self.order.len() + self.targets.len()) * 2) as u64
+            + self.solve.bytes()
+            + self.transposed.as_ref().map_or(0, TransposedKept::bytes)
     }
 
     /// Appends the arguments of `lu_factor` after its queue.
     pub(super) fn pass_to_factor<'a>(&'a mut self, args: &mut Args<'a>) {
-        let stride = stride::<T>(self.order.len()) as u64;
         args.input(&self.words)
             .input(&self.starts)
             .input(&self.targets)
             .scalar(self.targets.len() as u32)
-            .output(&mut self.values)
-            .scalar(stride)
+            .output(&mut self.solve.values)
+            .scalar(self.solve.stride as u64)
             .scalar(self.first_of_a)
             .input(&self.order)
             .scalar(self.order.len() as u32);
@@ -175,33 +249,40 @@ impl<E: Executor, T: Value> LuKept<E, T> {
     pub(super) fn note(&mut self, factored: Factored) {
         self.factored = factored;
         self.settled = false;
-    }
-
-    /// Appends the first arguments of all kernels that read the kept values, up to the tables.
-    pub(super) fn pass<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
-        let stride = stride::<T>(self.order.len()) as u64;
-        args.scalar(nitems as u32)
-            .scalar(self.sizes.nrows as u32)
-            .scalar(nrhs as u32)
-            .input(&self.values)
-            .scalar(if self.factored == Factored::Shared { 0 } else { stride })
-            .scalar(self.sizes.first_value)
-            .input(&self.tables);
-    }
-
-    /// Appends the first arguments of `lu_kept`, up to those of the system.
-    pub(super) fn pass_to_solve<'a>(&'a self, args: &mut Args<'a>, nitems: usize, nrhs: usize) {
-        self.pass(args, nitems, nrhs);
-        let sizes = &self.sizes;
-        args.scalar(sizes.words as u32);
-        for count in [sizes.end_of_l, sizes.end_of_u, sizes.end_of_a, sizes.slots, sizes.parts] {
-            args.scalar(count);
+        if let Some(transposed) = &mut self.transposed {
+            transposed.is_current = false;
         }
     }
 
-    /// The launch for `systems` systems.
-    pub(super) fn config(&self, systems: usize, info: &DeviceInfo) -> LaunchConfig {
-        self.launch.config(systems, info)
+    /// Whether all items have the factors of one matrix.
+    pub(super) fn is_shared(&self) -> bool {
+        self.factored == Factored::Shared
+    }
+
+    /// The solves with the transposed matrices, whose values are brought up to date. The first call
+    /// analyses the transposed pattern and allocates memory.
+    pub(super) fn transposed(
+        &mut self,
+        executor: &E,
+        pattern: &FactorPattern,
+        nitems: usize,
+    ) -> Result<&KeptSolve<E, T>, GpuSolveError> {
+        let transposed = match &mut self.transposed {
+            Some(transposed) => transposed,
+            none => none.insert(TransposedKept::new(executor, pattern, &self.solve, nitems)?),
+        };
+        // A recorded factorisation may have run since, and a recorded solve runs after others.
+        if !transposed.is_current || self.is_recorded || executor.is_recording()? {
+            let items = match self.factored {
+                Factored::None => 0,
+                Factored::Shared => 1,
+                Factored::Items(items) => items,
+            };
+            if items > 0 {
+                transposed.update(executor, &self.solve, items)?;
+            }
+        }
+        Ok(&transposed.solve)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `schedule.rs` | the order and the launch that are chosen, and what the kernel reads |
 //! | `plan.rs` | the plan and its launches |
 //! | `kept.rs`, `tables.rs` | factors that stay on the device, and the tables of their solves |
+//! | `transposed.rs` | solves with the transposed matrices by the same factors |
 //! | `deferred.rs` | substitution for successive right-hand sides, verified together |
 //! | `backward.rs` | backward substitution in chunks |
 //! | `chunks.rs` | sums of products that wait for each other, in chunks of a warp |
@@ -33,6 +34,7 @@ mod schedule;
 mod shape;
 mod sums;
 mod tables;
+mod transposed;
 
 pub use deferred::LuSolve;
 pub use explain::LuShape;

@@ -8,7 +8,7 @@ use super::backward::CHUNKS;
 use super::deferred::Deferred;
 use super::explain::LuShape;
 use super::grid::LuTuning;
-use super::kept::{Factored, LuKept};
+use super::kept::{Factored, KeptSolve, LuKept};
 use super::kernels;
 use super::schedule::Schedule;
 use crate::GpuSolveError;
@@ -254,7 +254,6 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when there are no factors; else those of [`GpuLu::solve`].
-    #[expect(unsafe_code, reason = "a launch")]
     pub fn solve_again(
         &mut self,
         b: &E::Buffer<T>,
@@ -263,22 +262,48 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     ) -> Result<(), GpuSolveError> {
         self.check_vectors(b, x)?;
         let Some(kept) = factors(&self.kept, self.active, self.nitems)? else { return Ok(()) };
-        let mut args = Args::new();
-        kept.pass_to_solve(&mut args, self.active, self.nrhs);
-        args.input(&self.perm).input(b).output(x).scalar(if guess == Guess::InX {
-            FROM_GUESS
-        } else {
-            0
-        });
-        self.limits.pass(&mut args);
-        args.output(&mut self.queue);
-        self.outcomes.pass(&mut args);
-        let config = kept.config(self.active * self.nrhs, self.executor.info());
-        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x were checked here,
-        // those of the plan's own arrays when they were made; x does not overlap b, and everything
-        // else belongs to the plan; the queue holds zeros before and after each launch.
-        unsafe { self.executor.launch(&kept.solve, config, &mut args) }?;
-        Ok(())
+        let call = KeptCall {
+            counts: (self.active, self.nrhs),
+            is_shared: kept.is_shared(),
+            perm: &self.perm,
+            b,
+            guess,
+            limits: &self.limits,
+        };
+        call.launch(&self.executor, &kept.solve, x, (&mut self.queue, &mut self.outcomes))
+    }
+
+    /// Solves every system `A' x = b` with the factors of the last [`GpuLu::factor`], refinement
+    /// included. The first solve after a factorisation launches one more kernel, which makes the factors
+    /// of the transposed matrices of those that are kept; the first of all allocates memory for them.
+    /// Arguments as for [`GpuLu::solve`]; [`GpuLu::confirm`] needs a confirmer and values of the
+    /// transposed matrices.
+    ///
+    /// # Errors
+    /// Those of [`GpuLu::solve_again`]; [`GpuSolveError::Unsupported`] where the transposed matrices need
+    /// too much shared memory; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    pub fn solve_transposed_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        self.check_vectors(b, x)?;
+        if factors(&self.kept, self.active, self.nitems)?.is_none() {
+            return Ok(());
+        }
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let is_shared = kept.is_shared();
+        let solve = kept.transposed(&self.executor, &self.schedule.pattern, self.nitems)?;
+        let call = KeptCall {
+            counts: (self.active, self.nrhs),
+            is_shared,
+            perm: &self.perm,
+            b,
+            guess,
+            limits: &self.limits,
+        };
+        call.launch(&self.executor, solve, x, (&mut self.queue, &mut self.outcomes))
     }
 
     /// From now on only the first `items` items take part in factorisations and solves. The arrays
@@ -387,6 +412,43 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     }
 }
 
+/// A solve with kept values.
+struct KeptCall<'a, E: Executor, T: Value> {
+    /// Items and right-hand sides of each.
+    counts: (usize, usize),
+    is_shared: bool,
+    perm: &'a E::Buffer<u16>,
+    b: &'a E::Buffer<T>,
+    guess: Guess,
+    limits: &'a Limits<E>,
+}
+
+impl<E: Executor, T: Value> KeptCall<'_, E, T> {
+    /// Launches `lu_kept`; `b` and `x` have the lengths of the plan and do not overlap.
+    #[expect(unsafe_code, reason = "a launch")]
+    fn launch(
+        &self,
+        executor: &E,
+        solve: &KeptSolve<E, T>,
+        x: &mut E::Buffer<T>,
+        (queue, outcomes): (&mut E::Buffer<u32>, &mut Outcomes<E>),
+    ) -> Result<(), GpuSolveError> {
+        let mut args = Args::new();
+        solve.pass_to_solve(&mut args, self.counts, self.is_shared);
+        let flags = if self.guess == Guess::InX { FROM_GUESS } else { 0 };
+        args.input(self.perm).input(self.b).output(x).scalar(flags);
+        self.limits.pass(&mut args);
+        args.output(queue);
+        outcomes.pass(&mut args);
+        let config = solve.config(self.counts.0 * self.counts.1, executor.info());
+        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x are the plan's, those
+        // of the plan's own arrays are what they were made as; x does not overlap b, and everything
+        // else belongs to the plan; the queue holds zeros before and after each launch.
+        unsafe { executor.launch(&solve.key, config, &mut args) }?;
+        Ok(())
+    }
+}
+
 /// The kept factors; `None` if no item takes part.
 ///
 /// # Errors
@@ -452,6 +514,15 @@ where
     ) -> Result<(), GpuSolveError> {
         shares_values(values.len(), self.nnz, self.nitems)?;
         Self::solve_again(self, b, guess, x)
+    }
+
+    fn solve_transposed_again(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        Self::solve_transposed_again(self, b, guess, x)
     }
 
     fn confirm(

@@ -16,6 +16,9 @@ pub(crate) static LU: Module =
 /// Solves with kept factors.
 pub(crate) static LU_KEPT: Module =
     Module::new("lu_kept", include_str!("lu_kept.cu"), &[SOLVER, PROGRAMS, SYSTEM, KEPT]);
+/// The kept values of transposed matrices.
+pub(crate) static LU_TRANSPOSE: Module =
+    Module::new("lu_transpose", include_str!("lu_transpose.cu"), &[]);
 /// Substitution alone, with kept factors.
 pub(crate) static LU_SUBSTITUTE: Module =
     Module::new("lu_substitute", include_str!("lu_substitute.cu"), &[SOLVER, PROGRAMS, KEPT]);

@@ -12,6 +12,7 @@ use super::certify::{Bounds, certify, guesses};
 use super::part::{Part, PartResults};
 use super::staging::Systems;
 use crate::SolveError;
+use crate::adjoint::TransposedBatch;
 use crate::backend::KeptFactors;
 
 /// The matrices whose factors are kept, for the ladder and to certify verdicts.
@@ -20,6 +21,8 @@ pub(super) struct KeptBatch<T> {
     bounds: Bounds,
     /// Whether their values are those on the device.
     pub(super) is_on_device: bool,
+    /// The transposed matrices, to certify verdicts of their solves; whether the values are current.
+    transposed: Option<(TransposedBatch<T>, bool)>,
 }
 
 impl<E, T> KeptFactors<T> for Analysed<E, T>
@@ -40,14 +43,14 @@ where
         if let Some(held) = &mut self.held {
             held.replace(self.parts.iter().map(Part::bytes).sum());
         }
-        let batch = match before.map(|kept| kept.batch) {
-            Some(mut copy) => {
+        let (batch, transposed) = match before {
+            Some(KeptBatch { batch: mut copy, transposed, .. }) => {
                 copy.clone_from(batch);
-                copy
+                (copy, transposed.map(|(transposed, _)| (transposed, false)))
             }
-            None => batch.clone(),
+            None => (batch.clone(), None),
         };
-        self.kept = Some(KeptBatch { batch, bounds, is_on_device: true });
+        self.kept = Some(KeptBatch { batch, bounds, is_on_device: true, transposed });
         Ok(())
     }
 
@@ -62,6 +65,23 @@ where
         let solved = self.solve_kept(&mut kept, nrhs, b, x, criteria);
         self.kept = Some(kept);
         solved
+    }
+
+    fn solve_transposed_again(
+        &mut self,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Option<Vec<Outcome>>, SolveError> {
+        let Some(mut kept) = self.kept.take() else { return Err(SolveError::NotFactored) };
+        let solved = self.solve_transposed_kept(&mut kept, nrhs, b, x, criteria);
+        self.kept = Some(kept);
+        match solved {
+            // The factors of these plans do not serve the transposed matrices.
+            Err(SolveError::Unsupported { .. }) => Ok(None),
+            solved => solved.map(Some),
+        }
     }
 
     fn batch(&self) -> Option<&Batch<T>> {
@@ -101,8 +121,50 @@ where
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, SolveError> {
-        let KeptBatch { batch, bounds, is_on_device } = kept;
-        let guesses = guesses(batch, nrhs, x, None);
+        let guesses = guesses(&kept.batch, nrhs, x, None);
+        let mut outcomes = self.run_kept(kept, Part::start_again, (nrhs, b), x, criteria)?;
+        let KeptBatch { batch, bounds, .. } = kept;
+        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    fn solve_transposed_kept(
+        &mut self,
+        kept: &mut KeptBatch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, SolveError> {
+        let guesses = guesses(&kept.batch, nrhs, x, None);
+        let start = Part::start_transposed_again;
+        let mut outcomes = self.run_kept(kept, start, (nrhs, b), x, criteria)?;
+        let batch = match &mut kept.transposed {
+            Some((transposed, is_current)) => {
+                if !*is_current {
+                    transposed.update_values(&kept.batch)?;
+                    *is_current = true;
+                }
+                transposed.batch()
+            }
+            none => none.insert((TransposedBatch::new(&kept.batch), true)).0.batch(),
+        };
+        let bounds = Bounds::new(batch);
+        certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// Sends the vectors of all parts, starts a solve of each, and receives the results, whose verdicts are
+    /// the device's.
+    fn run_kept(
+        &mut self,
+        kept: &mut KeptBatch<T>,
+        start: impl Fn(&mut Part<E, T>) -> Result<(), SolveError>,
+        (nrhs, b): (usize, &[T]),
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Option<Outcome>>, SolveError> {
+        let KeptBatch { batch, bounds, is_on_device, .. } = kept;
         let watch = criteria.watch.as_ref();
         let systems = Systems { batch, nrhs, wanted: None, bounds, watch };
         let (site, staging) = (&self.site, &mut self.staging);
@@ -115,14 +177,13 @@ where
         }
         *is_on_device = true;
         for part in &mut self.parts {
-            part.start_again()?;
+            start(part)?;
         }
         let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
         for part in &mut self.parts {
-            let target = PartResults { x, outcomes: &mut outcomes };
+            let target = PartResults { x: &mut *x, outcomes: &mut outcomes };
             part.receive(site, systems, target, staging)?;
         }
-        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
-        Ok(outcomes.into_iter().flatten().collect())
+        Ok(outcomes)
     }
 }

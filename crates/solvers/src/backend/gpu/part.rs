@@ -361,6 +361,14 @@ where
         }
     }
 
+    /// As [`Part::start_again`] with the transposed matrices.
+    pub(super) fn start_transposed_again(&mut self) -> Result<(), SolveError> {
+        match self.held.as_mut().expect(LOADED) {
+            PartMemory::Whole(whole) => whole.start_transposed_again(),
+            PartMemory::Chunks(_) => Err(SolveError::NotFactored),
+        }
+    }
+
     /// Sends the items of a divided part through the pipeline.
     pub(super) fn run(
         &mut self,
@@ -462,6 +470,10 @@ where
 
     fn start_again(&mut self) -> Result<(), SolveError> {
         Ok(self.plan.solve_again(&self.values, &self.b, self.guess, &mut self.x)?)
+    }
+
+    fn start_transposed_again(&mut self) -> Result<(), SolveError> {
+        Ok(self.plan.solve_transposed_again(&self.b, self.guess, &mut self.x)?)
     }
 
     fn receive(

@@ -9,3 +9,4 @@ mod plan;
 mod real;
 pub(crate) mod statuses;
 pub(crate) mod support;
+mod transposed;
