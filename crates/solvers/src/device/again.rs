@@ -3,7 +3,7 @@
 use sparsebatch_cuda::{KernelBuffer, copy_values};
 use sparsebatch_solve_core::check_len;
 
-use super::{DeviceSolver, Started};
+use super::{DeviceSolver, Matrices, Started};
 use crate::gpu::{GpuSolveError, Guess, check_apart};
 use crate::report::BatchReport;
 use crate::{GpuExecutor, SolveError, SolveScalar};
@@ -13,7 +13,9 @@ pub(super) struct KeptMatrices<E: GpuExecutor, T: SolveScalar> {
     /// Their values in the order of solvers.
     pub(super) values: E::Buffer<T>,
     /// Whether the plan has factors of them.
-    has_factors: bool,
+    pub(super) has_factors: bool,
+    /// Whether a graph was recorded that replaces them, and so may do so at any time.
+    pub(super) is_recorded: bool,
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
@@ -38,14 +40,22 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when memory or compiler
     /// fail. Nothing is kept then.
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
+        if let Some(transposed) = &mut self.transposed {
+            transposed.is_current = false;
+        }
         // A recorded solve may go on with the new matrices.
         let started = self.started.take();
         let before = self.matrices.take();
         let kept = before.filter(|kept| kept.values.len() == values.len());
         let mut kept = match kept {
             Some(kept) => kept,
-            None => KeptMatrices { values: self.executor.alloc(values.len())?, has_factors: false },
+            None => KeptMatrices {
+                values: self.executor.alloc(values.len())?,
+                has_factors: false,
+                is_recorded: false,
+            },
         };
+        kept.is_recorded = kept.is_recorded || self.executor.is_recording()?;
         match &self.staged_values {
             Some(staged) => staged.moves.to_item_major("values", values, &mut kept.values)?,
             None => copy_values(&self.executor, values, &mut kept.values)?,
@@ -76,12 +86,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.started = None;
         check_apart(b, x)?;
         self.with_kept(|solver, kept| {
-            let started = Started { guess, again: kept.has_factors };
+            let started = Started { guess, of: Matrices::Kept };
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                solver.start(&kept.values, b, started, x)
-            })?;
-            solver.started = Some(Started { guess, again: true });
-            Ok(())
+                solver.start(&kept.values, kept.has_factors, b, started, x)
+            })
         })
     }
 
@@ -97,7 +105,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_kept(|solver, kept| {
             solver.with_staged_vectors(b, None, x, |solver, b, x| {
-                solver.complete(&kept.values, b, x, true)
+                solver.complete(&kept.values, b, x, Matrices::Kept)
             })
         })
     }

@@ -9,7 +9,7 @@ use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
 use super::patterns::by_item;
-use super::{DeviceSolver, Other, Started};
+use super::{DeviceSolver, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
@@ -56,20 +56,20 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_staged_values(values, false, |solver, values| {
             solver.with_staged_vectors(b, None, x, |solver, b, x| {
-                solver.complete(values, b, x, false)
+                solver.complete(values, b, x, Matrices::Given)
             })
         })
     }
 
-    /// Completes a solve of arrays in the order of solvers. `again`: of the kept matrices.
+    /// Completes a solve of arrays in the order of solvers.
     pub(super) fn complete(
         &mut self,
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
-        again: bool,
+        of: Matrices,
     ) -> Result<BatchReport, SolveError> {
-        let report = self.complete_watched(values, b, x, again);
+        let report = self.complete_watched(values, b, x, of);
         stopped(&self.options.watch, report)
     }
 
@@ -78,11 +78,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
-        again: bool,
+        of: Matrices,
     ) -> Result<BatchReport, SolveError> {
         let start = Instant::now();
-        let Some(Started { guess, .. }) = self.started.filter(|started| started.again == again)
-        else {
+        let Some(Started { guess, .. }) = self.started.filter(|started| started.of == of) else {
             return Err(SolveError::Argument(ArgumentError::OutOfRange {
                 name: "finish",
                 expected: "a solve of its kind that was enqueued before",
@@ -384,7 +383,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     fn own_bytes(&self) -> u64 {
         let guesses = self.guesses.as_ref().map_or(0, KernelBuffer::len);
         let kept = self.matrices.as_ref().map_or(0, |kept| kept.values.len());
-        self.staged_bytes() + ((guesses + kept) * size_of::<T>()) as u64
+        let transposed = self.transposed.as_ref().map_or(0, |transposed| transposed.bytes());
+        self.staged_bytes() + transposed + ((guesses + kept) * size_of::<T>()) as u64
     }
 
     fn report(

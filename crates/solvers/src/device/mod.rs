@@ -5,6 +5,7 @@
 //! | `arrange.rs` | arrays of the caller in another order than solvers take them |
 //! | `finish.rs` | verdicts, items of other schemes, the ladder, the report |
 //! | `again.rs` | matrices and factors that are kept for several solves |
+//! | `transposed.rs` | solves with the transposed matrices by kept factors |
 //! | `patterns.rs` | the patterns of the items |
 //! | `memory.rs` | how much device memory a solver takes |
 
@@ -13,6 +14,7 @@ mod arrange;
 mod finish;
 mod memory;
 mod patterns;
+mod transposed;
 
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,7 @@ use arrange::{Staged, StagedVectors};
 pub use memory::{SolverMemory, solver_memory};
 pub use patterns::BatchPatterns;
 use patterns::Patterns;
+use transposed::TransposedSide;
 
 /// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a
 /// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
@@ -105,9 +108,25 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     staged_vectors: Option<StagedVectors<E, T>>,
     /// The matrices of [`DeviceSolver::factor`].
     matrices: Option<KeptMatrices<E, T>>,
+    /// Their transposed ones, once they were solved with.
+    transposed: Option<Box<TransposedSide<E, T>>>,
     /// Analyses of later rungs.
     kept: Vec<Kept<T>>,
     plan_time: Duration,
+}
+
+/// The confirmer of a batch's patterns.
+fn confirmer_of<E: GpuExecutor, T: SolveScalar>(
+    executor: &E,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+) -> Result<Confirmer<E, T>, SolveError> {
+    Ok(match batch {
+        Batch::Uniform(uniform) => {
+            Confirmer::new(executor, uniform.pattern().view(), uniform.nitems(), options)?
+        }
+        Batch::Ragged(ragged) => Confirmer::ragged(executor, ragged, options)?,
+    })
 }
 
 /// Items that are solved from the host when the solve is finished.
@@ -120,8 +139,18 @@ struct Other<T> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Started {
     guess: Guess,
-    /// Whether it is one with the kept matrices.
-    again: bool,
+    of: Matrices,
+}
+
+/// The matrices of a solve.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Matrices {
+    /// Those that were given with it.
+    Given,
+    /// Those of [`DeviceSolver::factor`].
+    Kept,
+    /// The transposed ones of these.
+    Transposed,
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
@@ -168,16 +197,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         ItemList::prepare::<T>(executor)?;
         let extents = ItemExtents::of(batch);
         let sources = transposed.as_ref().map(TransposedBatch::sources).transpose()?;
-        let confirmer = match batch {
-            Batch::Uniform(uniform) => {
-                Confirmer::new(executor, uniform.pattern().view(), nitems, options)?
-            }
-            Batch::Ragged(ragged) => Confirmer::ragged(executor, ragged, options)?,
-        };
+        let confirmer = confirmer_of(executor, batch, options)?;
         Ok(Self {
             staged_values: Staged::values(executor, batch, data, sources.as_deref())?,
             staged_vectors: StagedVectors::new(executor, &extents, options.nrhs, data)?,
             matrices: None,
+            transposed: None,
             confirmer,
             executor: executor.clone(),
             options: options.clone(),
@@ -256,6 +281,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let criteria = own.criteria::<T>(self.systems())?;
         self.plan.replace_limits(&self.executor, &own)?;
         self.confirmer.replace_limits(&own)?;
+        if let Some(transposed) = &mut self.transposed {
+            transposed.side.confirmer.replace_limits(&own)?;
+            transposed.side.kept.clear();
+        }
         // Plans of other schemes and of later rungs hold limits.
         self.backend = self.backend.with_options(&own);
         self.kept.clear();
@@ -286,15 +315,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_staged_values(values, true, |solver, values| {
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                solver.start(values, b, Started { guess, again: false }, x)
+                solver.start(values, false, b, Started { guess, of: Matrices::Given }, x)
             })
         })
     }
 
-    /// Starts a solve of arrays in the order of solvers.
+    /// Starts a solve of arrays in the order of solvers. `has_factors`: the plan has those of the kept
+    /// matrices.
     fn start(
         &mut self,
         values: &E::Buffer<T>,
+        has_factors: bool,
         b: &E::Buffer<T>,
         started: Started,
         x: &mut E::Buffer<T>,
@@ -309,9 +340,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 copy_values(&self.executor, &*x, guesses)?;
             }
         }
-        match started.again {
-            true => self.plan.solve_again(values, b, started.guess, x)?,
-            false => self.plan.solve(values, b, started.guess, x)?,
+        match started.of {
+            Matrices::Kept if has_factors => {
+                self.plan.solve_again(values, b, started.guess, x)?;
+            }
+            Matrices::Given | Matrices::Kept => self.plan.solve(values, b, started.guess, x)?,
+            Matrices::Transposed => self.plan.solve_transposed_again(b, started.guess, x)?,
         }
         self.started = Some(started);
         Ok(())

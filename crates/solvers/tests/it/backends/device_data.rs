@@ -94,6 +94,33 @@ fn methods() -> [SolveOptions; 6] {
     ]
 }
 
+/// A solve of data on the host, with the matrices or the transposed ones.
+fn from_host(
+    batch: &Batch<f64>,
+    b: &[f64],
+    is_transposed: bool,
+    guess: Guess,
+    x0: &[f64],
+    options: &SolveOptions,
+) -> (Vec<f64>, BatchReport) {
+    let backend = Backend::Gpu(Gpu::new(Emulator::new(Order::Forward)).or_cpu(true));
+    let mut x = match guess {
+        Guess::InX => x0.to_vec(),
+        Guess::Zero => vec![0.0; b.len()],
+    };
+    let report = match is_transposed {
+        true => {
+            let solver = AdjointSolver::on_executor(&backend, batch, None, options);
+            solver.unwrap().solve(batch, b, &mut x).unwrap()
+        }
+        false => {
+            let solver = BatchSolver::on_executor(&backend, batch, None, options);
+            solver.unwrap().solve(batch, b, &mut x).unwrap()
+        }
+    };
+    (x, report)
+}
+
 /// One case: what the device gives for its arrays is what the host gives, bit for bit.
 fn agree(
     matrices: &[Csr<f64>],
@@ -108,21 +135,7 @@ fn agree(
     let items = matrices.len();
     let b: Vec<f64> = rhs(&batch, options.nrhs);
     let x0: Vec<f64> = b.iter().map(|b| 0.3 - b).collect();
-    let backend = Backend::Gpu(Gpu::new(Emulator::new(Order::Forward)).or_cpu(true));
-    let mut host_x = match guess {
-        Guess::InX => x0.clone(),
-        Guess::Zero => vec![0.0; b.len()],
-    };
-    let host = match data.transposed {
-        true => {
-            let solver = AdjointSolver::on_executor(&backend, &batch, None, options);
-            solver.unwrap().solve(&batch, &b, &mut host_x).unwrap()
-        }
-        false => {
-            let solver = BatchSolver::on_executor(&backend, &batch, None, options);
-            solver.unwrap().solve(&batch, &b, &mut host_x).unwrap()
-        }
-    };
+    let (host_x, host) = from_host(&batch, &b, data.transposed, guess, &x0, options);
     let Batch::Uniform(uniform) = &batch else { unreachable!() };
     let (BatchValues::ItemMajor(values) | BatchValues::Shared(values)) = uniform.values() else {
         unreachable!()
@@ -153,6 +166,22 @@ fn agree(
         let again = from_layout(&executor.download(&x).unwrap(), items, data.vectors);
         let apart = again.iter().zip(&host_x).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(apart < 1e-8, "{what}: {apart:e}");
+    }
+    // The other side by the same factors, where the method has some that serve both.
+    let (mut other_x, other) = from_host(&batch, &b, !data.transposed, guess, &x0, options);
+    let mut x = start();
+    match solver.solve_transposed_again(&on_b, guess, &mut x) {
+        Ok(report) => {
+            assert_eq!(statuses(&report), statuses(&other), "{what}");
+            let found = from_layout(&executor.download(&x).unwrap(), items, data.vectors);
+            other_x.iter_mut().zip(&found).for_each(|(x, found)| *x -= found);
+            let apart = other_x.iter().map(|x| x.abs()).fold(0.0, f64::max);
+            assert!(apart < 1e-8, "{what}: {apart:e}");
+        }
+        Err(error) => {
+            assert!(matches!(error, SolveError::Unsupported { .. }), "{what}: {error}");
+            assert_ne!(options.method, Method::Lu, "{what}: {error}");
+        }
     }
     // A solve with given matrices in between is as before.
     let mut x = start();
@@ -207,6 +236,47 @@ fn shared_values_and_single_items_agree_with_the_host() {
 }
 
 #[test]
+fn systems_without_factors_climb_on_the_transposed_side() {
+    let executor = Emulator::new(Order::Forward);
+    let mut flawed = matrices(9);
+    // No pivot without a permutation, not finite, and singular.
+    flawed[2].values_mut()[0] = 0.0;
+    flawed[4].values_mut()[3] = f64::NAN;
+    flawed[7].values_mut().fill(0.0);
+    let batch = batch(&flawed, false);
+    let b = rhs(&batch, 1);
+    for fallback in [false, true] {
+        let options = SolveOptions::new().method(Method::Lu).fallback(fallback);
+        let mut solver = DeviceSolver::new(&executor, &batch, &options).unwrap();
+        let values: Vec<f64> = flawed.iter().flat_map(|m| m.values().to_vec()).collect();
+        let values = executor.upload(&values).unwrap();
+        let on_b = executor.upload(&b).unwrap();
+        let mut x = executor.upload(&vec![0.5; b.len()]).unwrap();
+        solver.factor(&values).unwrap();
+        for _ in 0..2 {
+            executor.copy_from_host(&vec![0.5; b.len()], &mut x).unwrap();
+            let report = solver.solve_transposed_again(&on_b, Guess::InX, &mut x).unwrap();
+            let x0 = vec![0.5; b.len()];
+            let (expected, host) = from_host(&batch, &b, true, Guess::InX, &x0, &options);
+            assert_eq!(statuses(&report), statuses(&host), "{fallback}");
+            assert_eq!(report.systems[4].outcome.status, Status::NonFinite);
+            let found = executor.download(&x).unwrap();
+            let apart = |(a, b): (&f64, &f64)| (a - b).abs();
+            let apart = found.iter().zip(&expected).map(apart).fold(0.0, f64::max);
+            assert!(apart < 1e-8, "{fallback}: {apart:e}");
+            // The matrices themselves are solved with as before.
+            let report = solver.solve_again(&on_b, Guess::Zero, &mut x).unwrap();
+            let (_, host) = from_host(&batch, &b, false, Guess::Zero, &x0, &options);
+            assert_eq!(statuses(&report), statuses(&host), "{fallback}");
+        }
+        assert!(matches!(
+            solver.finish_transposed_again(&on_b, &mut x),
+            Err(SolveError::Argument(_))
+        ));
+    }
+}
+
+#[test]
 fn kept_matrices_are_asked_for_in_one_line() {
     let executor = Emulator::new(Order::Forward);
     let batch = batch(&matrices(4), false);
@@ -218,6 +288,8 @@ fn kept_matrices_are_asked_for_in_one_line() {
     for error in [
         solver.enqueue_again(&b, Guess::Zero, &mut x).unwrap_err(),
         solver.finish_again(&b, &mut x).unwrap_err(),
+        solver.enqueue_transposed_again(&b, Guess::Zero, &mut x).unwrap_err(),
+        solver.finish_transposed_again(&b, &mut x).unwrap_err(),
     ] {
         assert!(matches!(error, SolveError::NotFactored), "{error}");
     }
