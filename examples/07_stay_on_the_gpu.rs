@@ -1,5 +1,5 @@
-//! Two implicit steps and their adjoint, without leaving the GPU: matrices are factorised once, solved
-//! with often, transposed too, and a loss is differentiated by right-hand sides and matrix values.
+//! Two implicit steps and their adjoint, without leaving the GPU: matrices are factorised once, and the
+//! factors solve often, transposed systems too, and a loss is differentiated by right-hand sides and matrix values.
 //! The gradients are checked against finite differences. Where there is no GPU the same runs on the
 //! CPU.
 //!
@@ -9,11 +9,8 @@
 //! `cargo run --release --example 07_stay_on_the_gpu`
 
 use sparsebatch::generate::{Family, Problem};
-use sparsebatch::gpu::{Device, DeviceData, DeviceSolver, Executor, Guess, ValueGradient};
-use sparsebatch::{
-    AdjointSolver, Backend, Batch, BatchReport, BatchSolver, Method, SolveOptions, solve,
-    value_gradient,
-};
+use sparsebatch::gpu::{Device, DeviceSolver, Executor, Guess, ValueGradient};
+use sparsebatch::{Batch, BatchReport, BatchSolver, Method, SolveOptions, solve, value_gradient};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -56,11 +53,8 @@ fn on_gpu(device: &Device, batch: &Batch<f64>, b: &[f64]) -> Result<Differentiat
     solver.solve_again(&b, Guess::Zero, &mut x1)?;
     let report = solver.solve_again(&x1, Guess::Zero, &mut x2)?;
 
-    let transposed = DeviceData::new().transposed(true);
-    let mut adjoint = DeviceSolver::with_data(device, batch, &options, transposed)?;
-    adjoint.factor(&values)?;
-    adjoint.solve_again(&x2, Guess::Zero, &mut l2)?;
-    adjoint.solve_again(&l2, Guess::Zero, &mut l1)?;
+    solver.solve_transposed_again(&x2, Guess::Zero, &mut l2)?;
+    solver.solve_transposed_again(&l2, Guess::Zero, &mut l1)?;
 
     let mut gradient = ValueGradient::new(device, batch.pattern(0), ITEMS, 1)?;
     let mut of_step = device.alloc(values.len())?;
@@ -85,10 +79,8 @@ fn on_cpu(batch: &Batch<f64>, b: &[f64]) -> Result<Differentiated, Error> {
     solver.solve_again(b, &mut x1)?;
     let report = solver.solve_again(&x1, &mut x2)?;
 
-    let mut adjoint = AdjointSolver::on(&Backend::Cpu, batch, &options)?;
-    adjoint.factor(batch)?;
-    adjoint.solve_again(&x2, &mut l2)?;
-    adjoint.solve_again(&l2, &mut l1)?;
+    solver.solve_transposed_again(&x2, &mut l2)?;
+    solver.solve_transposed_again(&l2, &mut l1)?;
 
     let mut second = values_of(batch)?;
     let mut first = second.clone();

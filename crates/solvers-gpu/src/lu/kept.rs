@@ -272,7 +272,8 @@ impl<E: Executor, T: Value> LuKept<E, T> {
             none => none.insert(TransposedKept::new(executor, pattern, &self.solve, nitems)?),
         };
         // A recorded factorisation may have run since, and a recorded solve runs after others.
-        if !transposed.is_current || self.is_recorded || executor.is_recording()? {
+        let is_recording = executor.is_recording()?;
+        if !transposed.is_current || self.is_recorded || is_recording {
             let items = match self.factored {
                 Factored::None => 0,
                 Factored::Shared => 1,
@@ -281,6 +282,8 @@ impl<E: Executor, T: Value> LuKept<E, T> {
             if items > 0 {
                 transposed.update(executor, &self.solve, items)?;
             }
+            // What is recorded has not run.
+            transposed.is_current |= !is_recording;
         }
         Ok(&transposed.solve)
     }

@@ -87,7 +87,6 @@ impl<E: Executor, T: Value> TransposedKept<E, T> {
         // SAFETY: the arguments are those of `lu_transpose`; words and pivots name values of an item,
         // and both arrays of values have room for all items.
         unsafe { executor.launch(&self.key, config, &mut args) }?;
-        self.is_current = true;
         Ok(())
     }
 }

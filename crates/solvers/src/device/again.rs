@@ -3,8 +3,8 @@
 use sparsebatch_cuda::{KernelBuffer, copy_values};
 use sparsebatch_solve_core::check_len;
 
-use super::{DeviceSolver, Matrices, Started};
-use crate::gpu::{GpuSolveError, Guess, check_apart};
+use super::{DeviceSolver, Factors, Matrices, Started};
+use crate::gpu::{GpuSolveError, GpuSolver, Guess, check_apart};
 use crate::report::BatchReport;
 use crate::{GpuExecutor, SolveError, SolveScalar};
 
@@ -16,6 +16,21 @@ pub(super) struct KeptMatrices<E: GpuExecutor, T: SolveScalar> {
     pub(super) has_factors: bool,
     /// Whether a graph was recorded that replaces them, and so may do so at any time.
     pub(super) is_recorded: bool,
+}
+
+/// Factorises matrices where a plan keeps factors, and tells whether it did.
+pub(super) fn factor<E: GpuExecutor, T: SolveScalar>(
+    plan: &mut dyn GpuSolver<E, T>,
+    values: &E::Buffer<T>,
+) -> Result<Factors, SolveError> {
+    if !plan.keeps_factors() {
+        return Ok(Factors::None);
+    }
+    match plan.factor(values) {
+        // The factors are too large to keep.
+        Err(GpuSolveError::Unsupported { .. }) => Ok(Factors::None),
+        made => Ok(made.map(|()| Factors::Kept)?),
+    }
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
@@ -60,12 +75,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             Some(staged) => staged.moves.to_item_major("values", values, &mut kept.values)?,
             None => copy_values(&self.executor, values, &mut kept.values)?,
         }
-        kept.has_factors = self.plan.keeps_factors()
-            && match self.plan.factor(&kept.values) {
-                // The factors are too large to keep.
-                Err(GpuSolveError::Unsupported { .. }) => false,
-                made => made.map(|()| true)?,
-            };
+        kept.has_factors = factor(&mut *self.plan, &kept.values)? == Factors::Kept;
         if !kept.has_factors {
             self.check_values(kept.values.len())?;
         }
@@ -87,8 +97,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_kept(|solver, kept| {
             let started = Started { guess, of: Matrices::Kept };
+            let by = if kept.has_factors { Factors::Kept } else { Factors::None };
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                solver.start(&kept.values, kept.has_factors, b, started, x)
+                solver.start(&kept.values, by, b, started, x)
             })
         })
     }

@@ -27,6 +27,15 @@ struct Arrays<'a, E: Executor, T: SolveScalar> {
     x: &'a mut E::Buffer<T>,
 }
 
+/// The error of a finish without a solve of its kind.
+pub(super) fn not_enqueued() -> SolveError {
+    SolveError::Argument(ArgumentError::OutOfRange {
+        name: "finish",
+        expected: "a solve of its kind that was enqueued before",
+        found: "none".to_owned(),
+    })
+}
+
 /// Some items of a solve, copied to the host.
 struct Copied<T> {
     batch: Batch<T>,
@@ -82,11 +91,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<BatchReport, SolveError> {
         let start = Instant::now();
         let Some(Started { guess, .. }) = self.started.filter(|started| started.of == of) else {
-            return Err(SolveError::Argument(ArgumentError::OutOfRange {
-                name: "finish",
-                expected: "a solve of its kind that was enqueued before",
-                found: "none".to_owned(),
-            }));
+            return Err(not_enqueued());
         };
         self.plan.confirm(&self.confirmer, values, b, x)?;
         let mut systems: Vec<SystemReport> =

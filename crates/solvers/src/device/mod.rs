@@ -142,6 +142,17 @@ struct Started {
     of: Matrices,
 }
 
+/// The factors by which a plan solves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Factors {
+    /// Those that it makes for the solve, if any.
+    None,
+    /// Those that it keeps of the matrices.
+    Kept,
+    /// Those that it keeps of the transposed matrices of the solve.
+    Transposed,
+}
+
 /// The matrices of a solve.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Matrices {
@@ -188,12 +199,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let backend: Box<dyn SolveBackend<T>> = Box::new(GpuBackend::new(gpu, options.clone()));
         let choices = choose(batch, options, backend.target());
         let (scheme, reason) = (choices[0].scheme, choices[0].reason.clone());
-        let of_scheme =
-            |chosen: &Chosen| SchemeItems { scheme: chosen.scheme, items: chosen.items.clone() };
-        let schemes: Vec<SchemeItems> = choices.iter().map(of_scheme).collect();
-        let (plan, refused) =
-            solver_for_batch::<E, T>(executor, batch, &schemes, options, &tuning(None))?;
-        let (chosen, others) = without_refused(choices, &refused);
+        let (chosen, others, plan) = plan_for(executor, batch, choices, options)?;
         ItemList::prepare::<T>(executor)?;
         let extents = ItemExtents::of(batch);
         let sources = transposed.as_ref().map(TransposedBatch::sources).transpose()?;
@@ -282,8 +288,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.plan.replace_limits(&self.executor, &own)?;
         self.confirmer.replace_limits(&own)?;
         if let Some(transposed) = &mut self.transposed {
-            transposed.side.confirmer.replace_limits(&own)?;
-            transposed.side.kept.clear();
+            transposed.side.replace_limits(&self.executor, &own)?;
         }
         // Plans of other schemes and of later rungs hold limits.
         self.backend = self.backend.with_options(&own);
@@ -315,17 +320,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_staged_values(values, true, |solver, values| {
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                solver.start(values, false, b, Started { guess, of: Matrices::Given }, x)
+                let started = Started { guess, of: Matrices::Given };
+                solver.start(values, Factors::None, b, started, x)
             })
         })
     }
 
-    /// Starts a solve of arrays in the order of solvers. `has_factors`: the plan has those of the kept
-    /// matrices.
+    /// Starts a solve of arrays in the order of solvers.
     fn start(
         &mut self,
         values: &E::Buffer<T>,
-        has_factors: bool,
+        by: Factors,
         b: &E::Buffer<T>,
         started: Started,
         x: &mut E::Buffer<T>,
@@ -340,12 +345,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 copy_values(&self.executor, &*x, guesses)?;
             }
         }
-        match started.of {
-            Matrices::Kept if has_factors => {
-                self.plan.solve_again(values, b, started.guess, x)?;
-            }
-            Matrices::Given | Matrices::Kept => self.plan.solve(values, b, started.guess, x)?,
-            Matrices::Transposed => self.plan.solve_transposed_again(b, started.guess, x)?,
+        match by {
+            Factors::None => self.plan.solve(values, b, started.guess, x)?,
+            Factors::Kept => self.plan.solve_again(values, b, started.guess, x)?,
+            Factors::Transposed => self.plan.solve_transposed_again(b, started.guess, x)?,
         }
         self.started = Some(started);
         Ok(())
@@ -355,7 +358,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`DeviceSolver::enqueue`] they are those of the first method, not confirmed; after
     /// [`DeviceSolver::finish`] those of the report.
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
-        self.plan.outcome_arrays().on_device()
+        let of_transposed = self.started.is_some_and(|started| started.of == Matrices::Transposed);
+        let own = self.transposed.as_ref().and_then(|transposed| transposed.side.plan.as_ref());
+        own.filter(|_| of_transposed).unwrap_or(&self.plan).outcome_arrays().on_device()
     }
 
     /// [`DeviceSolver::enqueue`] and [`DeviceSolver::finish`].
@@ -400,6 +405,24 @@ fn check_supported<T: SolveScalar>(
     }
     check_nrhs(options)?;
     Ok(())
+}
+
+/// The items of each scheme that a plan takes, those that it does not take, and the plan.
+type Planned<E, T> = (Vec<Chosen>, Vec<Other<T>>, Box<dyn GpuSolver<E, T>>);
+
+fn plan_for<E: GpuExecutor, T: SolveScalar>(
+    executor: &E,
+    batch: &Batch<T>,
+    choices: Vec<Chosen>,
+    options: &SolveOptions,
+) -> Result<Planned<E, T>, SolveError> {
+    let of_scheme =
+        |chosen: &Chosen| SchemeItems { scheme: chosen.scheme, items: chosen.items.clone() };
+    let schemes: Vec<SchemeItems> = choices.iter().map(of_scheme).collect();
+    let (plan, refused) =
+        solver_for_batch::<E, T>(executor, batch, &schemes, options, &tuning(None))?;
+    let (chosen, others) = without_refused(choices, &refused);
+    Ok((chosen, others, plan))
 }
 
 /// Takes items that the plan refused out of those of their schemes.

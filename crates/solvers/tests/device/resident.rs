@@ -154,6 +154,69 @@ fn arrays_in_any_layout_and_kept_factors() {
 }
 
 /// Ragged batches: three patterns in turn, some systems of which fail; also by kept matrices.
+/// Transposed systems by the factors of the matrices: verdicts of the host's adjoint solver, residuals
+/// within tolerance, and the same in a graph. Prints the time of both sides.
+#[test]
+fn kept_factors_solve_the_transposed_systems() {
+    let Some(device) = device_or_skip() else { return };
+    let cases = [(Family::Tri, 256), (Family::Lap2d, 256), (Family::Rand9, 54), (Family::Tri, 32)];
+    for (family, nrows) in cases {
+        let items = systems(10_000).max(8);
+        let (batch, b, values) = batch(family, nrows, items);
+        let options = SolveOptions::new().method(Method::Lu);
+        let mut expected = vec![0.0; b.len()];
+        let mut adjoint = AdjointSolver::on(&Backend::Cpu, &batch, &options).unwrap();
+        let host = adjoint.solve(&batch, &b, &mut expected).unwrap();
+        let mut solver: DeviceSolver<Device, f64> =
+            DeviceSolver::new(&device, &batch, &options).unwrap();
+        let on_b = device.upload(&b).unwrap();
+        let mut x = device.alloc_zeroed(b.len()).unwrap();
+        solver.factor(&device.upload(&values).unwrap()).unwrap();
+
+        let report = solver.solve_transposed_again(&on_b, Guess::Zero, &mut x).unwrap();
+
+        let what = format!("{family:?} {nrows}");
+        let first = device.download(&x).unwrap();
+        for (system, (found, expected)) in report.systems.iter().zip(&host.systems).enumerate() {
+            let same = found.outcome.status == expected.outcome.status;
+            assert!(same, "{what} {system}: {found:?}, {expected:?}");
+        }
+        let graph = device
+            .capture(|_| {
+                solver.enqueue_transposed_again(&on_b, Guess::Zero, &mut x).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        device.fill_zero(&mut x).unwrap();
+        // SAFETY: buffers and solver are alive until `finish` has waited.
+        #[expect(unsafe_code, reason = "the launch of a graph")]
+        unsafe { graph.launch() }.unwrap();
+        solver.finish_transposed_again(&on_b, &mut x).unwrap();
+        let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+        assert_eq!(bits(&device.download(&x).unwrap()), bits(&first), "{what}");
+
+        let mut time = |is_transposed: bool| {
+            let mut times: Vec<f64> = (0..21)
+                .map(|_| {
+                    device.synchronize().unwrap();
+                    let start = Instant::now();
+                    let enqueued = match is_transposed {
+                        true => solver.enqueue_transposed_again(&on_b, Guess::Zero, &mut x),
+                        false => solver.enqueue_again(&on_b, Guess::Zero, &mut x),
+                    };
+                    enqueued.unwrap();
+                    device.synchronize().unwrap();
+                    start.elapsed().as_secs_f64() * 1e3
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            times[10]
+        };
+        let (plain, transposed) = (time(false), time(true));
+        println!("{what}: {items} systems, again {plain:.4} ms, transposed {transposed:.4} ms");
+    }
+}
+
 #[test]
 fn ragged_batches_say_what_the_host_says() {
     let Some(device) = device_or_skip() else { return };

@@ -77,6 +77,48 @@ fn patterns_and_values_on_the_device_are_a_batch() {
 }
 
 #[test]
+fn transposed_systems_of_kept_matrices_end_as_those_of_the_host() {
+    let executor = Emulator::new(Order::Forward);
+    let backend = Backend::Gpu(sparsebatch_solvers::Gpu::new(executor.clone()).or_cpu(true));
+    let batch = ragged(with_failing());
+    let b = rhs(&batch, 1);
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    let statuses = |report: &sparsebatch_solvers::BatchReport| -> Vec<Status> {
+        report.systems.iter().map(|system| system.outcome.status).collect()
+    };
+    for options in methods() {
+        let mut solver = DeviceSolver::new(&executor, &batch, &options).unwrap();
+        solver.factor(&values).unwrap();
+        for options in [options.clone(), options.clone().max_iters(1).fallback(false), options] {
+            let mut expected = vec![0.0; b.len()];
+            let adjoint = AdjointSolver::on_executor(&backend, &batch, None, &options);
+            let host = adjoint.unwrap().solve(&batch, &b, &mut expected).unwrap();
+            if options.fallback {
+                solver.replace_limits(&options).unwrap();
+                let report = solver.solve_transposed_again(&on_b, Guess::Zero, &mut x).unwrap();
+                assert_eq!(statuses(&report), statuses(&host), "{options:?}");
+                let found = executor.download(&x).unwrap();
+                let apart = |(a, b): (&f64, &f64)| (a - b).abs() / (1.0 + b.abs());
+                let apart = found.iter().zip(&expected).map(apart).fold(0.0, f64::max);
+                assert!(apart < 1e-7, "{options:?}: {apart:e}");
+            } else {
+                // One iteration at most: the limit is the transposed side's, too.
+                solver.replace_limits(&options).unwrap();
+                let report = solver.solve_transposed_again(&on_b, Guess::Zero, &mut x).unwrap();
+                let first = |s: &sparsebatch_solvers::SystemReport| {
+                    let is_later = s.rung != sparsebatch_solvers::Rung::First;
+                    s.outcome.iterations <= 1 || is_later || s.outcome.status == Status::Singular
+                };
+                let worst = report.systems.iter().find(|&system| !first(system));
+                assert!(worst.is_none(), "{worst:?} {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn limits_of_ragged_batches_are_replaced() {
     let executor = Emulator::new(Order::Forward);
     let batch = ragged(patterns::<f64>(10));
