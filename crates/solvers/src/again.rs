@@ -220,6 +220,53 @@ impl<T: SolveScalar> BatchSolver<T> {
         solved
     }
 
+    /// Solves the systems of a batch whose matrices are near to those of the last
+    /// [`BatchSolver::factor`], as between the iterations of Newton's method; `x` holds the initial guesses
+    /// on entry and the solutions on return.
+    ///
+    /// The kept factors of the sparse LU refine with the residuals of the new matrices, up to
+    /// [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times; on a GPU kept factors of a
+    /// preconditioner precondition the new matrices. Systems that do not converge so are solved as by
+    /// [`BatchSolver::solve`], with factors of their own, from the better of guess and iterate. Where no
+    /// factors are kept that can do either, all systems are. The kept matrices stay as they are.
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::solve`].
+    ///
+    /// # Examples
+    /// ```
+    /// use sparsebatch_formats::{Batch, Csr};
+    /// use sparsebatch_solvers::{BatchSolver, Method, SolveOptions};
+    /// let matrix = |a: f64| Csr::try_new(2, 2, vec![0, 2, 3], vec![0, 1, 1], vec![a, 1.0, 4.0]);
+    /// let (then, now) = (Batch::from(matrix(2.0)?), Batch::from(matrix(2.001)?));
+    /// let mut solver = BatchSolver::new(&then, &SolveOptions::new().method(Method::Lu))?;
+    /// solver.factor(&then)?;
+    /// let mut x = [0.0; 2];
+    /// assert!(solver.solve_near(&now, &[3.001, 4.0], &mut x)?.all_converged());
+    /// assert!((x[0] - 1.0).abs() < 1e-9);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn solve_near(
+        &mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
+        T::solve_near(self, batch, b, x)
+    }
+
+    /// [`BatchSolver::solve_near`], compiled where it is called.
+    pub(crate) fn solve_near_here(
+        &mut self,
+        batch: &Batch<T>,
+        b: &[T],
+        x: &mut [T],
+    ) -> Result<BatchReport, SolveError> {
+        let by_kept = matches!(self.matrices, Matrices::Factored(_));
+        let report = self.solve_watched(batch, b, x, by_kept);
+        stopped(&self.options.watch, report)
+    }
+
     /// The solver of the transposed matrices, with the values of the kept ones.
     fn current_adjoint<'a>(
         &mut self,

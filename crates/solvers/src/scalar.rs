@@ -48,6 +48,15 @@ pub trait SolveScalar: CpuScalar + Value {
         g: &[Self],
         lambda: &mut [Self],
     ) -> Result<BatchReport, SolveError>;
+
+    /// [`BatchSolver::solve_near`].
+    #[doc(hidden)]
+    fn solve_near(
+        solver: &mut BatchSolver<Self>,
+        batch: &Batch<Self>,
+        b: &[Self],
+        x: &mut [Self],
+    ) -> Result<BatchReport, SolveError>;
 }
 
 macro_rules! compiled_here {
@@ -92,6 +101,15 @@ macro_rules! compiled_here {
                 lambda: &mut [Self],
             ) -> Result<BatchReport, SolveError> {
                 solver.solve_transposed_again_here(g, lambda)
+            }
+
+            fn solve_near(
+                solver: &mut BatchSolver<Self>,
+                batch: &Batch<Self>,
+                b: &[Self],
+                x: &mut [Self],
+            ) -> Result<BatchReport, SolveError> {
+                solver.solve_near_here(batch, b, x)
             }
         }
     )*};

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, Isa, check_threads};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
-use sparsebatch_solve_core::{ArgumentError, Engine, Outcome, ProductCost, Rhs, Scheme, check_len};
+use sparsebatch_solve_core::{
+    ArgumentError, Engine, Outcome, ProductCost, Rhs, Scheme, Status, check_len,
+};
 
 use crate::again::{Adjoint, Matrices};
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
@@ -249,15 +251,18 @@ impl<T: SolveScalar> BatchSolver<T> {
         b: &[T],
         x: &mut [T],
     ) -> Result<BatchReport, SolveError> {
-        let report = self.solve_watched(batch, b, x);
+        let report = self.solve_watched(batch, b, x, false);
         stopped(&self.options.watch, report)
     }
 
-    fn solve_watched(
+    /// A solve; `by_kept`: by kept factors, which precondition or refine, where that is possible, and
+    /// what they do not solve by factors of its own.
+    pub(crate) fn solve_watched(
         &mut self,
         batch: &Batch<T>,
         b: &[T],
         x: &mut [T],
+        by_kept: bool,
     ) -> Result<BatchReport, SolveError> {
         let nrhs = self.options.nrhs;
         check_threads()?;
@@ -275,9 +280,27 @@ impl<T: SolveScalar> BatchSolver<T> {
             1 => Vec::new(),
             _ => vec![None; self.nitems * nrhs],
         };
-        for share in &mut self.shares {
+        let near = match (by_kept, self.kept_factors()) {
+            (true, Some(factors)) => factors.solve_near(batch, nrhs, b, x, &criteria)?,
+            _ => None,
+        };
+        if let Some(near) = near {
             go_on(&criteria.watch)?;
-            share.solve(batch, nrhs, b, x, &criteria, &mut outcomes)?;
+            let has_failed = |&system: &usize| near[system].status != Status::Converged;
+            let failed: Vec<usize> = (0..near.len()).filter(has_failed).collect();
+            outcomes = near.into_iter().map(Some).collect();
+            if !failed.is_empty() {
+                let engine = &mut self.shares[0].engine;
+                let solved = engine.solve(batch, nrhs, b, x, &criteria, Some(&failed))?;
+                for (system, outcome) in failed.into_iter().zip(solved) {
+                    outcomes[system] = Some(outcome);
+                }
+            }
+        } else {
+            for share in &mut self.shares {
+                go_on(&criteria.watch)?;
+                share.solve(batch, nrhs, b, x, &criteria, &mut outcomes)?;
+            }
         }
         go_on(&criteria.watch)?;
         let mut systems = reports(outcomes);

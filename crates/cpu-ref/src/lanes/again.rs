@@ -45,7 +45,7 @@ struct Space<V> {
     x: Vec<V>,
     dx: Vec<V>,
     r: Vec<V>,
-    /// The values of a transposed group.
+    /// The values of a group with other matrices than those that were factorised.
     a: Vec<V>,
 }
 
@@ -142,22 +142,45 @@ impl<V: Vector> Group<V> {
             let bits = |value: V::Scalar| value.to_f64().to_bits();
             lane(&self.a, l).zip(values).all(|(a, &value)| bits(a) == bits(value))
         };
-        let mut items = items.iter().map(|&item| item as usize).enumerate();
+        let mut lanes = items.iter().map(|&item| item as usize).enumerate();
         let known = self.without_pivot.is_some()
-            && items.clone().all(|(l, item)| same(l, batch.values_in(item, copy)));
+            && lanes.all(|(l, item)| same(l, batch.values_in(item, copy)));
         if known {
             return false;
         }
-        let together: Option<Vec<_>> =
-            items.clone().map(|(l, item)| Some((l, batch.item_values(item)?))).collect();
-        match together {
-            Some(together) => set_lanes(&mut self.a, &together),
-            None => items.by_ref().for_each(|(l, item)| {
-                set_lane(&mut self.a, l, batch.values_in(item, copy).iter().copied());
-            }),
-        }
+        load_values(&mut self.a, batch, items, copy);
         true
     }
+}
+
+/// Loads the values of items side by side; `copy` is a buffer.
+#[inline(always)]
+fn load_values<V: Vector>(
+    a: &mut [V],
+    batch: &Batch<V::Scalar>,
+    items: &[u32],
+    copy: &mut Vec<V::Scalar>,
+) {
+    let mut lanes = items.iter().map(|&item| item as usize).enumerate();
+    let together: Option<Vec<_>> =
+        lanes.clone().map(|(l, item)| Some((l, batch.item_values(item)?))).collect();
+    match together {
+        Some(together) => set_lanes(a, &together),
+        None => lanes.by_ref().for_each(|(l, item)| {
+            set_lane(a, l, batch.values_in(item, copy).iter().copied());
+        }),
+    }
+}
+
+/// The matrices of the solves of a part, by the kept factors.
+#[derive(Clone, Copy)]
+pub(super) enum PartMatrices<'a, T> {
+    /// Those that were factorised.
+    Kept,
+    /// The transposed ones of these.
+    Transposed(&'a TransposedClass),
+    /// Those of another batch, whose residuals refine.
+    Near(&'a Batch<T>, &'a [u32]),
 }
 
 /// The transposed pattern of a class, for solves with the transposed matrices.
@@ -186,8 +209,7 @@ pub(super) struct SolvePart<'a, 'x, T> {
     pub(super) pattern: &'a CsrPattern,
     pub(super) matrix: &'a LaneMatrix,
     pub(super) lu: &'a LuOnPattern,
-    /// Whether to solve with the transposed matrices, and their patterns.
-    pub(super) transposed: Option<&'a TransposedClass>,
+    pub(super) matrices: PartMatrices<'a, T>,
     pub(super) nrhs: usize,
     pub(super) criteria: &'a Criteria,
     /// Systems item by item, the right-hand sides of an item one after the other.
@@ -202,25 +224,39 @@ impl<T: CpuScalar> Kernel<T> for SolvePart<'_, '_, T> {
         let Some(part) = self.part.downcast_mut::<Part<V>>() else { return };
         let Part { groups, space } = part;
         let nrhs = self.nrhs;
-        let (pattern, matrix) = match self.transposed {
-            Some(transposed) => (&transposed.pattern, &transposed.matrix),
-            None => (self.pattern, self.matrix),
+        let (pattern, matrix) = match self.matrices {
+            PartMatrices::Transposed(transposed) => (&transposed.pattern, &transposed.matrix),
+            PartMatrices::Kept | PartMatrices::Near(..) => (self.pattern, self.matrix),
         };
         let sizes = Sizes::of(pattern.view());
-        let mut moved = std::mem::take(&mut space.a);
-        for (group, slots) in groups.iter_mut().zip(self.slots.chunks_mut(V::LANES * nrhs)) {
-            if let Some(transposed) = self.transposed {
-                moved.clear();
-                moved.extend(transposed.sources.iter().map(|&k| group.a[k as usize]));
+        let (mut others, mut copy) = (std::mem::take(&mut space.a), Vec::new());
+        let slots = self.slots.chunks_mut(V::LANES * nrhs);
+        for (number, (group, slots)) in groups.iter_mut().zip(slots).enumerate() {
+            let (mut other_norms, mut other_finite) = (group.norms, None);
+            match self.matrices {
+                PartMatrices::Kept => {}
+                PartMatrices::Transposed(transposed) => {
+                    others.clear();
+                    others.extend(transposed.sources.iter().map(|&k| group.a[k as usize]));
+                    other_finite = group.finite;
+                }
+                PartMatrices::Near(batch, items) => {
+                    let first = number * V::LANES;
+                    let items = &items[first..items.len().min(first + V::LANES)];
+                    others.resize(group.a.len(), V::zero());
+                    load_values(&mut others, batch, items, &mut copy);
+                    other_norms = norms(&others, (1u64 << items.len()) as u32 - 1);
+                }
             }
+            let is_kept = matches!(self.matrices, PartMatrices::Kept);
             let Group { a, factors, norms, without_pivot, finite } = group;
             let mut solve = GroupSolve {
-                a: if self.transposed.is_some() { &moved } else { a },
+                a: if is_kept { a } else { &others },
                 factors,
-                norms,
+                norms: if is_kept { norms } else { &other_norms },
                 without_pivot: without_pivot.unwrap_or(!0),
-                finite,
-                is_transposed: self.transposed.is_some(),
+                finite: if is_kept { finite } else { &mut other_finite },
+                is_transposed: matches!(self.matrices, PartMatrices::Transposed(_)),
                 space,
                 pattern,
                 sizes,
@@ -233,7 +269,7 @@ impl<T: CpuScalar> Kernel<T> for SolvePart<'_, '_, T> {
                 solve.run(self.lu, &mut slots);
             }
         }
-        space.a = moved;
+        space.a = others;
     }
 }
 

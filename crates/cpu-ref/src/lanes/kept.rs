@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use sparsebatch_formats::batch::{checked_len, count_systems};
 use sparsebatch_formats::{Batch, Csr, CsrPattern};
 
-use super::again::{Count, FactorPart, SolvePart, TakeValues, TransposedClass};
+use super::again::{Count, FactorPart, PartMatrices, SolvePart, TakeValues, TransposedClass};
 use super::job::Slot;
 use super::{Class, Factors, LanePlan, LuOnPattern, slots};
 use crate::simd::{CpuScalar, dispatch_narrow};
@@ -28,6 +28,17 @@ pub(super) struct Kept {
     row_offsets: Vec<usize>,
     /// Kept data of each class, in the order of the plan's classes.
     classes: Vec<KeptClass>,
+}
+
+/// The matrices that are solved with by kept factors.
+#[derive(Clone, Copy, Debug)]
+pub enum WithFactors<'a, T> {
+    /// Those that were factorised.
+    Kept,
+    /// The transposed ones of these.
+    Transposed,
+    /// Those of another batch with the same patterns.
+    Near(&'a Batch<T>),
 }
 
 struct KeptClass {
@@ -48,6 +59,19 @@ pub(super) type AnyPart = Box<dyn Any + Send + Sync>;
 
 /// Number of parts per thread, so that no thread waits long for the last one.
 const PARTS_PER_THREAD: usize = 8;
+
+/// The matrices of a part of a class with these items.
+fn matrices_of<'a, T>(
+    with: WithFactors<'a, T>,
+    transposed: &'a Option<TransposedClass>,
+    items: &'a [u32],
+) -> PartMatrices<'a, T> {
+    match (with, transposed) {
+        (WithFactors::Near(batch), _) => PartMatrices::Near(batch, items),
+        (WithFactors::Transposed, Some(class)) => PartMatrices::Transposed(class),
+        (WithFactors::Transposed, None) | (WithFactors::Kept, _) => PartMatrices::Kept,
+    }
+}
 
 impl Class {
     fn lu(&self) -> Option<&LuOnPattern> {
@@ -94,7 +118,7 @@ impl LanePlan {
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, CpuError> {
-        T::solve_lanes_again(self, false, nrhs, b, x, criteria)
+        T::solve_lanes_again(self, WithFactors::Kept, nrhs, b, x, criteria)
     }
 
     /// Solves `A^T x = b` for every system with the matrices of the last [`LanePlan::factor`], by the
@@ -109,7 +133,26 @@ impl LanePlan {
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, CpuError> {
-        T::solve_lanes_again(self, true, nrhs, b, x, criteria)
+        T::solve_lanes_again(self, WithFactors::Transposed, nrhs, b, x, criteria)
+    }
+
+    /// Solves `A x = b` for every system of a batch with the patterns of the plan, by the factors of the
+    /// last [`LanePlan::factor`]: solutions are refined by the residuals of these matrices. That converges
+    /// where they are near to those that were factorised; other systems end as they do where a
+    /// refinement does not help.
+    ///
+    /// # Errors
+    /// Those of [`LanePlan::solve_again`]; [`CpuError::OtherPattern`] and [`CpuError::Argument`] for another
+    /// batch than one that [`LanePlan::factor`] takes.
+    pub fn solve_near<T: CpuScalar>(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Vec<Outcome>, CpuError> {
+        T::solve_lanes_again(self, WithFactors::Near(batch), nrhs, b, x, criteria)
     }
 
     /// The kept matrix of an item and the range of its rows among those of the batch; `None` when
@@ -180,16 +223,19 @@ impl LanePlan {
         Kept { scalar: T::NAME, row_offsets, classes: classes.collect() }
     }
 
-    /// Body of [`LanePlan::solve_again`] and [`LanePlan::solve_transposed_again`], instantiated for each
+    /// Body of [`LanePlan::solve_again`] and of the other solves with kept factors, instantiated for each
     /// type within this crate.
     pub(crate) fn solve_again_here<T: CpuScalar>(
         &mut self,
-        is_transposed: bool,
+        with: WithFactors<'_, T>,
         nrhs: usize,
         b: &[T],
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, CpuError> {
+        if let WithFactors::Near(batch) = with {
+            self.check_patterns(batch)?;
+        }
         let Some(kept) = self.kept.as_mut().filter(|kept| kept.scalar == T::NAME) else {
             return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "plan",
@@ -216,10 +262,9 @@ impl LanePlan {
         let mut slots = slots((self.nitems, nrhs), nrows, b, x, &mut outcomes, None);
         let mut jobs = Vec::new();
         for (class, kept) in self.classes.iter().zip(&mut kept.classes) {
-            if is_transposed && kept.transposed.is_none() {
+            if matches!(with, WithFactors::Transposed) && kept.transposed.is_none() {
                 kept.transposed = Some(TransposedClass::new(&kept.pattern));
             }
-            let transposed = kept.transposed.as_ref().filter(|_| is_transposed);
             let items = class.items.chunks(kept.part_items);
             for (items, part) in items.zip(&mut kept.parts) {
                 let systems = items.iter().flat_map(|&item| {
@@ -228,17 +273,18 @@ impl LanePlan {
                 });
                 let systems: Vec<Slot<'_, T>> =
                     systems.filter_map(|system| slots[system].take()).collect();
-                jobs.push((class, kept.lanes, (&*kept.pattern, transposed), part, systems));
+                let matrices = matrices_of(with, &kept.transposed, items);
+                jobs.push((class, kept.lanes, (&*kept.pattern, matrices), part, systems));
             }
         }
-        jobs.into_par_iter().for_each(|(class, lanes, (pattern, transposed), part, slots)| {
+        jobs.into_par_iter().for_each(|(class, lanes, (pattern, matrices), part, slots)| {
             let count = slots.len();
             if is_stopped(&criteria.watch) {
                 slots.into_iter().for_each(|slot| *slot.outcome = Some(Outcome::not_begun()));
             } else if let Some(lu) = class.lu() {
                 let matrix = &class.matrix;
                 let solve =
-                    SolvePart { part, pattern, matrix, lu, transposed, nrhs, criteria, slots };
+                    SolvePart { part, pattern, matrix, lu, matrices, nrhs, criteria, slots };
                 dispatch_narrow(self.isa, lanes, solve);
                 if let Some(watch) = &criteria.watch {
                     watch.add(count);

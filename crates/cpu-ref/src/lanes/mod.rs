@@ -22,6 +22,7 @@ mod precond;
 mod product;
 mod single;
 
+pub use kept::WithFactors;
 pub use single::{SystemPreconditioner, dot};
 
 use std::cell::Cell;

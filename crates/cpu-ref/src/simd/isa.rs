@@ -6,7 +6,7 @@ use sparsebatch_solve_core::{Criteria, Outcome, SpmvOptions};
 #[cfg(target_arch = "x86_64")]
 use super::{Fused, x86};
 use super::{Plain, Vector};
-use crate::lanes::LanePlan;
+use crate::lanes::{LanePlan, WithFactors};
 use crate::{CpuError, PlanSource, SpmvPlan};
 
 /// An algorithm over lanes.
@@ -108,11 +108,11 @@ pub trait CpuScalar: Scalar {
     #[doc(hidden)]
     fn factor_lanes(plan: &mut LanePlan, batch: &Batch<Self>) -> Result<(), CpuError>;
 
-    /// [`LanePlan::solve_again`] and [`LanePlan::solve_transposed_again`], likewise.
+    /// [`LanePlan::solve_again`] and the other solves with kept factors, likewise.
     #[doc(hidden)]
     fn solve_lanes_again(
         plan: &mut LanePlan,
-        is_transposed: bool,
+        with: WithFactors<'_, Self>,
         nrhs: usize,
         b: &[Self],
         x: &mut [Self],
@@ -151,13 +151,13 @@ macro_rules! solve_lanes {
 
         fn solve_lanes_again(
             plan: &mut $crate::lanes::LanePlan,
-            is_transposed: bool,
+            with: $crate::lanes::WithFactors<'_, Self>,
             nrhs: usize,
             b: &[Self],
             x: &mut [Self],
             criteria: &sparsebatch_solve_core::Criteria,
         ) -> Result<Vec<sparsebatch_solve_core::Outcome>, $crate::CpuError> {
-            plan.solve_again_here(is_transposed, nrhs, b, x, criteria)
+            plan.solve_again_here(with, nrhs, b, x, criteria)
         }
     };
 }

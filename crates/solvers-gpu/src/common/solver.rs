@@ -68,6 +68,12 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         self.solve(values, b, guess, x)
     }
 
+    /// Whether [`GpuSolver::solve_again`] takes other values than those that were factorised: it solves with
+    /// these, and the factors precondition or refine.
+    fn solves_near(&self) -> bool {
+        false
+    }
+
     /// Solves every system with the transposed matrices, by the factors of the last
     /// [`GpuSolver::factor`]. The first call allocates memory and compiles a kernel. Launches and returns.
     ///

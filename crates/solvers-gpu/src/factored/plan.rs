@@ -523,6 +523,10 @@ where
         Self::forget_factors(self);
     }
 
+    fn solves_near(&self) -> bool {
+        true
+    }
+
     fn solve_again(
         &mut self,
         values: &E::Buffer<T>,

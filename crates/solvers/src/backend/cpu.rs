@@ -122,6 +122,17 @@ impl<T: CpuScalar> KeptFactors<T> for Lanes {
         Ok(Some(self.plan.solve_transposed_again(nrhs, b, x, criteria)?))
     }
 
+    fn solve_near(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Option<Vec<Outcome>>, SolveError> {
+        Ok(Some(self.plan.solve_near(batch, nrhs, b, x, criteria)?))
+    }
+
     fn item(&self, item: usize) -> Option<(Csr<T>, Range<usize>)> {
         self.plan.kept_item(item)
     }

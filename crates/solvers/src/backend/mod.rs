@@ -109,6 +109,20 @@ pub(crate) trait KeptFactors<T> {
         Ok(None)
     }
 
+    /// As [`AnalysedSolve::solve`] for all systems of a batch, by the kept factors, which precondition or
+    /// refine; `None` where they can do neither.
+    fn solve_near(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Option<Vec<Outcome>>, SolveError> {
+        let _ = (batch, nrhs, b, x, criteria);
+        Ok(None)
+    }
+
     /// The kept matrices, where they are held as a batch.
     fn batch(&self) -> Option<&Batch<T>> {
         None

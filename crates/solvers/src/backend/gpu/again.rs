@@ -84,6 +84,30 @@ where
         }
     }
 
+    fn solve_near(
+        &mut self,
+        batch: &Batch<T>,
+        nrhs: usize,
+        b: &[T],
+        x: &mut [T],
+        criteria: &Criteria,
+    ) -> Result<Option<Vec<Outcome>>, SolveError> {
+        if !self.parts.iter().all(Part::solves_near) {
+            return Ok(None);
+        }
+        self.check_patterns(batch)?;
+        let Some(kept) = &mut self.kept else { return Err(SolveError::NotFactored) };
+        kept.is_on_device = false;
+        let (bounds, guesses) = (Bounds::new(batch), guesses(batch, nrhs, x, None));
+        let systems =
+            Systems { batch, nrhs, wanted: None, bounds: &bounds, watch: criteria.watch.as_ref() };
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
+        let target = PartResults { x, outcomes: &mut outcomes };
+        self.run_parts(systems, true, Part::start_again, b, target)?;
+        certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        Ok(Some(outcomes.into_iter().flatten().collect()))
+    }
+
     fn batch(&self) -> Option<&Batch<T>> {
         Some(&self.kept.as_ref()?.batch)
     }
@@ -167,23 +191,38 @@ where
         let KeptBatch { batch, bounds, is_on_device, .. } = kept;
         let watch = criteria.watch.as_ref();
         let systems = Systems { batch, nrhs, wanted: None, bounds, watch };
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
+        let target = PartResults { x, outcomes: &mut outcomes };
+        // Another batch was solved since.
+        let sends_values = !*is_on_device;
+        *is_on_device = true;
+        self.run_parts(systems, sends_values, start, b, target)?;
+        Ok(outcomes)
+    }
+
+    /// Sends vectors, and values where they are not on the device, starts a solve of each part, and
+    /// receives the results.
+    fn run_parts(
+        &mut self,
+        systems: Systems<'_, T>,
+        sends_values: bool,
+        start: impl Fn(&mut Part<E, T>) -> Result<(), SolveError>,
+        b: &[T],
+        mut target: PartResults<'_, T>,
+    ) -> Result<(), SolveError> {
         let (site, staging) = (&self.site, &mut self.staging);
         for part in &mut self.parts {
-            // Another batch was solved since.
-            if !*is_on_device {
+            if sends_values {
                 part.send_values(site, systems, staging)?;
             }
-            part.send_vectors(site, systems, b, x, staging)?;
+            part.send_vectors(site, systems, b, target.x, staging)?;
         }
-        *is_on_device = true;
         for part in &mut self.parts {
             start(part)?;
         }
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
         for part in &mut self.parts {
-            let target = PartResults { x: &mut *x, outcomes: &mut outcomes };
-            part.receive(site, systems, target, staging)?;
+            part.receive(site, systems, target.reborrow(), staging)?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 }

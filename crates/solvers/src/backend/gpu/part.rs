@@ -353,6 +353,14 @@ where
         }
     }
 
+    /// Whether kept factors serve other values.
+    pub(super) fn solves_near(&self) -> bool {
+        match &self.held {
+            Some(PartMemory::Whole(whole)) => whole.plan.solves_near(),
+            Some(PartMemory::Chunks(_)) | None => false,
+        }
+    }
+
     /// Starts a solve with kept factors after vectors were sent.
     pub(super) fn start_again(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {

@@ -262,3 +262,96 @@ fn plans_without_factors_say_so() {
         assert_eq!(plan.explain().kept_bytes, 0);
     }
 }
+
+/// The batch with its values changed by `share` of them, those of entries alike in all items.
+fn changed(batch: &Batch<f64>, share: f64) -> Batch<f64> {
+    let mut changed = batch.clone();
+    let each = |(k, value): (usize, &mut f64)| *value *= 1.0 + share * (1.0 + (k % 3) as f64);
+    match &mut changed {
+        Batch::Uniform(uniform) => uniform.values_mut().iter_mut().enumerate().for_each(each),
+        Batch::Ragged(ragged) => ragged.values_mut().iter_mut().enumerate().for_each(each),
+    }
+    changed
+}
+
+/// Solutions of a batch near to the one that was factorised are those of a whole solve, within
+/// tolerance.
+#[test]
+fn kept_factors_solve_matrices_that_are_near() {
+    let backends = [Backend::Cpu, gpu_or_cpu(&Emulator::new(Order::Forward))];
+    for (batch, backend) in
+        batches().iter().flat_map(|batch| backends.iter().map(move |b| (batch, b)))
+    {
+        for options in methods() {
+            for (nrhs, share) in [(1, 0.0), (3, 1e-4), (1, 1e-4), (1, 0.3)] {
+                let options = options.clone().nrhs(nrhs);
+                let what =
+                    format!("{} {:?} {nrhs} {share}", options.method, options.preconditioner);
+                let (b, near) = (rhs(batch, nrhs), changed(batch, share));
+                let mut solver = BatchSolver::on_executor(backend, batch, None, &options).unwrap();
+                solver.factor(batch).unwrap();
+                let (mut x, mut expected) = (vec![0.0; b.len()], vec![0.0; b.len()]);
+
+                let report = solver.solve_near(&near, &b, &mut x).unwrap();
+
+                let mut whole = BatchSolver::on_executor(backend, &near, None, &options).unwrap();
+                assert!(whole.solve(&near, &b, &mut expected).unwrap().all_converged(), "{what}");
+                assert!(report.all_converged(), "{what}");
+                let apart = |(x, y): (&f64, &f64)| (x - y).abs() / (1.0 + y.abs());
+                let apart = x.iter().zip(&expected).map(apart).fold(0.0, f64::max);
+                assert!(apart < 1e-7, "{what}: {apart:e}");
+                // The kept matrices are as before.
+                agree(&mut solver, batch, &b, &what);
+            }
+        }
+    }
+}
+
+/// A change that refinement overcomes takes steps of refinement with the old factors; a large one takes
+/// factors of its own.
+#[test]
+fn refinement_serves_small_changes_and_factors_large_ones() {
+    let batch = &batches()[1];
+    let b = rhs(batch, 1);
+    let options = SolveOptions::new().method(Method::Lu).fallback(false);
+    let mut solver = BatchSolver::new(batch, &options).unwrap();
+    solver.factor(batch).unwrap();
+    for (share, refines) in [(0.0, false), (1e-4, true), (0.3, false)] {
+        let mut x = vec![0.0; b.len()];
+        let report = solver.solve_near(&changed(batch, share), &b, &mut x).unwrap();
+        assert!(report.all_converged());
+        let iterations = report.systems.iter().map(|system| system.outcome.iterations);
+        assert!(iterations.clone().all(|n| (n > 1) == refines), "{share}: {iterations:?}");
+    }
+}
+
+#[test]
+fn near_matrices_that_fail_end_as_in_a_whole_solve() {
+    let batch = &batches()[1];
+    let b = rhs(batch, 1);
+    for backend in [Backend::Cpu, gpu_or_cpu(&Emulator::new(Order::Forward))] {
+        for options in methods().map(|options| options.fallback(false)) {
+            let mut near = changed(batch, 1e-4);
+            let Batch::Uniform(uniform) = &mut near else { unreachable!() };
+            let nnz = uniform.values_mut().len() / 7;
+            uniform.values_mut()[2 * nnz] = f64::NAN;
+            uniform.values_mut()[4 * nnz..5 * nnz].fill(0.0);
+            let mut solver = BatchSolver::on_executor(&backend, batch, None, &options).unwrap();
+            solver.factor(batch).unwrap();
+            let (mut x, mut expected) = (vec![0.25; b.len()], vec![0.25; b.len()]);
+
+            let found = solver.solve_near(&near, &b, &mut x).unwrap();
+            let mut whole = BatchSolver::on_executor(&backend, &near, None, &options).unwrap();
+            let whole = whole.solve(&near, &b, &mut expected).unwrap();
+
+            for (system, (found, whole)) in found.systems.iter().zip(&whole.systems).enumerate() {
+                let statuses = (found.outcome.status, whole.outcome.status);
+                assert_eq!(statuses.0, statuses.1, "{system} {options:?}");
+            }
+            let short = solver.solve_near(&near, &b[1..], &mut x).unwrap_err();
+            assert!(matches!(short, SolveError::Argument(_)), "{short}");
+            let others = solver.solve_near(&batches()[3], &b, &mut x).unwrap_err();
+            assert!(matches!(others, SolveError::Argument(_)), "{others}");
+        }
+    }
+}
