@@ -96,10 +96,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.started = None;
         check_apart(b, x)?;
         self.with_kept(|solver, kept| {
-            let started = Started { guess, of: Matrices::Kept };
             let by = if kept.has_factors { Factors::Kept } else { Factors::None };
+            let started = Started { guess, of: Matrices::Kept, by };
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                solver.start(&kept.values, by, b, started, x)
+                solver.start(&kept.values, b, started, x)
             })
         })
     }
@@ -133,6 +133,52 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<BatchReport, SolveError> {
         self.enqueue_again(b, guess, x)?;
         self.finish_again(b, x)
+    }
+
+    /// As [`DeviceSolver::enqueue`], for matrices near to those of the last [`DeviceSolver::factor`]: kept
+    /// factors that the matrices' own values do not belong to precondition or refine, where the method
+    /// has such ([`GpuSolver::solves_near`]); otherwise the solve makes its own. [`DeviceSolver::finish`]
+    /// completes it; systems that failed are first solved with factors of their own. The kept matrices
+    /// stay as they are.
+    ///
+    /// # Errors
+    /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::enqueue`].
+    pub fn enqueue_near(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        self.started = None;
+        check_apart(values, x)?;
+        check_apart(b, x)?;
+        let kept = self.matrices.as_ref().ok_or(SolveError::NotFactored)?;
+        let by = match kept.has_factors && self.plan.solves_near() {
+            true => Factors::Near,
+            false => Factors::None,
+        };
+        self.with_staged_values(values, true, |solver, values| {
+            solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
+                let started = Started { guess, of: Matrices::Given, by };
+                solver.start(values, b, started, x)
+            })
+        })
+    }
+
+    /// [`DeviceSolver::enqueue_near`] and [`DeviceSolver::finish`].
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn solve_near(
+        &mut self,
+        values: &E::Buffer<T>,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<BatchReport, SolveError> {
+        self.enqueue_near(values, b, guess, x)?;
+        self.finish(values, b, x)
     }
 
     fn with_kept<R>(

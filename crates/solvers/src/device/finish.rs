@@ -9,7 +9,7 @@ use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
 use super::patterns::by_item;
-use super::{DeviceSolver, Matrices, Other, Started};
+use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
@@ -90,7 +90,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         of: Matrices,
     ) -> Result<BatchReport, SolveError> {
         let start = Instant::now();
-        let Some(Started { guess, .. }) = self.started.filter(|started| started.of == of) else {
+        let Some(started) = self.started.filter(|started| started.of == of) else {
             return Err(not_enqueued());
         };
         self.plan.confirm(&self.confirmer, values, b, x)?;
@@ -103,17 +103,18 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             watch.add(of_plan * self.options.nrhs);
         }
         let arrays = Arrays { values, b, x };
-        let runs = self.finish_items(guess, arrays, &mut systems)?;
+        let runs = self.finish_items(started, arrays, &mut systems)?;
         Ok(self.report(systems, runs, start.elapsed()))
     }
 
     /// Solves the items of other schemes and climbs the ladder with the systems that failed.
     fn finish_items(
         &mut self,
-        guess: Guess,
+        started: Started,
         mut arrays: Arrays<'_, E, T>,
         systems: &mut [SystemReport],
     ) -> Result<Vec<RungRun>, SolveError> {
+        let guess = started.guess;
         let (nitems, nrhs) = (self.extents.nitems(), self.options.nrhs);
         let mut first = vec![self.scheme; nitems];
         for chosen in &self.chosen {
@@ -127,7 +128,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         });
         self.others = others;
         solved?;
-        let left = self.left_by_the_plan(guess, arrays.values, systems)?;
+        let left = self.left_by_the_plan(started, arrays.values, systems)?;
         let mut runs = Vec::new();
         for chosen in left {
             let count = chosen.items.len() * nrhs;
@@ -204,7 +205,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// infinities count as 0, which kernels do not know.
     fn left_by_the_plan(
         &self,
-        guess: Guess,
+        started: Started,
         values: &E::Buffer<T>,
         systems: &[SystemReport],
     ) -> Result<Vec<Chosen>, SolveError> {
@@ -213,7 +214,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             let own = &systems[item * nrhs..(item + 1) * nrhs];
             own.iter().any(|system| is(system.outcome.status))
         };
-        let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
+        let guesses = self.guesses.as_ref().filter(|_| started.guess == Guess::InX);
         let mut left = Vec::new();
         for chosen in &self.chosen {
             let those = |is: fn(Status) -> bool| {
@@ -221,6 +222,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             };
             let items = match (chosen.scheme, guesses) {
                 (Scheme::PivotingLu, _) => those(|status| status != Status::Converged),
+                // They are to have factors of their own.
+                _ if started.by == Factors::Near => those(|status| status != Status::Converged),
                 (scheme, _) if scheme.krylov().is_some() => {
                     self.out_of_range(those(|status| status != Status::Converged), values)?
                 }

@@ -140,6 +140,7 @@ struct Other<T> {
 struct Started {
     guess: Guess,
     of: Matrices,
+    by: Factors,
 }
 
 /// The factors by which a plan solves.
@@ -149,6 +150,8 @@ enum Factors {
     None,
     /// Those that it keeps of the matrices.
     Kept,
+    /// Those that it keeps of matrices that are near.
+    Near,
     /// Those that it keeps of the transposed matrices of the solve.
     Transposed,
 }
@@ -320,8 +323,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_staged_values(values, true, |solver, values| {
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                let started = Started { guess, of: Matrices::Given };
-                solver.start(values, Factors::None, b, started, x)
+                let started = Started { guess, of: Matrices::Given, by: Factors::None };
+                solver.start(values, b, started, x)
             })
         })
     }
@@ -330,7 +333,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     fn start(
         &mut self,
         values: &E::Buffer<T>,
-        by: Factors,
         b: &E::Buffer<T>,
         started: Started,
         x: &mut E::Buffer<T>,
@@ -345,9 +347,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 copy_values(&self.executor, &*x, guesses)?;
             }
         }
-        match by {
+        match started.by {
             Factors::None => self.plan.solve(values, b, started.guess, x)?,
-            Factors::Kept => self.plan.solve_again(values, b, started.guess, x)?,
+            Factors::Kept | Factors::Near => {
+                self.plan.solve_again(values, b, started.guess, x)?;
+            }
             Factors::Transposed => self.plan.solve_transposed_again(b, started.guess, x)?,
         }
         self.started = Some(started);

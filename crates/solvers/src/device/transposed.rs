@@ -111,9 +111,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         self.with_transposed(|solver, values, by| {
-            let started = Started { guess, of: Matrices::Transposed };
+            let started = Started { guess, of: Matrices::Transposed, by };
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                solver.start(values, by, b, started, x)
+                solver.start(values, b, started, x)
             })
         })
     }
@@ -224,7 +224,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 let others = of_others.map(|chosen| Other { chosen, analysed: None }).collect();
                 (self.chosen.clone(), others, None)
             }
-            Factors::None | Factors::Kept => {
+            Factors::None | Factors::Kept | Factors::Near => {
                 let choices = self.chosen.iter().cloned().chain(of_others).collect();
                 let (chosen, others, plan) =
                     plan_for(&self.executor, batch, together(choices), &self.options)?;

@@ -18,7 +18,7 @@ constexpr u32 TRANSPOSE_KIND = 24;
 // - Traffic per value: reads a word and a number, mostly from the cache, the kept value, and a pivot from
 //   the first-level cache; writes out. No atomics: bitwise repeatable.
 template <typename V>
-__global__ void __launch_bounds__(TRANSPOSE_THREADS, 6)
+__global__ void __launch_bounds__(TRANSPOSE_THREADS, 5)
     lu_transpose(u64 nitems, u32 count, const u32* __restrict__ words,
                  const u16* __restrict__ pivots, u64 stride, const V* __restrict__ kept,
                  u64 out_stride, V* __restrict__ out) {

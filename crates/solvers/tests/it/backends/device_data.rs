@@ -229,6 +229,50 @@ fn shared_values_and_single_items_agree_with_the_host() {
     }
 }
 
+/// Matrices near to the kept ones, some with a flaw, end as by whole solves, by every method.
+#[test]
+fn near_matrices_are_solved_by_kept_factors_or_their_own() {
+    let executor = Emulator::new(Order::Forward);
+    let then = matrices(9);
+    let mut now = then.clone();
+    let each = now.iter_mut().flat_map(|matrix| matrix.values_mut()).enumerate();
+    each.for_each(|(k, value)| *value *= 1.0 + 1e-4 * (k % 3) as f64);
+    // Far from it, not finite, singular.
+    now[3].values_mut().iter_mut().enumerate().for_each(|(k, v)| *v *= 1.0 + (k % 2) as f64);
+    now[4].values_mut()[3] = f64::NAN;
+    now[7].values_mut().fill(0.0);
+    let (then, now) = (batch(&then, false), batch(&now, false));
+    let b = rhs(&then, 1);
+    let up = |batch: &Batch<f64>| {
+        let Batch::Uniform(uniform) = batch else { unreachable!() };
+        executor.upload(uniform.values().into_array()).unwrap()
+    };
+    for options in methods() {
+        let mut solver = DeviceSolver::new(&executor, &then, &options).unwrap();
+        let on_b = executor.upload(&b).unwrap();
+        let mut x = executor.upload(&vec![0.5; b.len()]).unwrap();
+        let error = solver.solve_near(&up(&now), &on_b, Guess::InX, &mut x).unwrap_err();
+        assert!(matches!(error, SolveError::NotFactored), "{error}");
+        solver.factor(&up(&then)).unwrap();
+
+        let report = solver.solve_near(&up(&now), &on_b, Guess::InX, &mut x).unwrap();
+
+        let x0 = vec![0.5; b.len()];
+        let (expected, host) = from_host(&now, &b, false, Guess::InX, &x0, &options);
+        assert_eq!(statuses(&report), statuses(&host), "{options:?}");
+        let found = executor.download(&x).unwrap();
+        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart < 1e-8, "{options:?}: {apart:e}");
+        // The kept matrices are as before.
+        let report = solver.solve_again(&on_b, Guess::Zero, &mut x).unwrap();
+        assert!(report.all_converged(), "{options:?}");
+        let (expected, _) = from_host(&then, &b, false, Guess::Zero, &x0, &options);
+        let found = executor.download(&x).unwrap();
+        let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart < 1e-8, "{options:?}: {apart:e}");
+    }
+}
+
 #[test]
 fn systems_without_factors_climb_on_the_transposed_side() {
     let executor = Emulator::new(Order::Forward);
