@@ -100,27 +100,23 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// [`BatchSolver::factor`], compiled where it is called.
     pub(crate) fn factor_here(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
         check_threads()?;
-        let before = std::mem::take(&mut self.matrices);
+        self.matrices = Matrices::None;
         if let Some(adjoint) = &mut self.adjoint {
             adjoint.is_current = false;
         }
         check_len("items of the batch", self.nitems, batch.nitems())?;
-        self.matrices = match (self.kept_factors(), before) {
-            (Some(factors), _) => match factors.factor(batch) {
+        self.matrices = match self.kept_factors() {
+            Some(factors) => match factors.factor(batch) {
                 // They are too large to keep.
                 Err(
                     SolveError::Unsupported { .. } | SolveError::Gpu(GpuError::OutOfMemory { .. }),
-                ) => Matrices::Copied(batch.clone()),
+                ) => Matrices::Copied(batch.with_own_values()),
                 factored => {
                     factored?;
                     Matrices::Factored(batch.row_offset(self.nitems))
                 }
             },
-            (None, Matrices::Copied(mut copy)) => {
-                copy.clone_from(batch);
-                Matrices::Copied(copy)
-            }
-            (None, _) => Matrices::Copied(batch.clone()),
+            None => Matrices::Copied(batch.with_own_values()),
         };
         Ok(())
     }
@@ -293,7 +289,7 @@ impl<T: SolveScalar> BatchSolver<T> {
         let adjoint = match adjoint {
             Some(adjoint) => {
                 if !adjoint.is_current {
-                    adjoint.transposed.update_values(batch)?;
+                    adjoint.transposed.follow(batch);
                 }
                 adjoint
             }

@@ -280,6 +280,7 @@ impl<T: SolveScalar> BatchSolver<T> {
             1 => Vec::new(),
             _ => vec![None; self.nitems * nrhs],
         };
+        go_on(&criteria.watch)?;
         let near = match (by_kept, self.kept_factors()) {
             (true, Some(factors)) => factors.solve_near(batch, nrhs, b, x, &criteria)?,
             _ => None,
@@ -290,6 +291,9 @@ impl<T: SolveScalar> BatchSolver<T> {
             let failed: Vec<usize> = (0..near.len()).filter(has_failed).collect();
             outcomes = near.into_iter().map(Some).collect();
             if !failed.is_empty() {
+                if let Some(watch) = &criteria.watch {
+                    watch.begin(failed.len());
+                }
                 let engine = &mut self.shares[0].engine;
                 let solved = engine.solve(batch, nrhs, b, x, &criteria, Some(&failed))?;
                 for (system, outcome) in failed.into_iter().zip(solved) {

@@ -38,6 +38,9 @@ const NAMES: [&str; 6] = [
     "l2_bytes",
 ];
 
+/// More multiprocessors than any GPU has.
+const MOST_MULTIPROCESSORS: u32 = 1 << 16;
+
 impl DeviceModel {
     /// The fields after the compute capability, in the order of [`NAMES`].
     fn numbers(&self) -> [u64; 6] {
@@ -70,7 +73,7 @@ impl DeviceInfo {
     ///
     /// # Errors
     /// [`GpuError::InvalidArgument`] where this GPU has less of what a launch may need: compute
-    /// capability, threads, shared memory.
+    /// capability, threads, shared memory; and for more multiprocessors than any GPU has.
     pub fn planned_as(&self, model: &DeviceModel) -> Result<Self, GpuError> {
         let refused = |limit: &str, asked: String, own: String| GpuError::InvalidArgument {
             name: "model",
@@ -81,6 +84,10 @@ impl DeviceInfo {
             let in_words = |(major, minor): (u32, u32)| format!("{major}.{minor}");
             let (asked, own) = (model.compute_capability, self.compute_capability);
             return Err(refused("compute capability", in_words(asked), in_words(own)));
+        }
+        let (asked, most) = (model.multiprocessors, MOST_MULTIPROCESSORS);
+        if asked > most {
+            return Err(refused(NAMES[0], asked.to_string(), most.to_string()));
         }
         let own = self.model().numbers();
         for (k, asked) in model.numbers().into_iter().enumerate().skip(1).take(4) {
@@ -219,6 +226,7 @@ mod tests {
         let own = h200().model();
         for (larger, limit) in [
             (DeviceModel { compute_capability: (10, 0), ..own }, "compute capability up to 9.0"),
+            (DeviceModel { multiprocessors: u32::MAX, ..own }, "multiprocessors up to 65536"),
             (DeviceModel { max_threads_per_block: 2048, ..own }, "block_threads up to 1024"),
             (DeviceModel { max_threads_per_multiprocessor: 4096, ..own }, "up to 2048"),
             (DeviceModel { shared_bytes_per_block: 300_000, ..own }, "up to 232448"),

@@ -128,6 +128,22 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
+    /// A copy that owns its values, whoever owns those of this batch: unlike a clone it does not change
+    /// with an array of another owner.
+    #[must_use]
+    pub fn with_own_values(&self) -> Self {
+        let mut copy = self.clone();
+        match &mut copy {
+            Self::Uniform(batch) => {
+                batch.values_mut();
+            }
+            Self::Ragged(batch) => {
+                batch.values_mut();
+            }
+        }
+        copy
+    }
+
     /// Copies the values of one item, in CSR order; `out` is overwritten.
     ///
     /// # Panics

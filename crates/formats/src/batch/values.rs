@@ -112,7 +112,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::batch::{BatchOf, BatchValues, RaggedCsr, UniformBatch};
+    use crate::batch::{Batch, BatchOf, BatchValues, RaggedCsr, UniformBatch};
     use crate::{CsrPattern, FormatError};
 
     #[test]
@@ -146,6 +146,11 @@ mod tests {
 
         assert_eq!(uniform.item(1).values().as_ptr(), owner[2..].as_ptr());
         assert_eq!(ragged.unwrap().item(1).values().as_ptr(), owner[2..].as_ptr());
+        let batch = Batch::Uniform(uniform.clone());
+        assert_eq!(batch.clone().item_values(0).unwrap().as_ptr(), owner.as_ptr());
+        let own = batch.with_own_values();
+        assert_ne!(own.item_values(0).unwrap().as_ptr(), owner.as_ptr());
+        assert_eq!(own, batch);
         uniform.values_mut()[0] = 7.0;
         assert_eq!((uniform.values().into_array()[0], owner[0]), (7.0, 1.0));
         let short = BatchValues::Shared(values());

@@ -85,6 +85,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.started = None;
         check_apart(b, x)?;
         let kept = self.matrices.as_ref().ok_or(SolveError::NotFactored)?;
+        // Values of one item for all may have become those of each item.
+        if self.transposed.as_ref().is_some_and(|side| side.values.len() != kept.values.len()) {
+            self.transposed = None;
+        }
         if self.transposed.is_none() {
             let by = if kept.has_factors { Factors::Transposed } else { Factors::None };
             self.transposed = Some(self.transpose(by)?);

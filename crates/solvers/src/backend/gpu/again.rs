@@ -44,11 +44,10 @@ where
             held.replace(self.parts.iter().map(Part::bytes).sum());
         }
         let (batch, transposed) = match before {
-            Some(KeptBatch { batch: mut copy, transposed, .. }) => {
-                copy.clone_from(batch);
-                (copy, transposed.map(|(transposed, _)| (transposed, false)))
+            Some(KeptBatch { transposed, .. }) => {
+                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, false)))
             }
-            None => (batch.clone(), None),
+            None => (batch.with_own_values(), None),
         };
         self.kept = Some(KeptBatch { batch, bounds, is_on_device: true, transposed });
         Ok(())
@@ -75,12 +74,26 @@ where
         criteria: &Criteria,
     ) -> Result<Option<Vec<Outcome>>, SolveError> {
         let Some(mut kept) = self.kept.take() else { return Err(SolveError::NotFactored) };
-        let solved = self.solve_transposed_kept(&mut kept, nrhs, b, x, criteria);
+        // The first call takes as much memory again as the factors.
+        let more = match &kept.transposed {
+            None => self.parts.iter().map(Part::kept_bytes).sum(),
+            Some(_) => 0,
+        };
+        let bytes: u64 = self.parts.iter().map(Part::bytes).sum();
+        let solved = match bytes + more <= self.budget {
+            true => self.solve_transposed_kept(&mut kept, nrhs, b, x, criteria).map(Some),
+            false => Ok(None),
+        };
         self.kept = Some(kept);
+        if let Some(held) = &mut self.held {
+            held.replace(self.parts.iter().map(Part::bytes).sum());
+        }
         match solved {
-            // The factors of these plans do not serve the transposed matrices.
-            Err(SolveError::Unsupported { .. }) => Ok(None),
-            solved => solved.map(Some),
+            // The factors of these plans do not serve the transposed matrices, or do not fit twice.
+            Err(SolveError::Unsupported { .. } | SolveError::Gpu(GpuError::OutOfMemory { .. })) => {
+                Ok(None)
+            }
+            solved => solved,
         }
     }
 
@@ -166,7 +179,7 @@ where
         let batch = match &mut kept.transposed {
             Some((transposed, is_current)) => {
                 if !*is_current {
-                    transposed.update_values(&kept.batch)?;
+                    transposed.follow(&kept.batch);
                     *is_current = true;
                 }
                 transposed.batch()

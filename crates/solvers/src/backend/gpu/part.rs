@@ -353,6 +353,14 @@ where
         }
     }
 
+    /// Bytes of the kept factors.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        match &self.held {
+            Some(PartMemory::Whole(whole)) => whole.plan.explain().kept_bytes,
+            Some(PartMemory::Chunks(_)) | None => 0,
+        }
+    }
+
     /// Whether kept factors serve other values.
     pub(super) fn solves_near(&self) -> bool {
         match &self.held {

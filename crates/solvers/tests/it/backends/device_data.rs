@@ -274,6 +274,33 @@ fn near_matrices_are_solved_by_kept_factors_or_their_own() {
 }
 
 #[test]
+fn the_transposed_side_follows_values_of_all_and_of_each() {
+    let executor = Emulator::new(Order::Forward);
+    let (all, each) = (batch(&matrices(7), true), batch(&matrices(7), false));
+    let b = rhs(&all, 1);
+    let on_b = executor.upload(&b).unwrap();
+    let options = SolveOptions::new().method(Method::Lu);
+    let mut solver = DeviceSolver::new(&executor, &all, &options).unwrap();
+    let mut host = BatchSolver::new(&all, &options.clone().method(Method::BiCgStab)).unwrap();
+    for kept in [&all, &each, &all] {
+        let Batch::Uniform(uniform) = kept else { unreachable!() };
+        solver.factor(&executor.upload(uniform.values().into_array()).unwrap()).unwrap();
+        let mut x = executor.alloc(b.len()).unwrap();
+        let report = solver.solve_transposed_again(&on_b, Guess::Zero, &mut x).unwrap();
+        assert!(report.all_converged());
+        let (expected, _) = from_host(kept, &b, true, Guess::Zero, &[], &options);
+        let apart =
+            |x: &[f64]| x.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart(&executor.download(&x).unwrap()) < 1e-8);
+        // A solver of data on the host follows other layouts, too.
+        host.factor(kept).unwrap();
+        let mut x = vec![0.0; b.len()];
+        assert!(host.solve_transposed_again(&b, &mut x).unwrap().all_converged());
+        assert!(apart(&x) < 1e-7);
+    }
+}
+
+#[test]
 fn systems_without_factors_climb_on_the_transposed_side() {
     let executor = Emulator::new(Order::Forward);
     let mut flawed = matrices(9);
