@@ -1,7 +1,7 @@
-//! Two implicit steps and their adjoint, without leaving the GPU: matrices are factorised once, and the
-//! factors solve often, transposed systems too, and a loss is differentiated by right-hand sides and matrix values.
-//! The gradients are checked against finite differences. Where there is no GPU the same runs on the
-//! CPU.
+//! Two implicit steps and their adjoint, without leaving the GPU: matrices are factorised once, and
+//! the factors solve often, transposed systems too, and a loss is differentiated by right-hand
+//! sides and matrix values. The gradients are checked against finite differences. Where there is no
+//! GPU the same runs on the CPU.
 //!
 //! x1 = A^-1 b, x2 = A^-1 x1, L = |x2|^2 / 2; then A^T l2 = x2, A^T l1 = l2, and dL/db = l1,
 //! dL/dA = -(l2 x2^T + l1 x1^T) on the pattern of A.

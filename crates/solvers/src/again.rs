@@ -157,16 +157,17 @@ impl<T: SolveScalar> BatchSolver<T> {
     }
 
     /// Solves `A_i^T lambda_i = g_i` for every system with the matrices of the last
-    /// [`BatchSolver::factor`], as the gradient of a loss needs it; `lambda` holds the initial guesses on
-    /// entry and the solutions on return.
+    /// [`BatchSolver::factor`], as the gradient of a loss needs it; `lambda` holds the initial
+    /// guesses on entry and the solutions on return.
     ///
-    /// The kept factors of the sparse LU serve `A` and `A^T`, on the CPU and, where one launch of a GPU
-    /// factorises a system on chip, there. Elsewhere the first call after [`BatchSolver::factor`] analyses
-    /// the transposed matrices and keeps them, as an [`AdjointSolver`](crate::AdjointSolver) does.
+    /// The kept factors of the sparse LU serve `A` and `A^T`, on the CPU and, where one launch of a
+    /// GPU factorises a system on chip, there. Elsewhere the first call after
+    /// [`BatchSolver::factor`] analyses the transposed matrices and keeps them, as an
+    /// [`AdjointSolver`](crate::AdjointSolver) does.
     ///
     /// # Errors
-    /// Those of [`BatchSolver::solve_again`], and of [`BatchSolver::on`] where the transposed matrices are
-    /// analysed.
+    /// Those of [`BatchSolver::solve_again`], and of [`BatchSolver::on`] where the transposed
+    /// matrices are analysed.
     ///
     /// # Examples
     /// ```
@@ -217,14 +218,15 @@ impl<T: SolveScalar> BatchSolver<T> {
     }
 
     /// Solves the systems of a batch whose matrices are near to those of the last
-    /// [`BatchSolver::factor`], as between the iterations of Newton's method; `x` holds the initial guesses
-    /// on entry and the solutions on return.
+    /// [`BatchSolver::factor`], as between the iterations of Newton's method; `x` holds the initial
+    /// guesses on entry and the solutions on return.
     ///
     /// The kept factors of the sparse LU refine with the residuals of the new matrices, up to
-    /// [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times; on a GPU kept factors of a
-    /// preconditioner precondition the new matrices. Systems that do not converge so are solved as by
-    /// [`BatchSolver::solve`], with factors of their own, from the better of guess and iterate. Where no
-    /// factors are kept that can do either, all systems are. The kept matrices stay as they are.
+    /// [`SolveOptions::max_restarts`](crate::SolveOptions::max_restarts) times; on a GPU kept
+    /// factors of a preconditioner precondition the new matrices. Systems that do not converge so
+    /// are solved as by [`BatchSolver::solve`], with factors of their own, from the better of guess
+    /// and iterate. Where no factors are kept that can do either, all systems are. The kept
+    /// matrices stay as they are.
     ///
     /// # Errors
     /// Those of [`BatchSolver::solve`].
@@ -268,17 +270,11 @@ impl<T: SolveScalar> BatchSolver<T> {
         &mut self,
         adjoint: &'a mut Option<Box<Adjoint<T>>>,
     ) -> Result<&'a mut Adjoint<T>, SolveError> {
-        let backend = self.backend.with_options(&self.options);
-        let options = self.options.clone();
         let batch = match &self.matrices {
             Matrices::None => return Err(SolveError::NotFactored),
-            Matrices::Copied(batch) => Some(batch),
-            // Their own engine has them.
-            Matrices::Factored(_) => None,
-        };
-        let batch = match batch {
-            Some(batch) => batch,
-            None => {
+            Matrices::Copied(batch) => batch,
+            // The engine has them.
+            Matrices::Factored(_) => {
                 let [share] = self.shares.as_mut_slice() else {
                     return Err(SolveError::NotFactored);
                 };
@@ -295,7 +291,9 @@ impl<T: SolveScalar> BatchSolver<T> {
             }
             None => {
                 let transposed = TransposedBatch::new(batch);
-                let solver = BatchSolver::analyse(backend, transposed.batch(), None, &options)?;
+                let backend = self.backend.with_options(&self.options);
+                let solver =
+                    BatchSolver::analyse(backend, transposed.batch(), None, &self.options)?;
                 adjoint.insert(Box::new(Adjoint { solver, transposed, is_current: false }))
             }
         };

@@ -17,8 +17,8 @@ const MOST_BYTES: usize = 4096;
 
 /// What the plans of a backend depend on, beside the systems and the options: the version of this
 /// library, the instruction set of the CPU, and the model of the GPU. Plans are made as for 10,000
-/// systems, whatever their number, so that a process which solves a part of a batch with an equal pin
-/// makes the bits of one that solves the whole.
+/// systems, whatever their number, so that a process which solves a part of a batch with an equal
+/// pin makes the bits of one that solves the whole.
 ///
 /// Take it from a backend with [`PlanPin::of`], send its text along, and give it to the backend of
 /// another process by [`Backend::pinned`]. The text has a line for each part:
@@ -70,13 +70,14 @@ impl PlanPin {
 }
 
 impl<E: GpuExecutor> Backend<E> {
-    /// This backend with plans as the pin says: on a GPU they are made for the pinned model, which this
-    /// GPU must contain. Solves then have the bits that they have where the pin was taken.
+    /// This backend with plans as the pin says: on a GPU they are made for the pinned model, which
+    /// this GPU must contain. Solves then have the bits that they have where the pin was taken.
     ///
     /// # Errors
-    /// [`SolveError::OtherPlan`] where this machine or library cannot make these bits: another version,
-    /// another instruction set of the CPU, which solves some systems for a GPU too, a pin of a GPU for
-    /// the CPU or the reverse. [`SolveError::Gpu`] for a model of which this GPU falls short.
+    /// [`SolveError::OtherPlan`] where this machine or library cannot make these bits: another
+    /// version, another instruction set of the CPU, which solves some systems for a GPU too, a pin
+    /// of a GPU for the CPU or the reverse. [`SolveError::Gpu`] for a model of which this GPU falls
+    /// short.
     pub fn pinned(&self, pin: &PlanPin) -> Result<Self, SolveError> {
         let own = PlanPin::of(self);
         let differs = |what, pinned: &str, found: &str| SolveError::OtherPlan {

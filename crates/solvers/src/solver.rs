@@ -106,8 +106,8 @@ pub struct BatchSolver<T> {
     pub(crate) keeps_factors: bool,
     /// The matrices of the last [`BatchSolver::factor`].
     pub(crate) matrices: Matrices<T>,
-    /// The solver of the transposed matrices of the last [`BatchSolver::factor`], where the factors do
-    /// not serve them.
+    /// The solver of the transposed matrices of the last [`BatchSolver::factor`], where the factors
+    /// do not serve them.
     pub(crate) adjoint: Option<Box<Adjoint<T>>>,
 }
 
@@ -255,8 +255,8 @@ impl<T: SolveScalar> BatchSolver<T> {
         stopped(&self.options.watch, report)
     }
 
-    /// A solve; `by_kept`: by kept factors, which precondition or refine, where that is possible, and
-    /// what they do not solve by factors of its own.
+    /// A solve; `by_kept`: by kept factors, which precondition or refine, where that is possible,
+    /// and what they do not solve by factors of its own.
     pub(crate) fn solve_watched(
         &mut self,
         batch: &Batch<T>,

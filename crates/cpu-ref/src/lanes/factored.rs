@@ -140,9 +140,7 @@ impl LuOnPattern {
             z[perm[row] as usize] = by_column(scales, perm[row], value);
         }
     }
-}
 
-impl LuOnPattern {
     /// `z = L^-T U^-T r`, in the pattern's order: the solve with the transposed matrix, column by
     /// column. For factors that are not rounded.
     #[inline(always)]

@@ -121,8 +121,8 @@ impl LanePlan {
         T::solve_lanes_again(self, WithFactors::Kept, nrhs, b, x, criteria)
     }
 
-    /// Solves `A^T x = b` for every system with the matrices of the last [`LanePlan::factor`], by the
-    /// same factors: `U^T`, then `L^T`.
+    /// Solves `A^T x = b` for every system with the matrices of the last [`LanePlan::factor`], by
+    /// the same factors: `U^T`, then `L^T`.
     ///
     /// # Errors
     /// Those of [`LanePlan::solve_again`].
@@ -136,14 +136,14 @@ impl LanePlan {
         T::solve_lanes_again(self, WithFactors::Transposed, nrhs, b, x, criteria)
     }
 
-    /// Solves `A x = b` for every system of a batch with the patterns of the plan, by the factors of the
-    /// last [`LanePlan::factor`]: solutions are refined by the residuals of these matrices. That converges
-    /// where they are near to those that were factorised; other systems end as they do where a
-    /// refinement does not help.
+    /// Solves `A x = b` for every system of a batch with the patterns of the plan, by the factors
+    /// of the last [`LanePlan::factor`]: solutions are refined by the residuals of these matrices.
+    /// That converges where they are near to those that were factorised; other systems end as they
+    /// do where a refinement does not help.
     ///
     /// # Errors
-    /// Those of [`LanePlan::solve_again`]; [`CpuError::OtherPattern`] and [`CpuError::Argument`] for another
-    /// batch than one that [`LanePlan::factor`] takes.
+    /// Those of [`LanePlan::solve_again`]; [`CpuError::OtherPattern`] and [`CpuError::Argument`]
+    /// for another batch than one that [`LanePlan::factor`] takes.
     pub fn solve_near<T: CpuScalar>(
         &mut self,
         batch: &Batch<T>,
@@ -223,8 +223,8 @@ impl LanePlan {
         Kept { scalar: T::NAME, row_offsets, classes: classes.collect() }
     }
 
-    /// Body of [`LanePlan::solve_again`] and of the other solves with kept factors, instantiated for each
-    /// type within this crate.
+    /// Body of [`LanePlan::solve_again`] and of the other solves with kept factors, instantiated
+    /// for each type within this crate.
     pub(crate) fn solve_again_here<T: CpuScalar>(
         &mut self,
         with: WithFactors<'_, T>,

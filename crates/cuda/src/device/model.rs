@@ -9,7 +9,8 @@ use crate::GpuError;
 /// The limits of a GPU on which plans depend: the choice of kernels, shapes of launches, and with
 /// them the order of sums. Plans that are made for equal models give equal bits.
 ///
-/// Its text, as in `capability=9.0 multiprocessors=132 …`, has the fields in the order of this type.
+/// Its text, as in `capability=9.0 multiprocessors=132 …`, has the fields in the order of this
+/// type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceModel {
     /// Compute capability, major and minor, such as (9, 0).

@@ -128,8 +128,8 @@ impl<T: Scalar> Batch<T> {
         }
     }
 
-    /// A copy that owns its values, whoever owns those of this batch: unlike a clone it does not change
-    /// with an array of another owner.
+    /// A copy that owns its values, whoever owns those of this batch: unlike a clone it does not
+    /// change with an array of another owner.
     #[must_use]
     pub fn with_own_values(&self) -> Self {
         let mut copy = self.clone();

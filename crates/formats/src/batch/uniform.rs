@@ -6,8 +6,8 @@ use super::{BatchOf, Layout, Values};
 use crate::error::check_len;
 use crate::{CsrPattern, FormatError, Matrix, Pattern, Scalar, View};
 
-/// The values of a uniform batch, in one of the layouts drawn in [`crate::batch`]. `V` is their array:
-/// a vector, [`Values`] or a slice.
+/// The values of a uniform batch, in one of the layouts drawn in [`crate::batch`]. `V` is their
+/// array: a vector, [`Values`] or a slice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BatchValues<V> {
     /// `values[item * stored_len + k]`.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// An array of values: a vector, or the array of another owner, which is read in place.
 ///
-/// An array of another owner, such as one of NumPy, becomes a batch without a copy. It is copied where
-/// it is to be changed through this type.
+/// An array of another owner, such as one of NumPy, becomes a batch without a copy. It is copied
+/// where it is to be changed through this type.
 ///
 /// # Examples
 /// ```
@@ -33,8 +33,8 @@ enum Storage<T> {
 type Owner<T> = Arc<dyn AsRef<[T]> + Send + Sync>;
 
 impl<T> Values<T> {
-    /// The array of another owner, which is kept alive. The owner must return the same array at every
-    /// call; where its length has changed, access panics.
+    /// The array of another owner, which is kept alive. The owner must return the same array at
+    /// every call; where its length has changed, access panics.
     pub fn of_owner(owner: impl AsRef<[T]> + Send + Sync + 'static) -> Self {
         let len = owner.as_ref().len();
         Self(Storage::Other(Arc::new(owner), len))

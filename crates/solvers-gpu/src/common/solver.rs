@@ -68,18 +68,19 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         self.solve(values, b, guess, x)
     }
 
-    /// Whether [`GpuSolver::solve_again`] takes other values than those that were factorised: it solves with
-    /// these, and the factors precondition or refine.
+    /// Whether [`GpuSolver::solve_again`] takes other values than those that were factorised: it
+    /// solves with these, and the factors precondition or refine.
     fn solves_near(&self) -> bool {
         false
     }
 
     /// Solves every system with the transposed matrices, by the factors of the last
-    /// [`GpuSolver::factor`]. The first call allocates memory and compiles a kernel. Launches and returns.
+    /// [`GpuSolver::factor`]. The first call allocates memory and compiles a kernel. Launches and
+    /// returns.
     ///
     /// # Errors
-    /// [`GpuSolveError::Unsupported`] where the factors do not serve the transposed matrices; else those
-    /// of [`GpuSolver::solve_again`].
+    /// [`GpuSolveError::Unsupported`] where the factors do not serve the transposed matrices; else
+    /// those of [`GpuSolver::solve_again`].
     fn solve_transposed_again(
         &mut self,
         b: &E::Buffer<T>,

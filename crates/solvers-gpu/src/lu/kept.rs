@@ -35,8 +35,8 @@ pub(super) struct KeptSolve<E: Executor, T: Value> {
 }
 
 impl<E: Executor, T: Value> KeptSolve<E, T> {
-    /// Compiles the kernel and allocates the values of `nitems` items. `None` where a system does not
-    /// fit in the shared memory of a block.
+    /// Compiles the kernel and allocates the values of `nitems` items. `None` where a system does
+    /// not fit in the shared memory of a block.
     pub(super) fn new(
         executor: &E,
         tables: &KeptTables,

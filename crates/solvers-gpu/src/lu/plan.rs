@@ -274,14 +274,14 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     }
 
     /// Solves every system `A' x = b` with the factors of the last [`GpuLu::factor`], refinement
-    /// included. The first solve after a factorisation launches one more kernel, which makes the factors
-    /// of the transposed matrices of those that are kept; the first of all allocates memory for them.
-    /// Arguments as for [`GpuLu::solve`]; [`GpuLu::confirm`] needs a confirmer and values of the
-    /// transposed matrices.
+    /// included. The first solve after a factorisation launches one more kernel, which makes the
+    /// factors of the transposed matrices of those that are kept; the first of all allocates memory
+    /// for them. Arguments as for [`GpuLu::solve`]; [`GpuLu::confirm`] needs a confirmer and values
+    /// of the transposed matrices.
     ///
     /// # Errors
-    /// Those of [`GpuLu::solve_again`]; [`GpuSolveError::Unsupported`] where the transposed matrices need
-    /// too much shared memory; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// Those of [`GpuLu::solve_again`]; [`GpuSolveError::Unsupported`] where the transposed
+    /// matrices need too much shared memory; [`GpuSolveError::Gpu`] when memory or compiler fail.
     pub fn solve_transposed_again(
         &mut self,
         b: &E::Buffer<T>,
@@ -441,9 +441,9 @@ impl<E: Executor, T: Value> KeptCall<'_, E, T> {
         args.output(queue);
         outcomes.pass(&mut args);
         let config = solve.config(self.counts.0 * self.counts.1, executor.info());
-        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x are the plan's, those
-        // of the plan's own arrays are what they were made as; x does not overlap b, and everything
-        // else belongs to the plan; the queue holds zeros before and after each launch.
+        // SAFETY: the arguments are those of `lu_kept`; the lengths of b and x are the plan's,
+        // those of the plan's own arrays are what they were made as; x does not overlap b, and
+        // everything else belongs to the plan; the queue holds zeros before and after each launch.
         unsafe { executor.launch(&solve.key, config, &mut args) }?;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Solves with the transposed matrices by the factors that are kept: the values that `lu_kept` reads,
-//! made of those of the matrices by `lu_transpose`.
+//! Solves with the transposed matrices by the factors that are kept: the values that `lu_kept`
+//! reads, made of those of the matrices by `lu_transpose`.
 
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, Value};
 use sparsebatch_formats::{CsrPattern, Pattern};
@@ -84,8 +84,8 @@ impl<E: Executor, T: Value> TransposedKept<E, T> {
             .input(&plain.values)
             .scalar(self.solve.stride as u64)
             .output(&mut self.solve.values);
-        // SAFETY: the arguments are those of `lu_transpose`; words and pivots name values of an item,
-        // and both arrays of values have room for all items.
+        // SAFETY: the arguments are those of `lu_transpose`; words and pivots name values of an
+        // item, and both arrays of values have room for all items.
         unsafe { executor.launch(&self.key, config, &mut args) }?;
         Ok(())
     }
@@ -114,8 +114,8 @@ fn transposed_pattern(pattern: &FactorPattern) -> Result<FactorPattern, GpuSolve
     Ok(FactorPattern::lu(matrix.view(), Some(perm), pattern.nnz())?)
 }
 
-/// For each place of the transposed pattern, that of the same value in `pattern`; `None` where one is
-/// not the transpose of the other.
+/// For each place of the transposed pattern, that of the same value in `pattern`; `None` where one
+/// is not the transpose of the other.
 fn places(pattern: &FactorPattern, transposed: &FactorPattern) -> Option<Vec<u16>> {
     let mut next: Vec<usize> =
         (0..transposed.nrows()).map(|row| transposed.lower(row).start).collect();

@@ -85,8 +85,8 @@ impl<T: Scalar> TransposedBatch<T> {
         Ok(sources)
     }
 
-    /// Takes the values of `original` as [`TransposedBatch::update_values`] does, or becomes its transpose
-    /// where it has another layout.
+    /// Takes the values of `original` as [`TransposedBatch::update_values`] does, or becomes its
+    /// transpose where it has another layout.
     pub(crate) fn follow(&mut self, original: &Batch<T>) {
         if self.update_values(original).is_err() {
             *self = Self::new(original);

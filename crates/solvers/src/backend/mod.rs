@@ -96,8 +96,8 @@ pub(crate) trait KeptFactors<T> {
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, SolveError>;
 
-    /// As [`KeptFactors::solve_again`] with the transposed matrices, by the same factors; `None` where
-    /// these do not serve both.
+    /// As [`KeptFactors::solve_again`] with the transposed matrices, by the same factors; `None`
+    /// where these do not serve both.
     fn solve_transposed_again(
         &mut self,
         nrhs: usize,
@@ -109,8 +109,8 @@ pub(crate) trait KeptFactors<T> {
         Ok(None)
     }
 
-    /// As [`AnalysedSolve::solve`] for all systems of a batch, by the kept factors, which precondition or
-    /// refine; `None` where they can do neither.
+    /// As [`AnalysedSolve::solve`] for all systems of a batch, by the kept factors, which
+    /// precondition or refine; `None` where they can do neither.
     fn solve_near(
         &mut self,
         batch: &Batch<T>,

@@ -343,8 +343,9 @@ fn flags_of<T: Scalar>(
 }
 
 /// A bound on the spectral radius of `M = |D^-1 (A - D)|`, the smallest of a few steps of the power
-/// method: for any x > 0 the radius lies between the minimum and the maximum of `(M x)_i / x_i`. Stops
-/// where more steps cannot reach another level of [`Dominance`]. `x` and `next` are overwritten.
+/// method: for any x > 0 the radius lies between the minimum and the maximum of `(M x)_i / x_i`.
+/// Stops where more steps cannot reach another level of [`Dominance`]. `x` and `next` are
+/// overwritten.
 ///
 /// # Source
 /// L. Collatz, Einschliessungssatz fuer die charakteristischen Zahlen von Matrizen, 1942,

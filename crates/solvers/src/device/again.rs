@@ -135,11 +135,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.finish_again(b, x)
     }
 
-    /// As [`DeviceSolver::enqueue`], for matrices near to those of the last [`DeviceSolver::factor`]: kept
-    /// factors that the matrices' own values do not belong to precondition or refine, where the method
-    /// has such ([`GpuSolver::solves_near`]); otherwise the solve makes its own. [`DeviceSolver::finish`]
-    /// completes it; systems that failed are first solved with factors of their own. The kept matrices
-    /// stay as they are.
+    /// As [`DeviceSolver::enqueue`], for matrices near to those of the last
+    /// [`DeviceSolver::factor`]: kept factors that the matrices' own values do not belong to
+    /// precondition or refine, where the method has such ([`GpuSolver::solves_near`]); otherwise
+    /// the solve makes its own. [`DeviceSolver::finish`] completes it; systems that failed are
+    /// first solved with factors of their own. The kept matrices stay as they are.
     ///
     /// # Errors
     /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::enqueue`].

@@ -231,9 +231,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         })
     }
 
-    /// As [`DeviceSolver::with_data`], from patterns on the host and values on the device, which are
-    /// copied to the host once: those of all items one after the other, or those of one item for all of
-    /// one pattern. `patterns` is one pattern with the number of items, or a slice with one for each.
+    /// As [`DeviceSolver::with_data`], from patterns on the host and values on the device, which
+    /// are copied to the host once: those of all items one after the other, or those of one item
+    /// for all of one pattern. `patterns` is one pattern with the number of items, or a slice with
+    /// one for each.
     ///
     /// # Errors
     /// Those of [`DeviceSolver::with_data`]; [`SolveError::Argument`] for another number of values.

@@ -1,4 +1,5 @@
-//! The patterns of a solver's items: [`Patterns`], and of a batch without values: [`BatchPatterns`].
+//! The patterns of a solver's items: [`Patterns`], and of a batch without values:
+//! [`BatchPatterns`].
 
 use std::sync::Arc;
 
@@ -108,7 +109,7 @@ impl<T: SolveScalar> Patterns<T> {
     /// Whether `len` values are those of one item, which all of several share.
     pub(super) fn shares(&self, len: usize) -> bool {
         match self {
-            Self::One { pattern, nitems } => len == pattern.nnz() && *nitems != 1,
+            Self::One { pattern, nitems } => BatchPatterns::Uniform(pattern, *nitems).shares(len),
             Self::Several(_) => false,
         }
     }

@@ -1,4 +1,5 @@
-//! Solves with the transposed matrices of those that are kept: [`DeviceSolver::solve_transposed_again`].
+//! Solves with the transposed matrices of those that are kept:
+//! [`DeviceSolver::solve_transposed_again`].
 
 use sparsebatch_cuda::KernelBuffer;
 use sparsebatch_formats::{Batch, Layout, Pattern};
@@ -65,17 +66,18 @@ impl<E: GpuExecutor, T: SolveScalar> TransposedSide<E, T> {
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// Starts the solve of `A^T x = b` for every system, with the matrices of the last
     /// [`DeviceSolver::factor`], and returns. The systems are those of the solver with each matrix
-    /// transposed: with [`DeviceData::transposed`](crate::DeviceData::transposed), those with the matrices
-    /// of the caller themselves.
+    /// transposed: with [`DeviceData::transposed`](crate::DeviceData::transposed), those with the
+    /// matrices of the caller themselves.
     ///
-    /// The factors of a sparse LU on chip serve both sides. Otherwise the first call makes a plan for the
-    /// transposed patterns, with the schemes of the solver, and the first call after each
-    /// [`DeviceSolver::factor`] factorises the transposed matrices. The first call allocates memory, about
-    /// as much as the solver and its kept matrices take; later ones may be recorded in a graph.
+    /// The factors of a sparse LU on chip serve both sides. Otherwise the first call makes a plan
+    /// for the transposed patterns, with the schemes of the solver, and the first call after each
+    /// [`DeviceSolver::factor`] factorises the transposed matrices. The first call allocates
+    /// memory, about as much as the solver and its kept matrices take; later ones may be recorded
+    /// in a graph.
     ///
     /// # Errors
-    /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::with_data`] where a plan
-    /// is made, and of [`DeviceSolver::enqueue_again`].
+    /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::with_data`]
+    /// where a plan is made, and of [`DeviceSolver::enqueue_again`].
     pub fn enqueue_transposed_again(
         &mut self,
         b: &E::Buffer<T>,
@@ -153,8 +155,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.finish_transposed_again(b, x)
     }
 
-    /// Calls `work` with the transposed side in place of the solver's own, and with the values of the
-    /// transposed matrices.
+    /// Calls `work` with the transposed side in place of the solver's own, and with the values of
+    /// the transposed matrices.
     fn with_transposed<R>(
         &mut self,
         work: impl FnOnce(&mut Self, &E::Buffer<T>, Factors) -> Result<R, SolveError>,
@@ -187,8 +189,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         }
     }
 
-    /// Moves the values of the kept matrices to their transposed places, if they changed, and factorises
-    /// them where this side has a plan with factors.
+    /// Moves the values of the kept matrices to their transposed places, if they changed, and
+    /// factorises them where this side has a plan with factors.
     fn bring_up_to_date(&self, transposed: &mut TransposedSide<E, T>) -> Result<(), SolveError> {
         let kept = self.matrices.as_ref().ok_or(SolveError::NotFactored)?;
         let is_recording = self.executor.is_recording()?;

@@ -154,8 +154,8 @@ fn arrays_in_any_layout_and_kept_factors() {
 }
 
 /// Ragged batches: three patterns in turn, some systems of which fail; also by kept matrices.
-/// Transposed systems by the factors of the matrices: verdicts of the host's adjoint solver, residuals
-/// within tolerance, and the same in a graph. Prints the time of both sides.
+/// Transposed systems by the factors of the matrices: verdicts of the host's adjoint solver,
+/// residuals within tolerance, and the same in a graph. Prints the time of both sides.
 #[test]
 fn kept_factors_solve_the_transposed_systems() {
     let Some(device) = device_or_skip() else { return };

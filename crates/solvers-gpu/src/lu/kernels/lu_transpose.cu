@@ -1,22 +1,23 @@
 // The kept values of transposed matrices, from those of the matrices, for lu_kept.
 //
-// With P A P' = L U and D the pivots, P A' P' = (U' D^-1) (D L'): the factors of the transposed matrix
-// are those of the matrix at other places, divided or multiplied by a pivot. The entries of A are copied.
+// With P A P' = L U and D the pivots, P A' P' = (U' D^-1) (D L'): the factors of the transposed
+// matrix are those of the matrix at other places, divided or multiplied by a pivot. The entries of
+// A are copied.
 
 constexpr u32 TRANSPOSE_ITEMS = 8;  // items of a block, a warp each
 constexpr u32 TRANSPOSE_THREADS = WARP_THREADS * TRANSPOSE_ITEMS;
 constexpr u32 TRANSPOSE_SOURCE = 0xffffff;
 constexpr u32 TRANSPOSE_KIND = 24;
 
-// lu_transpose: out[i*out_stride + k] for the `count` values of every item, by words[k]: from bit 24 on
-// 0: the kept value; 1: times a pivot; 2: divided by a pivot; 3: -1; 4: 0. Bits 0 to 23: where the kept
-// value is in its item.
-// - Launch: blocks of TRANSPOSE_THREADS threads, any grid. In x, blocks stride over the items, one warp
-//   per item; in y, over the values of an item.
+// lu_transpose: out[i*out_stride + k] for the `count` values of every item, by words[k]: from bit
+// 24 on 0: the kept value; 1: times a pivot; 2: divided by a pivot; 3: -1; 4: 0. Bits 0 to 23:
+// where the kept value is in its item.
+// - Launch: blocks of TRANSPOSE_THREADS threads, any grid. In x, blocks stride over the items, one
+//   warp per item; in y, over the values of an item.
 // - pivots[k]: the number of the pivot; the pivots are the first kept values.
 // - kept: the values of item i begin at i * stride. out overlaps no other argument.
-// - Traffic per value: reads a word and a number, mostly from the cache, the kept value, and a pivot from
-//   the first-level cache; writes out. No atomics: bitwise repeatable.
+// - Traffic per value: reads a word and a number, mostly from the cache, the kept value, and a
+//   pivot from the first-level cache; writes out. No atomics: bitwise repeatable.
 template <typename V>
 __global__ void __launch_bounds__(TRANSPOSE_THREADS, 5)
     lu_transpose(u64 nitems, u32 count, const u32* __restrict__ words,

@@ -21,8 +21,9 @@ pub(super) struct KeptBatch<T> {
     bounds: Bounds,
     /// Whether their values are those on the device.
     pub(super) is_on_device: bool,
-    /// The transposed matrices, to certify verdicts of their solves; whether the values are current.
-    transposed: Option<(TransposedBatch<T>, bool)>,
+    /// The transposed matrices, to certify verdicts of their solves; their bounds, once the values
+    /// are those of the kept matrices.
+    transposed: Option<(TransposedBatch<T>, Option<Bounds>)>,
 }
 
 impl<E, T> KeptFactors<T> for Analysed<E, T>
@@ -45,7 +46,7 @@ where
         }
         let (batch, transposed) = match before {
             Some(KeptBatch { transposed, .. }) => {
-                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, false)))
+                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, None)))
             }
             None => (batch.with_own_values(), None),
         };
@@ -75,17 +76,14 @@ where
     ) -> Result<Option<Vec<Outcome>>, SolveError> {
         let Some(mut kept) = self.kept.take() else { return Err(SolveError::NotFactored) };
         // The first call takes as much memory again as the factors.
-        let more = match &kept.transposed {
-            None => self.parts.iter().map(Part::kept_bytes).sum(),
-            Some(_) => 0,
-        };
-        let bytes: u64 = self.parts.iter().map(Part::bytes).sum();
-        let solved = match bytes + more <= self.budget {
-            true => self.solve_transposed_kept(&mut kept, nrhs, b, x, criteria).map(Some),
-            false => Ok(None),
+        let is_first = kept.transposed.is_none();
+        let needed = |part: &Part<E, T>| part.bytes() + part.kept_bytes();
+        let solved = match is_first && self.parts.iter().map(needed).sum::<u64>() > self.budget {
+            true => Ok(None),
+            false => self.solve_transposed_kept(&mut kept, nrhs, b, x, criteria).map(Some),
         };
         self.kept = Some(kept);
-        if let Some(held) = &mut self.held {
+        if let (true, Some(held)) = (is_first, &mut self.held) {
             held.replace(self.parts.iter().map(Part::bytes).sum());
         }
         match solved {
@@ -176,23 +174,23 @@ where
         let guesses = guesses(&kept.batch, nrhs, x, None);
         let start = Part::start_transposed_again;
         let mut outcomes = self.run_kept(kept, start, (nrhs, b), x, criteria)?;
-        let batch = match &mut kept.transposed {
-            Some((transposed, is_current)) => {
-                if !*is_current {
-                    transposed.follow(&kept.batch);
-                    *is_current = true;
+        let (transposed, bounds) = match &mut kept.transposed {
+            Some(transposed) => {
+                if transposed.1.is_none() {
+                    transposed.0.follow(&kept.batch);
                 }
-                transposed.batch()
+                transposed
             }
-            none => none.insert((TransposedBatch::new(&kept.batch), true)).0.batch(),
+            none => none.insert((TransposedBatch::new(&kept.batch), None)),
         };
-        let bounds = Bounds::new(batch);
-        certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let batch = transposed.batch();
+        let bounds = bounds.get_or_insert_with(|| Bounds::new(batch));
+        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
         Ok(outcomes.into_iter().flatten().collect())
     }
 
-    /// Sends the vectors of all parts, starts a solve of each, and receives the results, whose verdicts are
-    /// the device's.
+    /// Sends the vectors of all parts, starts a solve of each, and receives the results, whose
+    /// verdicts are the device's.
     fn run_kept(
         &mut self,
         kept: &mut KeptBatch<T>,

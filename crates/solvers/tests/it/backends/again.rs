@@ -307,8 +307,8 @@ fn kept_factors_solve_matrices_that_are_near() {
     }
 }
 
-/// A change that refinement overcomes takes steps of refinement with the old factors; a large one takes
-/// factors of its own.
+/// A change that refinement overcomes takes steps of refinement with the old factors; a large one
+/// takes factors of its own.
 #[test]
 fn refinement_serves_small_changes_and_factors_large_ones() {
     let batch = &batches()[1];

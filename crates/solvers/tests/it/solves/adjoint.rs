@@ -111,7 +111,8 @@ fn check<T: SolveScalar>(tolerance: f64) {
     }
 }
 
-/// Solves with kept matrices and with the transposed ones in turn, before and after a change of values.
+/// Solves with kept matrices and with the transposed ones in turn, before and after a change of
+/// values.
 fn check_both_sides<T: SolveScalar>(
     backend: &Backend<Emulator>,
     batch: &Batch<T>,
