@@ -110,11 +110,15 @@ enum Exit {
 }
 
 /// Runs the command line of this process.
-pub(crate) fn main() -> ExitCode {
-    let args: Vec<OsString> = std::env::args_os().collect();
+pub fn main() -> ExitCode {
+    ExitCode::from(main_with(std::env::args_os().collect()))
+}
+
+/// Runs the command line with these arguments, the first of which names the program, and returns
+/// the exit code. For programs that carry the command line, such as the Python package.
+pub fn main_with(args: Vec<OsString>) -> u8 {
     interrupt::watch();
-    let exit = guarded(|| run(args));
-    ExitCode::from(exit as u8)
+    guarded(|| run(args)) as u8
 }
 
 /// Parses and runs; the one place that prints errors.

@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use sparsebatch::{FormatChoice, KernelChoice};
 
 use super::error::CliError;
 
@@ -25,27 +24,6 @@ pub(crate) fn name_of<T: PartialEq>(choices: &[(&'static str, T)], value: &T) ->
     let found = choices.iter().find(|(_, choice)| choice == value);
     found.map_or("?", |(name, _)| name)
 }
-
-/// Formats of products by name.
-pub(crate) const FORMATS: &[(&str, FormatChoice)] = &[
-    ("auto", FormatChoice::Auto),
-    ("csr", FormatChoice::Csr),
-    ("coo", FormatChoice::Coo),
-    ("ell", FormatChoice::Ell),
-    ("dia", FormatChoice::Dia),
-    ("hyb", FormatChoice::Hyb),
-    ("sellp", FormatChoice::SellP),
-];
-
-/// Kernels of products by name.
-pub(crate) const KERNELS: &[(&str, KernelChoice)] = &[
-    ("auto", KernelChoice::Auto),
-    ("rows", KernelChoice::Rows),
-    ("csr-i", KernelChoice::CsrI),
-    ("entries", KernelChoice::Entries),
-    ("blocks", KernelChoice::Blocks),
-    ("runs", KernelChoice::Runs),
-];
 
 /// The type of the values in the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use sparsebatch::{
 use super::error::CliError;
 use super::input::{InputArgs, Purpose};
 use super::narrow::Narrow;
-use super::options::{FORMATS, MachineArgs, Precision, VectorSource, name_of, named, not_negative};
+use super::options::{MachineArgs, Precision, VectorSource, name_of, named, not_negative};
 use super::outputs::{Named, Outputs};
 use super::progress::Progress;
 use super::replicate::CopyArgs;
@@ -73,7 +73,7 @@ pub(crate) struct SolveArgs {
     copies: CopyArgs,
     /// Matrix format of the products; any but auto iterates with the products of a plan instead of
     /// a fused kernel
-    #[arg(long, value_parser = named(FORMATS), default_value = "auto")]
+    #[arg(long, value_parser = named(FormatChoice::NAMES), default_value = "auto")]
     format: FormatChoice,
     /// Kernel; any but auto and fused iterates with the products of a plan that uses this kernel
     #[arg(long, value_parser = named(SOLVE_KERNELS), default_value = "auto")]
@@ -284,7 +284,7 @@ impl SolveArgs {
             (SolveKernel::Fused, format) => {
                 return Err(CliError::input(format!(
                     "--kernel fused stores CSR in its own layout, expected --format auto, found {}",
-                    name_of(FORMATS, &format)
+                    format.name()
                 )));
             }
             (SolveKernel::Auto, _) => plan(KernelChoice::Auto),

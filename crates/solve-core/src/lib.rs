@@ -21,6 +21,7 @@ mod argument;
 mod checked;
 mod classes;
 pub mod evaluate;
+mod named;
 mod options;
 mod outcome;
 mod product;

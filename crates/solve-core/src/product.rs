@@ -1,11 +1,16 @@
 //! Repeated products: how one is computed ([`SpmvOptions`]), and its cost ([`ProductCost`]).
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use sparsebatch_formats::Layout;
 use sparsebatch_formats::convert::{
     DEFAULT_MAX_FILL, DiaOptions, EllOptions, HybOptions, SellPOptions,
 };
+
+use crate::ArgumentError;
+use crate::named::named;
 
 /// The format in which a plan keeps the matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,6 +31,8 @@ pub enum FormatChoice {
     /// Slices of rows.
     SellP,
 }
+named!(FormatChoice, "format", Auto => "auto", Csr => "csr", Coo => "coo", Ell => "ell",
+       Dia => "dia", Hyb => "hyb", SellP => "sellp");
 
 /// The kernel by which a plan multiplies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,6 +53,8 @@ pub enum KernelChoice {
     /// SELL-P of a single matrix: slices of 8 rows, one column per run of 8 consecutive ones.
     Runs,
 }
+named!(KernelChoice, "kernel", Auto => "auto", Rows => "rows", CsrI => "csr-i",
+       Entries => "entries", Blocks => "blocks", Runs => "runs");
 
 /// The choices of a plan of products.
 #[derive(Clone, Debug, PartialEq)]

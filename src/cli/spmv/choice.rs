@@ -7,7 +7,6 @@ use sparsebatch::gpu::{FlexibleKernel, SingleKernel};
 use sparsebatch::{FormatChoice, KernelChoice};
 
 use super::super::gpu::Found;
-use super::super::options::{FORMATS, KERNELS, name_of};
 use super::cpu;
 
 /// The name of the packed product, the default for batches.
@@ -16,7 +15,7 @@ pub(super) const PACKED: &str = "packed";
 /// Every name that `--kernel` accepts.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names = vec!["auto", "all"];
-    names.extend(KERNELS.iter().map(|(name, _)| *name).filter(|&name| name != "auto"));
+    names.extend(KernelChoice::NAMES.iter().map(|(name, _)| *name).filter(|&name| name != "auto"));
     names.extend(gpu_names(1));
     names
 }
@@ -99,7 +98,7 @@ impl Wanted<'_> {
     fn described(&self) -> String {
         let mut text = format!("--kernel {}", self.kernels.join(","));
         if self.format != FormatChoice::Auto {
-            text.push_str(&format!(" --format {}", name_of(FORMATS, &self.format)));
+            text.push_str(&format!(" --format {}", self.format.name()));
         }
         text
     }
@@ -109,9 +108,9 @@ impl Wanted<'_> {
             return Ok(self.all_on_cpu());
         }
         let named = self.kernels.iter().map(|name| {
-            let found = KERNELS.iter().find(|(known, _)| known == name);
+            let found = KernelChoice::NAMES.iter().find(|(known, _)| known == name);
             found.map(|&(_, kernel)| (self.format, kernel)).ok_or_else(|| {
-                let known: Vec<&str> = KERNELS.iter().map(|(name, _)| *name).collect();
+                let known: Vec<&str> = KernelChoice::NAMES.iter().map(|(name, _)| *name).collect();
                 format!("there is no kernel {name}, expected all, {}", known.join(", "))
             })
         });
@@ -179,8 +178,8 @@ impl Wanted<'_> {
         if choice != GpuChoice::Auto && !self.takes(choice.format()) {
             return Err(format!(
                 "{name} does not go with --format {}, expected auto or {}",
-                name_of(FORMATS, &self.format),
-                name_of(FORMATS, &choice.format())
+                self.format.name(),
+                choice.format().name()
             ));
         }
         Ok(choice)
@@ -219,7 +218,7 @@ impl Wanted<'_> {
     fn no_kernel(&self) -> String {
         format!(
             "no kernel multiplies batches in {}, expected --format auto, csr, coo, ell or sellp",
-            name_of(FORMATS, &self.format)
+            self.format.name()
         )
     }
 
@@ -259,7 +258,7 @@ impl GpuChoice {
 
     /// The names of format and kernel.
     pub(super) fn names(self) -> (&'static str, &'static str) {
-        let format = name_of(FORMATS, &self.format());
+        let format = self.format().name();
         match self {
             Self::Auto => (format, "auto"),
             Self::Packed | Self::Single(SingleKernel::Packed) => (PACKED, PACKED),

@@ -7,7 +7,6 @@ use sparsebatch::{Batch, CpuScalar, Csr, FormatChoice, KernelChoice, Scalar, Spm
 
 use super::super::error::CliError;
 use super::super::input::only_matrix;
-use super::super::options::{FORMATS, KERNELS, name_of};
 use super::copy;
 use super::run::{
     Backend, Copy, Facts, Figures, Label, MEASURE_FOR, REPETITIONS, Times, Unplanned,
@@ -62,7 +61,7 @@ impl<T: CpuScalar> Backend<T> for Cpu<'_, T> {
     }
 
     fn label((format, kernel): Choice) -> Label {
-        Label { format: name_of(FORMATS, &format), kernel: name_of(KERNELS, &kernel) }
+        Label { format: format.name(), kernel: kernel.name() }
     }
 
     fn plan(&self, choice: Choice) -> Result<(SpmvPlan<T>, Facts), Unplanned> {

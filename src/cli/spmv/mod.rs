@@ -24,9 +24,7 @@ use self::report::{Context, Report};
 use self::run::Outcome;
 use super::error::CliError;
 use super::input::{InputArgs, Purpose, Systems};
-use super::options::{
-    Backend, FORMATS, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named,
-};
+use super::options::{Backend, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named};
 use super::outputs::Outputs;
 use super::progress::Progress;
 use super::replicate::CopyArgs;
@@ -46,7 +44,7 @@ pub(crate) struct SpmvArgs {
     #[arg(long, value_name = "SOURCE")]
     x: Option<VectorSource>,
     /// Format of the matrix
-    #[arg(long, value_parser = named(FORMATS), default_value = "auto")]
+    #[arg(long, value_parser = named(FormatChoice::NAMES), default_value = "auto")]
     format: FormatChoice,
     /// Kernels, separated by commas; `all` runs every kernel of the backend in turn
     #[arg(
