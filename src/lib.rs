@@ -108,6 +108,14 @@ pub mod gpu {
 #[cfg(any(doc, doctest))]
 pub mod book;
 
+// The command line names the library as its other users do.
+#[cfg(feature = "cli")]
+extern crate self as sparsebatch;
+
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
+
 /// The README's program is compiled and run with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
