@@ -1,0 +1,72 @@
+//! Where batches are solved.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sparsebatch::gpu::{Device, device};
+use sparsebatch::{Backend, Gpu, PlanPin};
+
+use crate::errors::{GpuError, IntoException, OptionError, OrRaise};
+
+/// The GPUs that were used, by number: kernels are compiled once for all solvers.
+static DEVICES: LazyLock<Mutex<HashMap<usize, Device>>> = LazyLock::new(Mutex::default);
+
+/// The GPU with this number.
+pub(crate) fn device_of(ordinal: usize) -> PyResult<Device> {
+    let lost = || GpuError::new_err("the list of GPUs was lost in an earlier failure");
+    let mut devices = DEVICES.lock().map_err(|_| lost())?;
+    if let Some(device) = devices.get(&ordinal) {
+        return Ok(device.clone());
+    }
+    let device = Device::new(ordinal).or_raise()?;
+    devices.insert(ordinal, device.clone());
+    Ok(device)
+}
+
+/// `("cpu", _)`, `("gpu", ordinal)`, or `("auto", ordinal)`: the GPU where there is one.
+pub(crate) fn backend(place: &(String, usize), pin: Option<&PlanPin>) -> PyResult<Backend> {
+    let gpu = |device| Gpu::new(device).or_cpu(true).in_chunks(true);
+    let backend = match place.0.as_str() {
+        "cpu" => Backend::Cpu,
+        "gpu" => Backend::Gpu(gpu(device_of(place.1)?)),
+        "auto" => device_of(place.1).map_or(Backend::Cpu, |device| Backend::Gpu(gpu(device))),
+        name => return Err(OptionError::new_err(format!("no backend is called {name}"))),
+    };
+    match pin {
+        Some(pin) => backend.pinned(pin).or_raise(),
+        None => Ok(backend),
+    }
+}
+
+/// The GPUs that the driver shows: number, name, compute capability and bytes of memory.
+#[pyfunction]
+pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let count = device::availability().or_raise()?.device_count;
+    (0..count)
+        .map(|ordinal| {
+            let device = device_of(ordinal)?;
+            let info = sparsebatch::gpu::Executor::info(&device);
+            let entry = PyDict::new(py);
+            entry.set_item("device", format!("cuda:{ordinal}"))?;
+            entry.set_item("name", &info.name)?;
+            entry.set_item("compute_capability", info.compute_capability)?;
+            entry.set_item("total_bytes", device.memory().or_raise()?.total_bytes)?;
+            Ok(entry)
+        })
+        .collect()
+}
+
+/// Why there is no usable GPU; `None` where there is one.
+#[pyfunction]
+pub(crate) fn gpu_unavailable() -> Option<String> {
+    device::availability().err().map(|error| error.to_string())
+}
+
+/// Takes the compiler of the kernels from a file or folder, and returns its path and version.
+#[pyfunction]
+pub(crate) fn use_nvrtc(place: std::path::PathBuf) -> PyResult<(Option<String>, String)> {
+    let info = device::library::use_nvrtc(place).map_err(IntoException::into_exception)?;
+    Ok((info.path.map(|path| path.display().to_string()), info.version.to_string()))
+}

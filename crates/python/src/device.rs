@@ -1,0 +1,305 @@
+//! Solvers of batches whose arrays lie on a GPU: [`DeviceSolver`].
+
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use sparsebatch::gpu::{
+    self, Device, DeviceBuffer, Executor, Guess, Pod, ShiftedValues, ValueGradient,
+};
+use sparsebatch::{SolveError, SolveOptions, SolveScalar};
+
+use crate::backend::device_of;
+use crate::errors::{OptionError, OrRaise};
+use crate::ffi::{device_on, view};
+use crate::interrupt::Control;
+use crate::options::Options;
+use crate::patterns::{Patterns, Place};
+use crate::report::Report;
+
+/// Address and number of values of an array on the device.
+type Array = (u64, usize);
+
+/// A batch on a GPU, analysed.
+#[pyclass(frozen, module = "sparsebatch._native")]
+pub(crate) struct DeviceSolver {
+    control: Control,
+    engine: Mutex<Engine>,
+}
+
+enum Engine {
+    F64(OnDevice<f64>),
+    F32(OnDevice<f32>),
+}
+
+/// Calls the same method of either precision.
+macro_rules! each {
+    ($engine:expr, $own:ident => $call:expr) => {
+        match $engine {
+            Engine::F64($own) => $call,
+            Engine::F32($own) => $call,
+        }
+    };
+}
+
+struct OnDevice<T: SolveScalar> {
+    device: Device,
+    solver: gpu::DeviceSolver<Device, T>,
+    gradient: Option<ValueGradient<Device, T>>,
+    shift: Option<ShiftedValues<Device, T>>,
+    nrhs: usize,
+}
+
+/// A call of a solver.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    by: &'a str,
+    values: Array,
+    b: Array,
+    x: Array,
+    guess: Guess,
+}
+
+fn buffer<T: Pod>(array: Array) -> DeviceBuffer<T> {
+    view(array.0, array.1)
+}
+
+impl<T: SolveScalar> OnDevice<T> {
+    fn new(
+        patterns: &Patterns,
+        values: Array,
+        device: Device,
+        options: &SolveOptions,
+        data: gpu::DeviceData,
+    ) -> PyResult<Self> {
+        let values = buffer(values);
+        let solver = patterns.with_items(|items| {
+            gpu::DeviceSolver::with_values(&device, items, &values, options, data)
+        })?;
+        let solver = solver.or_raise()?;
+        Ok(Self { device, solver, gradient: None, shift: None, nrhs: options.nrhs })
+    }
+
+    fn enqueue(&mut self, call: Call<'_>) -> Result<(), SolveError> {
+        let (values, b, mut x) = (buffer(call.values), buffer(call.b), buffer(call.x));
+        let (solver, guess) = (&mut self.solver, call.guess);
+        match call.by {
+            "kept" => solver.enqueue_again(&b, guess, &mut x),
+            "near" => solver.enqueue_near(&values, &b, guess, &mut x),
+            "kept-transposed" => solver.enqueue_transposed_again(&b, guess, &mut x),
+            _ => solver.enqueue(&values, &b, guess, &mut x),
+        }
+    }
+
+    fn finish(&mut self, call: Call<'_>) -> Result<sparsebatch::BatchReport, SolveError> {
+        let (values, b, mut x) = (buffer(call.values), buffer(call.b), buffer(call.x));
+        match call.by {
+            "kept" => self.solver.finish_again(&b, &mut x),
+            "kept-transposed" => self.solver.finish_transposed_again(&b, &mut x),
+            _ => self.solver.finish(&values, &b, &mut x),
+        }
+    }
+
+    fn solve(&mut self, call: Call<'_>) -> Result<sparsebatch::BatchReport, SolveError> {
+        self.enqueue(call)?;
+        self.finish(call)
+    }
+}
+
+impl DeviceSolver {
+    fn engine(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Engine>> {
+        let lost = |_| OptionError::new_err("the solver was lost in an earlier failure");
+        self.engine.lock_py_attached(py).map_err(lost)
+    }
+}
+
+fn guess_of(from_x: bool) -> Guess {
+    if from_x { Guess::InX } else { Guess::Zero }
+}
+
+#[pymethods]
+impl DeviceSolver {
+    /// Analyses a batch whose values lie on GPU `ordinal`, for solves on `stream`.
+    #[new]
+    #[pyo3(signature = (patterns, values, dtype, layout, vectors, transposed, options, ordinal, stream,
+                        progress))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        patterns: &Bound<'_, Patterns>,
+        values: Array,
+        dtype: &str,
+        layout: &str,
+        vectors: &str,
+        transposed: bool,
+        options: Options<'_>,
+        ordinal: usize,
+        stream: u64,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let control = Control::new(progress, None)?;
+        let options = options.solve_options()?.watch(control.watch.clone());
+        let data = gpu::DeviceData::new()
+            .values(Place::named(layout)?.layout())
+            .vectors(Place::named(vectors)?.layout())
+            .transposed(transposed);
+        let patterns = patterns.get();
+        let make = || {
+            let device = device_on(&device_of(ordinal)?, stream);
+            match dtype {
+                "float64" => {
+                    OnDevice::new(patterns, values, device, &options, data).map(Engine::F64)
+                }
+                "float32" => {
+                    OnDevice::new(patterns, values, device, &options, data).map(Engine::F32)
+                }
+                _ => Err(OptionError::new_err(format!("values are {dtype}"))),
+            }
+        };
+        let engine = control.run(py, false, make)??;
+        Ok(Self { control, engine: Mutex::new(engine) })
+    }
+
+    /// Solves and waits; guesses are in `x` if `from_x`. `by` names the matrices, as for `Solver`.
+    #[allow(clippy::too_many_arguments)]
+    fn solve(
+        &self,
+        py: Python<'_>,
+        by: &str,
+        values: Array,
+        b: Array,
+        x: Array,
+        from_x: bool,
+    ) -> PyResult<Report> {
+        let call = Call { by, values, b, x, guess: guess_of(from_x) };
+        let mut engine = self.engine(py)?;
+        let solved = each!(&mut *engine, own => self.control.run(py, false, || own.solve(call))?);
+        Ok(Report::from(solved.or_raise()?))
+    }
+
+    /// Starts the first method and returns; may be recorded in a graph.
+    #[allow(clippy::too_many_arguments)]
+    fn enqueue(
+        &self,
+        py: Python<'_>,
+        by: &str,
+        values: Array,
+        b: Array,
+        x: Array,
+        from_x: bool,
+    ) -> PyResult<()> {
+        let call = Call { by, values, b, x, guess: guess_of(from_x) };
+        each!(&mut *self.engine(py)?, own => own.enqueue(call).or_raise())
+    }
+
+    /// Waits for the last `enqueue`, and solves what failed.
+    fn finish(
+        &self,
+        py: Python<'_>,
+        by: &str,
+        values: Array,
+        b: Array,
+        x: Array,
+    ) -> PyResult<Report> {
+        let call = Call { by, values, b, x, guess: Guess::Zero };
+        let mut engine = self.engine(py)?;
+        let solved = each!(&mut *engine, own => self.control.run(py, false, || own.finish(call))?);
+        Ok(Report::from(solved.or_raise()?))
+    }
+
+    /// Compiles the kernels of solves from guesses, and allocates their memory.
+    fn prepare_guesses(&self, py: Python<'_>) -> PyResult<()> {
+        each!(&mut *self.engine(py)?, own => own.solver.prepare_guesses().or_raise())
+    }
+
+    /// Keeps the matrices, and their factors where the method has some.
+    fn factor(&self, py: Python<'_>, values: Array) -> PyResult<()> {
+        let mut engine = self.engine(py)?;
+        each!(&mut *engine, own => {
+            self.control.run(py, false, || own.solver.factor(&buffer(values)))?.or_raise()
+        })
+    }
+
+    fn keeps_factors(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(each!(&*self.engine(py)?, own => own.solver.keeps_factors()))
+    }
+
+    /// Addresses and lengths of the outcomes on the device: statuses (int32), iterations and
+    /// restarts (uint32), residual norms and norms of b (float64).
+    fn outcomes(&self, py: Python<'_>) -> PyResult<Vec<Array>> {
+        fn place<T: Pod>(buffer: &DeviceBuffer<T>) -> Array {
+            (buffer.raw(), buffer.len())
+        }
+        Ok(each!(&*self.engine(py)?, own => {
+            let on = own.solver.device_outcomes();
+            vec![
+                place(on.statuses),
+                place(on.iterations),
+                place(on.restarts),
+                place(on.residual_norms),
+                place(on.rhs_norms),
+            ]
+        }))
+    }
+
+    /// Writes the gradient by the values, on the stream.
+    fn value_gradient(
+        &self,
+        py: Python<'_>,
+        patterns: &Bound<'_, Patterns>,
+        adjoint: Array,
+        x: Array,
+        gradient: Array,
+    ) -> PyResult<()> {
+        let patterns = patterns.get();
+        let Some((pattern, nitems)) = patterns.one() else {
+            return Err(crate::errors::Unsupported::new_err(
+                "gradients of a ragged batch on the GPU are not supported yet: \
+                 give the arrays to NumPy, or solve uniform batches",
+            ));
+        };
+        let pattern = sparsebatch::Pattern::view(pattern);
+        each!(&mut *self.engine(py)?, own => {
+            if own.gradient.is_none() {
+                let made = ValueGradient::new(&own.device, pattern, nitems, own.nrhs);
+                own.gradient = Some(made.map_err(SolveError::from).or_raise()?);
+            }
+            let Some(writer) = &mut own.gradient else { return Ok(()) };
+            let (adjoint, x) = (buffer(adjoint), buffer(x));
+            writer.apply(&adjoint, &x, &mut buffer(gradient)).map_err(SolveError::from).or_raise()
+        })
+    }
+
+    /// Writes `I/dt - J` for every item of a uniform batch, on the stream.
+    fn shift(
+        &self,
+        py: Python<'_>,
+        patterns: &Bound<'_, Patterns>,
+        jacobian: Array,
+        dt: Array,
+        values: Array,
+    ) -> PyResult<()> {
+        let patterns = patterns.get();
+        let Some((pattern, nitems)) = patterns.one() else {
+            return Err(crate::errors::Unsupported::new_err(
+                "a shift of a ragged batch on the GPU is not supported yet: add it to the values",
+            ));
+        };
+        let pattern = sparsebatch::Pattern::view(pattern);
+        each!(&mut *self.engine(py)?, own => {
+            if own.shift.is_none() {
+                let made = ShiftedValues::new(&own.device, pattern, nitems);
+                own.shift = Some(made.map_err(SolveError::from).or_raise()?);
+            }
+            let Some(shift) = &own.shift else { return Ok(()) };
+            let (jacobian, dt) = (buffer(jacobian), buffer(dt));
+            shift.apply(&jacobian, &dt, &mut buffer(values)).map_err(SolveError::from).or_raise()
+        })
+    }
+
+    /// Waits for the stream.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let device = each!(&*self.engine(py)?, own => own.device.clone());
+        py.detach(|| device.synchronize()).or_raise()
+    }
+}

@@ -1,0 +1,47 @@
+//! The native part of the Python package `sparsebatch`: arrays by the buffer protocol or by their
+//! address on a GPU, solvers, products, reports. Its Python part is in `python/sparsebatch`.
+#![deny(unsafe_code)]
+
+mod backend;
+mod device;
+mod errors;
+#[allow(unsafe_code)]
+mod ffi;
+mod files;
+mod interrupt;
+mod options;
+mod patterns;
+mod report;
+mod solver;
+
+use pyo3::prelude::*;
+
+/// The native part of `sparsebatch`.
+#[pymodule(name = "_native")]
+mod native {
+    #[pymodule_export]
+    use super::backend::{devices, gpu_unavailable, use_nvrtc};
+    #[pymodule_export]
+    use super::command_line;
+    #[pymodule_export]
+    use super::device::DeviceSolver;
+    #[pymodule_export]
+    use super::files::{load, save};
+    #[pymodule_export]
+    use super::patterns::Patterns;
+    #[pymodule_export]
+    use super::report::{Report, rung_names, status_names};
+    #[pymodule_export]
+    use super::solver::Solver;
+
+    /// The version of the library.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
+
+/// Runs the command line with these arguments, the name of the program among them, and returns its
+/// exit code.
+#[pyfunction]
+fn command_line(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    py.detach(|| sparsebatch::cli::main_with(arguments))
+}

@@ -1,0 +1,246 @@
+//! Solvers of batches in host memory: [`Solver`].
+
+use std::sync::Mutex;
+
+use pyo3::buffer::Element;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use sparsebatch::batch::Values;
+use sparsebatch::{
+    AdjointSolver, Backend, Batch, BatchReport, BatchSolver, PlanPin, SolveError, SolveOptions,
+    SolveScalar, value_gradient,
+};
+
+use crate::backend::backend;
+use crate::errors::{OptionError, OrRaise};
+use crate::ffi::{Input, Output};
+use crate::interrupt::Control;
+use crate::options::Options;
+use crate::patterns::{Patterns, Place};
+use crate::report::Report;
+
+/// Entries times right-hand sides from which a solve looks for Ctrl-C: shorter ones have ended
+/// before anybody pressed it.
+const LONG: usize = 1 << 18;
+
+/// A batch in host memory, analysed.
+#[pyclass(frozen, module = "sparsebatch._native")]
+pub(crate) struct Solver {
+    control: Control,
+    engine: Mutex<Engine>,
+}
+
+enum Engine {
+    F64(Host<f64>),
+    F32(Host<f32>),
+}
+
+/// Calls the same method of either precision.
+macro_rules! each {
+    ($engine:expr, $host:ident => $call:expr) => {
+        match $engine {
+            Engine::F64($host) => $call,
+            Engine::F32($host) => $call,
+        }
+    };
+}
+
+/// A solver and the batch with its current values.
+struct Host<T: Element> {
+    backend: Backend,
+    options: SolveOptions,
+    solver: BatchSolver<T>,
+    batch: Batch<T>,
+    place: Place,
+    adjoint: Option<AdjointSolver<T>>,
+}
+
+/// By which matrices a system is solved.
+#[derive(Clone, Copy)]
+enum By {
+    /// The current values.
+    Values,
+    /// The matrices of the last `factor`.
+    Kept,
+    /// The current values, by the factors of the last `factor`.
+    Near,
+    /// The transposed ones of the current values.
+    Transposed,
+    /// The transposed ones of the last `factor`.
+    KeptTransposed,
+}
+
+impl By {
+    fn named(name: &str) -> PyResult<Self> {
+        match name {
+            "values" => Ok(Self::Values),
+            "kept" => Ok(Self::Kept),
+            "near" => Ok(Self::Near),
+            "transposed" => Ok(Self::Transposed),
+            "kept-transposed" => Ok(Self::KeptTransposed),
+            _ => Err(OptionError::new_err(format!("no solve is called {name}"))),
+        }
+    }
+}
+
+impl<T: SolveScalar + Element> Host<T> {
+    fn new(
+        patterns: &Patterns,
+        values: Input<T>,
+        place: Place,
+        backend: Backend,
+        options: SolveOptions,
+    ) -> Result<Self, SolveError> {
+        let batch = patterns.batch(Values::of_owner(values), place);
+        let batch = batch.map_err(sparsebatch::cpu::CpuError::from)?;
+        let solver = BatchSolver::on(&backend, &batch, &options)?;
+        Ok(Self { backend, options, solver, batch, place, adjoint: None })
+    }
+
+    fn solve(&mut self, by: By, b: &[T], x: &mut [T]) -> Result<BatchReport, SolveError> {
+        match by {
+            By::Values => self.solver.solve(&self.batch, b, x),
+            By::Kept => self.solver.solve_again(b, x),
+            By::Near => self.solver.solve_near(&self.batch, b, x),
+            By::KeptTransposed => self.solver.solve_transposed_again(b, x),
+            By::Transposed => {
+                let adjoint = match &mut self.adjoint {
+                    Some(adjoint) => adjoint,
+                    None => self.adjoint.insert(AdjointSolver::on(
+                        &self.backend,
+                        &self.batch,
+                        &self.options,
+                    )?),
+                };
+                adjoint.solve(&self.batch, b, x)
+            }
+        }
+    }
+}
+
+impl Solver {
+    /// Makes the engine in one precision.
+    fn host<T: SolveScalar + Element>(
+        py: Python<'_>,
+        control: &Control,
+        patterns: &Patterns,
+        values: &Bound<'_, PyAny>,
+        place: Place,
+        backend: Backend,
+        options: SolveOptions,
+    ) -> PyResult<Host<T>> {
+        let values = Input::of("values", values)?;
+        let long = values.as_ref().len() >= LONG;
+        control.run(py, long, || Host::new(patterns, values, place, backend, options))?.or_raise()
+    }
+
+    fn engine(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Engine>> {
+        // Another thread of the program may solve at the moment.
+        self.engine
+            .lock_py_attached(py)
+            .map_err(|_| OptionError::new_err("the solver was lost in an earlier failure"))
+    }
+}
+
+#[pymethods]
+impl Solver {
+    /// Analyses a batch. `backend` is a tuple: `("cpu", 0)`, `("gpu", ordinal)`, `("auto", 0)`.
+    #[new]
+    #[pyo3(signature = (patterns, values, dtype, layout, options, place, threads, progress, pin))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        patterns: &Bound<'_, Patterns>,
+        values: &Bound<'_, PyAny>,
+        dtype: &str,
+        layout: &str,
+        options: Options<'_>,
+        place: (String, usize),
+        threads: Option<usize>,
+        progress: Option<Py<PyAny>>,
+        pin: Option<String>,
+    ) -> PyResult<Self> {
+        let control = Control::new(progress, threads)?;
+        let options = options.solve_options()?.watch(control.watch.clone());
+        let pin = pin.map(|text| text.parse::<PlanPin>()).transpose().or_raise()?;
+        let backend = backend(&place, pin.as_ref())?;
+        let (patterns, layout) = (patterns.get(), Place::named(layout)?);
+        let engine = match dtype {
+            "float64" => {
+                Engine::F64(Self::host(py, &control, patterns, values, layout, backend, options)?)
+            }
+            "float32" => {
+                Engine::F32(Self::host(py, &control, patterns, values, layout, backend, options)?)
+            }
+            _ => return Err(OptionError::new_err(format!("values are {dtype}"))),
+        };
+        Ok(Self { control, engine: Mutex::new(engine) })
+    }
+
+    /// Takes other values for the solves that follow; `values` is read where it lies.
+    fn update_values(
+        &self,
+        py: Python<'_>,
+        patterns: &Bound<'_, Patterns>,
+        values: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let patterns = patterns.get();
+        each!(&mut *self.engine(py)?, host => {
+            let values = Values::of_owner(Input::of("values", values)?);
+            host.batch = patterns.batch(values, host.place).or_raise()?;
+        });
+        Ok(())
+    }
+
+    /// Keeps the current matrices, and their factors where the method has some.
+    fn factor(&self, py: Python<'_>) -> PyResult<()> {
+        let mut engine = self.engine(py)?;
+        each!(&mut *engine, host => {
+            let long = host.batch.total_nnz() >= LONG;
+            self.control.run(py, long, || host.solver.factor(&host.batch))?.or_raise()
+        })
+    }
+
+    /// Whether the last `factor`, or the next one, keeps factors.
+    fn keeps_factors(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(each!(&*self.engine(py)?, host => host.solver.keeps_factors()))
+    }
+
+    /// Solves; `x` holds guesses and becomes solutions. `by` names the matrices.
+    fn solve(
+        &self,
+        py: Python<'_>,
+        by: &str,
+        b: &Bound<'_, PyAny>,
+        x: &Bound<'_, PyAny>,
+    ) -> PyResult<Report> {
+        let by = By::named(by)?;
+        let mut engine = self.engine(py)?;
+        let report = each!(&mut *engine, host => {
+            let (b, mut x) = (Input::of("b", b)?, Output::of("x", x)?);
+            let long = host.batch.total_nnz().saturating_mul(host.options.nrhs) >= LONG;
+            self.control.run(py, long, || host.solve(by, b.as_ref(), x.as_mut()))?
+        });
+        Ok(Report::from(report.or_raise()?))
+    }
+
+    /// Writes the gradient by the values: `-lambda[row] x[col]` for each entry.
+    fn value_gradient(
+        &self,
+        py: Python<'_>,
+        adjoint: &Bound<'_, PyAny>,
+        x: &Bound<'_, PyAny>,
+        gradient: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let mut engine = self.engine(py)?;
+        each!(&mut *engine, host => {
+            let (adjoint, x) = (Input::of("lambda", adjoint)?, Input::of("x", x)?);
+            let mut gradient = Output::of("gradient", gradient)?;
+            let (batch, nrhs) = (&host.batch, host.options.nrhs);
+            let written = self.control.run(py, false, || {
+                value_gradient(batch, nrhs, adjoint.as_ref(), x.as_ref(), gradient.as_mut())
+            })?;
+            written.or_raise()
+        })
+    }
+}

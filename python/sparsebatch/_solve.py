@@ -1,0 +1,648 @@
+"""Solves: `solve`, `Solver`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _native
+from ._arrays import Numpy, floats, library_of
+from ._batch import Batch, as_batch
+from ._nvrtc import find_nvrtc
+from ._report import Report, Result
+from ._vectors import Frame, writable
+from .errors import NotConverged, NotConvergedWarning, OptionError, Unsupported
+
+OnFailure = Literal["warn", "raise", "report"]
+
+#: Options of `Solver` and `solve` with their defaults.
+DEFAULTS: dict[str, Any] = {
+    "method": "auto",
+    "precond": "auto",
+    "order": "natural",
+    "block_size": None,
+    "precond_precision": "working",
+    "inner_precision": "auto",
+    "rtol": None,
+    "atol": 0.0,
+    "maxiter": 1000,
+    "max_restarts": 4,
+    "floor": None,
+    "fallback": True,
+    "history": False,
+    "format": None,
+    "kernel": None,
+}
+
+
+def solve(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    transpose: bool = False,
+    out: Any = None,
+    on_failure: OnFailure = "warn",
+    backend: Any = "auto",
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    stream: int | None = None,
+    **options: Any,
+) -> Result:
+    """Solve `A_i x_i = b_i` for every matrix of a batch.
+
+    Parameters
+    ----------
+    A : Batch, SciPy sparse array, list of them, torch sparse_csr tensor or JAX BCSR
+        The matrices. See `Batch`.
+    b : array of float64 or float32
+        Right-hand sides: `(nitems, n)`, or `(nitems, n, nrhs)`; `(n,)` or `(n, nrhs)` for one
+        matrix; `(n, nitems)` for an interleaved batch; for a ragged batch concatenated, or a list
+        of vectors. Where the values of A lie on a GPU, b lies there, too.
+    x0 : array, optional
+        Initial guesses, of the shape of `b`. Default: 0.
+    transpose : bool
+        Solve with the transposed matrices.
+    out : array, optional
+        Where the solutions go, of the shape of `b`.
+    on_failure : {"warn", "raise", "report"}
+        What happens where systems do not converge: a `NotConvergedWarning`, a `NotConverged`, or
+        nothing but the report.
+    backend : str
+        `"auto"`: a GPU if there is one, else the CPU; `"cpu"`, `"gpu"`, `"cuda:1"`. Arrays on a GPU
+        are solved there.
+    threads : int, optional
+        Threads of the CPU for this call. Default: all cores (`RAYON_NUM_THREADS`).
+    progress : callable, optional
+        Called with the numbers of systems that have ended and of all systems, at most fifty times a
+        second. What it raises ends the solve.
+    stream : int, optional
+        Address of the CUDA stream. Default: the current stream of the library of the arrays.
+    **options
+        Those of `Solver`.
+
+    Returns
+    -------
+    Result
+        Solutions `x` in the array library of `b`, on its device, and the `report`.
+
+    Raises
+    ------
+    OptionError, FormatError, Unsupported, GpuError
+        When nothing was solved. Systems that do not converge are no error unless asked for.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, sparsebatch
+    >>> a = sp.csr_array(np.array([[4.0, 1.0], [1.0, 3.0]]))
+    >>> result = sparsebatch.solve(a, np.array([1.0, 2.0]))
+    >>> result.x
+    array([0.09090909, 0.63636364])
+    >>> result.report.all_converged
+    True
+    """
+    batch = as_batch(A)
+    rows = batch.ncols if transpose else None
+    nrhs = Frame.nrhs_of(batch, b, rows)
+    solver = Solver(
+        batch,
+        nrhs=nrhs,
+        backend=backend,
+        threads=threads,
+        progress=progress,
+        stream=stream,
+        on_failure=on_failure,
+        **options,
+    )
+    return solver.solve(b, x0, transpose=transpose, out=out)
+
+
+class Solver:
+    """The analysis of a batch, for repeated solves with other values and right-hand sides.
+
+    Parameters
+    ----------
+    A : Batch, SciPy sparse array, list of them, torch sparse_csr tensor or JAX BCSR
+        The matrices. Their patterns are kept; values may change.
+    nrhs : int
+        Right-hand sides of each matrix.
+    method : {"auto", "cg", "bicgstab", "lu", "pivoting-lu"}
+        `auto` decides for each system; the report says what and why.
+    precond : {"auto", "none", "jacobi", "block-jacobi", "ilu0", "ic0"}
+        The preconditioner of CG and BiCGStab.
+    order : {"natural", "min-degree"}
+        The order of elimination of `ilu0` and `ic0`.
+    block_size : int, optional
+        Rows of a block of `block-jacobi`; found from the pattern by default.
+    precond_precision : {"working", "f32"}
+        The precision in which factors of preconditioners are stored.
+    inner_precision : {"auto", "working"}
+        Whether a GPU may iterate in float32 within float64.
+    rtol, atol : float or array of float, shape (nsystems,)
+        A system has converged when `||b - A x||_2 <= max(atol, rtol * ||b||_2)`, recomputed.
+        Default: 1e-10 (float32: 1e-5) and 0.
+    maxiter : int or array of int
+        The most iterations of a system.
+    max_restarts : int
+        The most restarts from the true residual, and steps of refinement.
+    floor : float, optional
+        Accept also `||b - A x||_2 <= floor * eps * || |A||x| + |b| ||_2`, the rounding floor.
+    fallback : bool
+        Whether systems that do not converge climb the ladder of stronger methods.
+    history : bool
+        Whether the report holds the residual norms of the iterations.
+    format, kernel : str, optional
+        Solve over products in this matrix format (`csr`, `coo`, `ell`, `dia`, `hyb`, `sellp`) and
+        by this kernel (`csr-i`, ...), to study formats. Default: fused kernels, which are faster.
+    backend, threads, progress, stream, on_failure
+        As for `sparsebatch.solve`.
+    pin : str, optional
+        A plan that `Solver.plan` has told, possibly in another process: the solver makes the same
+        choices, or refuses.
+
+    Notes
+    -----
+    A solver may be used from several threads, one solve at a time; solves in different solvers run
+    at the same time. The interpreter's lock is released.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsebatch
+    >>> batch = sparsebatch.Batch.uniform([0, 2, 3], [0, 1, 1], [[2.0, 1.0, 4.0]])
+    >>> with sparsebatch.Solver(batch, method="lu") as solver:
+    ...     solver.factor()
+    ...     for b in ([[3.0, 4.0]], [[2.0, 0.0]]):
+    ...         print(solver.solve(np.array(b)).x)
+    [[1. 1.]]
+    [[1. 0.]]
+    """
+
+    def __init__(
+        self,
+        A: Any,
+        *,
+        nrhs: int = 1,
+        backend: Any = "auto",
+        threads: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        stream: int | None = None,
+        on_failure: OnFailure = "warn",
+        pin: str | None = None,
+        **options: Any,
+    ):
+        batch = as_batch(A)
+        if on_failure not in ("warn", "raise", "report"):
+            raise OptionError(f"on_failure is {on_failure!r}, expected 'warn', 'raise' or 'report'")
+        self._on_failure = on_failure
+        self._options = _options(options, nrhs)
+        self._progress = progress
+        self._batch = batch
+        self._frame = Frame(batch, self._options["nrhs"])
+        self._is_factored = False
+        self._stale = False
+        self._held: Any = None
+        ordinal = library_of(batch.values).device(batch.values)
+        place = _place(backend, ordinal)
+        if place[0] != "cpu":
+            find_nvrtc()
+        if ordinal is None:
+            if stream is not None:
+                raise OptionError("stream is given, but the values lie in host memory")
+            self._engine: _Host | _Device = _Host(self, place, threads, pin)
+        else:
+            if pin is not None:
+                raise Unsupported("pin with values on a GPU: give the values in host memory")
+            self._engine = _Device(self, ordinal, stream)
+
+    @property
+    def batch(self) -> Batch:
+        """The batch with the current values."""
+        return self._batch
+
+    @property
+    def nrhs(self) -> int:
+        """Right-hand sides of each matrix."""
+        return self._frame.nrhs
+
+    @property
+    def keeps_factors(self) -> bool:
+        """Whether `factor` keeps factors, and not the matrices alone."""
+        return self._engine.native.keeps_factors()
+
+    def update_values(self, values: Any, *, shift: Any = None) -> None:
+        """Take other values of the same shape and layout for the solves that follow.
+
+        Parameters
+        ----------
+        values : array
+            As those that the batch was made with, read where they lie by each solve.
+        shift : float or array of float, shape (nitems,), optional
+            Solve with `I / shift - values`: the matrices of an implicit step of length `shift` with
+            the Jacobians `values`. Every diagonal entry must be in the pattern.
+        """
+        if shift is not None:
+            values = self._engine.shifted(self._batch.with_values(values), shift)
+        batch = self._batch.with_values(values)
+        self._engine.update(batch)
+        self._batch = batch
+        self._frame.batch = batch
+        self._stale = True
+
+    def factor(self) -> None:
+        """Keep the current matrices, and their factors where the method has some.
+
+        `solve` uses them until the next `update_values`; `solve(near=True)` afterwards, too. Where
+        factors cannot be kept (`keeps_factors`), each solve prepares the matrices again.
+        """
+        self._is_factored = False
+        self._engine.factor()
+        self._is_factored, self._stale = True, False
+
+    def solve(
+        self,
+        b: Any,
+        x0: Any = None,
+        *,
+        transpose: bool = False,
+        near: bool = False,
+        out: Any = None,
+    ) -> Result:
+        """Solve every system.
+
+        Parameters
+        ----------
+        b : array
+            Right-hand sides, as for `sparsebatch.solve`.
+        x0 : array, optional
+            Initial guesses, of the shape of `b`. Default: 0.
+        transpose : bool
+            Solve with the transposed matrices, by kept factors after `factor`.
+        near : bool
+            Solve with the current values by the factors of the last `factor`, which were made of
+            values that are near: they refine, or precondition. Systems that do not converge so get
+            factors of their own.
+        out : array, optional
+            Where the solutions go, of the shape of `b`.
+
+        Returns
+        -------
+        Result
+        """
+        if near and (transpose or not self._is_factored):
+            raise OptionError("near is given, expected a call of factor before, and no transpose")
+        kept = self._is_factored and not self._stale
+        if transpose:
+            by = "kept-transposed" if kept else "transposed"
+        else:
+            by = "near" if near else "kept" if kept else "values"
+        x, native = self._engine.solve(by, b, x0, out)
+        report = Report(native, self._options["fallback"])
+        result = Result(x, report)
+        if self._progress is not None:
+            self._progress(len(report), len(report))
+        if not report.all_converged:
+            _fail(result, self._on_failure)
+        return result
+
+    def value_gradient(self, adjoint: Any, x: Any) -> Any:
+        """The gradient by the values of a loss of the solutions.
+
+        For `lambda = A^-T dL/dx` it is `-lambda[row] * x[column]` for each entry, summed over
+        right-hand sides, and over items that share their values. Sums are added up in one order:
+        bitwise repeatable.
+
+        Parameters
+        ----------
+        adjoint, x : array
+            Adjoint solutions and solutions, of the shape of `b`. NaN where a system was not solved
+            makes its gradient NaN.
+
+        Returns
+        -------
+        array
+            Of the shape of the values of the batch.
+        """
+        return self._engine.value_gradient(adjoint, x)
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release memory and factors; later calls fail."""
+        self._engine = _Closed()
+
+    def __repr__(self) -> str:
+        chosen = {k: v for k, v in self._options.items() if k == "nrhs" or v is not DEFAULTS[k]}
+        options = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        return f"Solver of a {self._batch!r}; {options}"
+
+
+class _Closed:
+    """The engine of a solver that was closed."""
+
+    def __getattr__(self, _name: str) -> Any:
+        raise OptionError("the solver was closed")
+
+
+class _Host:
+    """Solves of batches in host memory, on the CPU or through a GPU."""
+
+    def __init__(self, solver: Solver, place: tuple, threads: int | None, pin: str | None):
+        batch = solver._batch
+        self.frame = solver._frame
+        self.native = _native.Solver(
+            batch._patterns,
+            batch.values,
+            batch.dtype,
+            batch.layout,
+            solver._options,
+            place,
+            threads,
+            solver._progress,
+            pin,
+        )
+
+    def update(self, batch: Batch) -> None:
+        self.native.update_values(batch._patterns, batch.values)
+
+    def factor(self) -> None:
+        self.native.factor()
+
+    def shifted(self, batch: Batch, dt: Any) -> np.ndarray:
+        """`I / dt - values`."""
+        diagonal = _diagonal(batch)
+        dt = floats("shift", dt)
+        if dt.ndim > 1 or (dt.ndim == 1 and len(dt) != batch.nitems):
+            raise OptionError(f"shift has shape {dt.shape}, expected ({batch.nitems},)")
+        values = -batch.values
+        with np.errstate(divide="ignore"):
+            inverse = np.reciprocal(dt.astype(values.dtype))
+        if not batch.is_uniform:
+            values[diagonal] += np.repeat(np.broadcast_to(inverse, batch.nitems), batch.nrows)
+        elif batch.layout == "interleaved":
+            values[diagonal] += inverse
+        else:
+            if dt.ndim == 1 and values.ndim == 2:
+                inverse = inverse[:, None]
+            elif dt.ndim == 1 and batch.nitems != 1:
+                raise Unsupported("a shift for each item of values that all items share")
+            values[..., diagonal] += inverse
+        return values
+
+    def solve(self, by: str, b: Any, x0: Any, out: Any) -> tuple[Any, Any]:
+        frame, like = self.frame, b
+        inner_b = frame.host("b", b)
+        if out is not None:
+            writable(frame, out)
+        inner_x = self._target(frame, out)
+        if x0 is None:
+            inner_x[...] = 0
+        else:
+            inner_x[...] = frame.host("x0", x0).reshape(inner_x.shape)
+        if out is not None and np.shares_memory(inner_x, inner_b):
+            inner_b = inner_b.copy()
+        native = self.native.solve(by, inner_b, inner_x)
+        if out is None:
+            library = library_of(like)
+            x = frame.outer(inner_x)
+            return (x if library is Numpy else library.wrap(x, like)), native
+        if not np.shares_memory(inner_x, library_of(out).host(out)):
+            library = library_of(out)
+            library.copy(out, library.wrap(frame.outer(inner_x), out)) if library is not Numpy else (
+                np.copyto(out, frame.outer(inner_x))
+            )
+        return out, native
+
+    @staticmethod
+    def _target(frame: Frame, out: Any) -> np.ndarray:
+        """An array for solutions in the order of solvers: the caller's, if it has that order."""
+        direct = frame.nrhs == 1 and not frame.interleaved
+        if direct and isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.aligned:
+            return out
+        return np.empty(frame.size, frame.dtype)
+
+    def value_gradient(self, adjoint: Any, x: Any) -> Any:
+        frame = self.frame
+        gradient = np.empty(frame.batch.values.shape, frame.dtype)
+        inner = frame.host("adjoint", adjoint), frame.host("x", x)
+        self.native.value_gradient(*inner, gradient)
+        library = library_of(x)
+        return gradient if library is Numpy else library.wrap(gradient, x)
+
+
+class _Device:
+    """Solves of batches whose arrays lie on a GPU, on a stream of their library."""
+
+    def __init__(self, solver: Solver, ordinal: int, stream: int | None):
+        batch = solver._batch
+        self.frame, self.ordinal = solver._frame, ordinal
+        self.options, self.progress = solver._options, solver._progress
+        self.library = library_of(batch.values)
+        self.stream = self.library.stream(batch.values) if stream is None else int(stream)
+        self.is_given = stream is not None
+        self.values = batch.values
+        self.native = self._make(batch, transposed=False)
+        self.adjoint: Any = None
+
+    def _make(self, batch: Batch, transposed: bool) -> Any:
+        vectors = "interleaved" if batch.layout == "interleaved" else "item"
+        return _native.DeviceSolver(
+            batch._patterns,
+            self.library.address(batch.values),
+            batch.dtype,
+            batch.layout,
+            vectors,
+            transposed,
+            self.options,
+            self.ordinal,
+            self.stream,
+            self.progress,
+        )
+
+    def update(self, batch: Batch) -> None:
+        if library_of(batch.values).device(batch.values) != self.ordinal:
+            raise OptionError(f"values do not lie on cuda:{self.ordinal}")
+        self.library = library_of(batch.values)
+        self.values = self.library.contiguous(batch.values)
+
+    def factor(self) -> None:
+        self._wait()
+        self.native.factor(self.library.address(self.values))
+
+    def _wait(self) -> None:
+        """Orders what the caller has enqueued on another stream before our work."""
+        if self.is_given or self.library.stream(self.values) == self.stream:
+            return
+        if self.library.name == "torch":
+            import torch
+
+            torch.cuda.current_stream(self.values.device).synchronize()
+        elif self.library.name == "cupy":
+            import cupy
+
+            cupy.cuda.get_current_stream().synchronize()
+
+    def shifted(self, batch: Batch, dt: Any) -> Any:
+        library = library_of(batch.values)
+        if library_of(dt).device(dt) is None:
+            count = np.broadcast_to(floats("shift", dt).astype(batch.dtype), batch.nitems)
+            dt = library.wrap(np.ascontiguousarray(count), batch.values)
+        values = library.empty(tuple(batch.values.shape), batch.dtype, batch.values)
+        if batch.layout == "interleaved":
+            raise Unsupported("a shift of interleaved values on a GPU: add it to the values")
+        address = library.address
+        jacobian = library.contiguous(batch.values)
+        self.native.shift(batch._patterns, address(jacobian), address(dt), address(values))
+        return values
+
+    def solve(self, by: str, b: Any, x0: Any, out: Any) -> tuple[Any, Any]:
+        frame = self.frame
+        library = library_of(b)
+        inner_b = frame.device("b", b, self.ordinal)
+        x = self._target(library, b, out)
+        if x0 is not None:
+            guess = frame.device("x0", x0, self.ordinal)
+            x = self._with_guess(library, x, guess)
+        self._wait()
+        native = self.native
+        if by == "transposed":
+            if self.adjoint is None:
+                self.adjoint = self._make(frame.batch, transposed=True)
+            native = self.adjoint
+        address = self.library.address(self.values)
+        arrays = library.address(inner_b), library.address(x)
+        report = native.solve(by, address, *arrays, x0 is not None)
+        if frame.nrhs != 1:
+            x = x.swapaxes(-1, -2)
+        if out is not None and x is not out:
+            library.copy(out, x)
+            x = out
+        return x, report
+
+    def _target(self, library: Any, b: Any, out: Any) -> Any:
+        frame = self.frame
+        if out is None:
+            return library.empty(frame.device_shape(), frame.dtype, b)
+        if library.name == "jax":
+            raise OptionError("out is an array of JAX, which cannot be written to")
+        writable(frame, out)
+        if library_of(out) is not library or library.device(out) != self.ordinal:
+            raise OptionError(f"out is not an array of {library.name} on cuda:{self.ordinal}")
+        is_direct = frame.nrhs == 1 and library.contiguous(out).data is out.data
+        if library.name == "torch":
+            is_direct = frame.nrhs == 1 and out.is_contiguous()
+        elif library.name == "cupy":
+            is_direct = frame.nrhs == 1 and bool(out.flags.c_contiguous)
+        return out if is_direct else library.empty(frame.device_shape(), frame.dtype, b)
+
+    @staticmethod
+    def _with_guess(library: Any, x: Any, guess: Any) -> Any:
+        if library.name == "jax":
+            return (guess + 0).block_until_ready()
+        library.copy(x, guess)
+        return x
+
+    def value_gradient(self, adjoint: Any, x: Any) -> Any:
+        frame = self.frame
+        library = library_of(x)
+        gradient = library.empty(tuple(frame.batch.values.shape), frame.dtype, x)
+        inner = frame.device("adjoint", adjoint, self.ordinal), frame.device("x", x, self.ordinal)
+        if frame.interleaved:
+            raise Unsupported("gradients of interleaved values on a GPU: give layout='item'")
+        self._wait()
+        addresses = [library.address(array) for array in (*inner, gradient)]
+        self.native.value_gradient(frame.batch._patterns, *addresses)
+        self.native.synchronize()
+        return gradient
+
+
+def _options(given: dict[str, Any], nrhs: int) -> dict[str, Any]:
+    """All options, checked by their names."""
+    unknown = [name for name in given if name not in DEFAULTS]
+    if unknown:
+        raise TypeError(
+            f"{unknown[0]!r} is no option; there are {', '.join(DEFAULTS)}"
+        )
+    options = DEFAULTS | given
+    if isinstance(nrhs, bool) or not isinstance(nrhs, (int, np.integer)) or nrhs < 1:
+        raise OptionError(f"nrhs is {nrhs!r}, expected at least 1")
+    options["nrhs"] = int(nrhs)
+    for name in ("rtol", "atol"):
+        if options[name] is not None:
+            options[name] = _limits(name, options[name], np.float64)
+    options["maxiter"] = _limits("maxiter", options["maxiter"], np.int64)
+    return options
+
+
+def _limits(name: str, value: Any, dtype: type) -> Any:
+    """A limit as a number, or as an array of one for each system."""
+    array = np.asarray(library_of(value).host(value))
+    if array.dtype.kind not in ("iuf" if dtype is np.float64 else "iu"):
+        raise OptionError(f"{name} is {value!r}, expected numbers")
+    if array.ndim == 0:
+        return array.astype(dtype).item()
+    return np.ascontiguousarray(array.reshape(-1), dtype)
+
+
+def _place(backend: Any, ordinal: int | None) -> tuple[str, int]:
+    """Where to solve, for values on this GPU, or in host memory."""
+    if not isinstance(backend, str):
+        if isinstance(backend, list | tuple):
+            raise Unsupported("several devices in one solver are not supported yet: give one")
+        raise OptionError(f"backend is {backend!r}, expected 'auto', 'cpu', 'gpu' or 'cuda:N'")
+    name, _, number = backend.partition(":")
+    known = backend in ("auto", "cpu", "gpu") or (name == "cuda" and number.isdecimal())
+    if not known:
+        raise OptionError(f"backend is {backend!r}, expected 'auto', 'cpu', 'gpu' or 'cuda:N'")
+    asked = int(number) if name == "cuda" else 0
+    if ordinal is not None and (backend == "cpu" or (name == "cuda" and asked != ordinal)):
+        raise OptionError(
+            f"backend is {backend!r}, but the values lie on cuda:{ordinal}: copy them, or leave it out"
+        )
+    return ("gpu" if name == "cuda" else name), asked
+
+
+def _diagonal(batch: Batch) -> np.ndarray:
+    """The places of the diagonal entries among the values of a batch, or of one item."""
+    pointers, columns = batch.indptr, batch.indices
+    if batch.is_uniform:
+        rows = np.repeat(np.arange(batch.nrows), np.diff(pointers))
+    else:
+        each = np.concatenate([np.arange(n) for n in batch.nrows] or [np.empty(0, int)])
+        ends = np.cumsum(np.asarray(batch.nrows) + 1) - 1
+        counts = np.delete(np.diff(pointers), ends[:-1]) if len(ends) else np.empty(0, int)
+        rows = np.repeat(each, counts)
+    places = np.flatnonzero(rows == columns)
+    if len(places) != int(np.sum(batch.nrows)):
+        raise OptionError("shift needs an entry on the diagonal in every row of the pattern")
+    return places
+
+
+def _fail(result: Result, on_failure: OnFailure) -> None:
+    if on_failure == "report":
+        return
+    problem = result.report.problem() or ""
+    if on_failure == "raise":
+        raise NotConverged(problem, result)
+    warnings.warn(problem, NotConvergedWarning, stacklevel=_caller_level())
+
+
+def _caller_level() -> int:
+    """How far up the first caller outside of this package is."""
+    import sys
+
+    here = os.path.dirname(__file__)
+    level, frame = 2, sys._getframe(2)
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
+        frame = frame.f_back
+        level += 1
+    return level
+
+

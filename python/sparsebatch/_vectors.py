@@ -1,0 +1,176 @@
+"""Shapes of right-hand sides and solutions, and how they lie in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._arrays import Numpy, floats, library_of
+from ._batch import Batch
+from .errors import OptionError, Unsupported
+
+
+class Frame:
+    """The vectors of a batch with `nrhs` right-hand sides.
+
+    Solvers take the rows of item 0, of item 1, ..., with the right-hand sides of an item one after
+    the other. Users have, as in `numpy.linalg.solve`,
+
+    - `(nitems, n)`, or `(nitems, n, nrhs)`; `(n,)` or `(n, nrhs)` for one matrix;
+    - `(n, nitems)` for interleaved batches;
+    - concatenated vectors for ragged batches: of length `total`, or `(total, nrhs)`.
+    """
+
+    __slots__ = ("batch", "dtype", "interleaved", "nrhs", "rows", "shape")
+
+    def __init__(self, batch: Batch, nrhs: int, rows: int | np.ndarray | None = None):
+        self.batch = batch
+        self.nrhs = nrhs
+        self.dtype = batch.dtype
+        self.rows = batch.nrows if rows is None else rows
+        self.interleaved = batch.layout == "interleaved"
+        if self.interleaved and nrhs != 1:
+            raise Unsupported(
+                "several right-hand sides of an interleaved batch: give layout='item', or one at a time"
+            )
+        self.shape = self._shape()
+
+    def _shape(self) -> tuple[int, ...]:
+        many = () if self.nrhs == 1 else (self.nrhs,)
+        if not self.batch.is_uniform:
+            return (int(np.sum(self.rows)), *many)
+        if self.batch._is_single:
+            return (self.rows, *many)
+        if self.interleaved:
+            return (self.rows, self.batch.nitems)
+        return (self.batch.nitems, self.rows, *many)
+
+    @staticmethod
+    def nrhs_of(batch: Batch, b: Any, rows: int | np.ndarray | None = None) -> int:
+        """The number of right-hand sides that an array has."""
+        ndim = getattr(b, "ndim", None)
+        shape = tuple(b.shape) if ndim is not None else np.shape(b)
+        plain = 1 if batch._is_single or not batch.is_uniform else 2
+        return int(shape[-1]) if len(shape) == plain + 1 else 1
+
+    def check(self, name: str, array: Any) -> None:
+        shape = tuple(array.shape)
+        if shape != self.shape and not (self.nrhs == 1 and shape == (*self.shape, 1)):
+            raise OptionError(f"{name} has shape {shape}, expected {self.shape}")
+
+    def host(self, name: str, array: Any) -> np.ndarray:
+        """An array of the user, in host memory, in the order of solvers: a view where it is."""
+        array = self.joined(name, array)
+        array = floats(name, array) if type(array) is not np.ndarray else self._floats(name, array)
+        self.check(name, array)
+        if array.dtype != self.dtype:
+            if self.dtype == "float32":
+                raise OptionError(
+                    f"{name} has elements of float64, the matrices have float32: convert one of them"
+                )
+            array = array.astype(np.float64)
+        return self.inner(array)
+
+    @staticmethod
+    def _floats(name: str, array: np.ndarray) -> np.ndarray:
+        # Other orders are brought into that of solvers below, in one copy.
+        if array.dtype.kind == "f" and array.dtype.isnative and array.dtype.itemsize in (4, 8):
+            return array
+        return floats(name, array)
+
+    def inner(self, array: np.ndarray) -> np.ndarray:
+        """From the shape of the user to the order of solvers."""
+        if self.interleaved:
+            array = array.reshape(self.shape).T
+        elif self.nrhs != 1:
+            array = self._swapped(array)
+        return np.require(array, requirements=["C", "A"])
+
+    def _swapped(self, array: np.ndarray) -> np.ndarray:
+        if self.batch.is_uniform:
+            return np.swapaxes(array, -1, -2)
+        offsets = self.offsets
+        parts = [
+            array[first:last].T.ravel() for first, last in zip(offsets[:-1], offsets[1:], strict=True)
+        ]
+        return np.concatenate(parts) if parts else array.ravel()
+
+    def outer(self, inner: np.ndarray) -> np.ndarray:
+        """From the order of solvers to the shape of the user; a view for uniform batches."""
+        if not self.batch.is_uniform:
+            if self.nrhs == 1:
+                return inner
+            offsets = self.offsets * self.nrhs
+            parts = [
+                inner[first:last].reshape(self.nrhs, -1).T
+                for first, last in zip(offsets[:-1], offsets[1:], strict=True)
+            ]
+            return np.concatenate(parts) if parts else inner.reshape(self.shape)
+        if self.interleaved:
+            return inner.reshape(self.batch.nitems, self.rows).T
+        if self.nrhs != 1:
+            lead = () if self.batch._is_single else (self.batch.nitems,)
+            return np.swapaxes(inner.reshape(*lead, self.nrhs, self.rows), -1, -2)
+        return inner.reshape(self.shape)
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where the rows of each item of a ragged batch begin."""
+        return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def joined(self, name: str, array: Any) -> Any:
+        """A list of vectors of a ragged batch as one array."""
+        if self.batch.is_uniform or not isinstance(array, (list, tuple)):
+            return array
+        if len(array) != self.batch.nitems:
+            raise OptionError(f"{name} has {len(array)} vectors, expected {self.batch.nitems}")
+        parts = [floats(name, part) for part in array]
+        for item, (part, rows) in enumerate(zip(parts, self.rows, strict=True)):
+            if part.shape[:1] != (rows,):
+                raise OptionError(f"{name}[{item}] has shape {part.shape}, expected ({rows},)")
+        return np.concatenate(parts) if parts else np.empty(self.shape)
+
+    def device(self, name: str, array: Any, ordinal: int) -> Any:
+        """An array of the user on a GPU, checked, in the order of solvers."""
+        library = library_of(array)
+        place = library.device(array)
+        if place != ordinal:
+            found = "in host memory" if place is None else f"on cuda:{place}"
+            raise OptionError(f"{name} lies {found}, the values of the matrices on cuda:{ordinal}")
+        self.check(name, array)
+        if library.dtype(array) != self.dtype:
+            raise OptionError(
+                f"{name} has elements of {library.dtype(array)}, the matrices have {self.dtype}"
+            )
+        if self.nrhs != 1:
+            if not self.batch.is_uniform:
+                raise Unsupported(
+                    "several right-hand sides of a ragged batch on a GPU: give them one at a time"
+                )
+            array = array.swapaxes(-1, -2)
+        return library.contiguous(array)
+
+    def device_shape(self) -> tuple[int, ...]:
+        """The shape of an array on a GPU in the order of solvers."""
+        if self.nrhs == 1:
+            return self.shape
+        return (*self.shape[:-2], self.nrhs, self.shape[-2])
+
+
+def writable(frame: Frame, out: Any) -> None:
+    """Refuses an array for results that cannot be one."""
+    library = library_of(out)
+    if library is Numpy:
+        if not isinstance(out, np.ndarray):
+            raise OptionError(f"out is a {type(out).__name__}, expected an array")
+        if not out.flags.writeable:
+            raise OptionError("out is read-only, expected an array to write to")
+    if tuple(out.shape) != frame.shape:
+        raise OptionError(f"out has shape {tuple(out.shape)}, expected {frame.shape}")
+    if library.dtype(out) != frame.dtype:
+        raise OptionError(f"out has elements of {library.dtype(out)}, expected {frame.dtype}")
