@@ -8,6 +8,7 @@
 //! | [`on_a_gpu`] | data on the host and on the device |
 //! | [`gradients`] | transposed systems, gradients of solutions |
 //! | [`products`] | products alone, and solves over them |
+//! | [`python`] | the Python package: NumPy, SciPy, CuPy, PyTorch, JAX |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
@@ -30,6 +31,9 @@ pub mod gradients {}
 
 #[doc = include_str!("../docs/guide/products.md")]
 pub mod products {}
+
+#[doc = include_str!("../docs/guide/python.md")]
+pub mod python {}
 
 #[doc = include_str!("../docs/json.md")]
 pub mod json {}

@@ -11,12 +11,13 @@ multiplies. Every system has its own status, iterations and true residual: see `
 1000
 """
 
-from . import errors
+from . import errors, formats
 from ._batch import Batch, load, save
 from ._native import VERSION as __version__
 from ._native import gpu_unavailable
 from ._report import RUNGS, STATUSES, Report, Result
 from ._solve import Solver, solve
+from ._spmv import Spmv
 from .errors import (
     Error,
     Forked,
@@ -29,6 +30,7 @@ from .errors import (
     Stopped,
     Unsupported,
 )
+from .formats import FormatMatrix, to_coo, to_dia, to_ell, to_hyb, to_sellp
 
 __all__ = [
     "RUNGS",
@@ -37,6 +39,7 @@ __all__ = [
     "Error",
     "Forked",
     "FormatError",
+    "FormatMatrix",
     "GpuError",
     "NotConverged",
     "NotConvergedWarning",
@@ -45,15 +48,22 @@ __all__ = [
     "Result",
     "Solver",
     "SparsebatchWarning",
+    "Spmv",
     "Stopped",
     "Unsupported",
     "__version__",
     "devices",
     "errors",
+    "formats",
     "gpu_unavailable",
     "load",
     "save",
     "solve",
+    "to_coo",
+    "to_dia",
+    "to_ell",
+    "to_hyb",
+    "to_sellp",
     "use_nvrtc",
 ]
 

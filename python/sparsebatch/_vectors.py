@@ -49,8 +49,10 @@ class Frame:
     @staticmethod
     def nrhs_of(batch: Batch, b: Any, rows: int | np.ndarray | None = None) -> int:
         """The number of right-hand sides that an array has."""
-        ndim = getattr(b, "ndim", None)
-        shape = tuple(b.shape) if ndim is not None else np.shape(b)
+        if not batch.is_uniform and isinstance(b, list | tuple):
+            shape = np.shape(b[0]) if b else (0,)
+        else:
+            shape = tuple(b.shape) if hasattr(b, "ndim") else np.shape(b)
         plain = 1 if batch._is_single or not batch.is_uniform else 2
         return int(shape[-1]) if len(shape) == plain + 1 else 1
 
@@ -125,7 +127,7 @@ class Frame:
 
     def joined(self, name: str, array: Any) -> Any:
         """A list of vectors of a ragged batch as one array."""
-        if self.batch.is_uniform or not isinstance(array, (list, tuple)):
+        if self.batch.is_uniform or not isinstance(array, list | tuple):
             return array
         if len(array) != self.batch.nitems:
             raise OptionError(f"{name} has {len(array)} vectors, expected {self.batch.nitems}")

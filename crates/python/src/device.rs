@@ -18,7 +18,7 @@ use crate::patterns::{Patterns, Place};
 use crate::report::Report;
 
 /// Address and number of values of an array on the device.
-type Array = (u64, usize);
+pub(crate) type Array = (u64, usize);
 
 /// A batch on a GPU, analysed.
 #[pyclass(frozen, module = "sparsebatch._native")]
@@ -60,7 +60,8 @@ struct Call<'a> {
     guess: Guess,
 }
 
-fn buffer<T: Pod>(array: Array) -> DeviceBuffer<T> {
+/// An array of the caller as a buffer.
+pub(crate) fn buffer<T: Pod>(array: Array) -> DeviceBuffer<T> {
     view(array.0, array.1)
 }
 

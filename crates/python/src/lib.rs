@@ -8,11 +8,13 @@ mod errors;
 #[allow(unsafe_code)]
 mod ffi;
 mod files;
+mod formats;
 mod interrupt;
 mod options;
 mod patterns;
 mod report;
 mod solver;
+mod spmv;
 
 use pyo3::prelude::*;
 
@@ -28,11 +30,15 @@ mod native {
     #[pymodule_export]
     use super::files::{load, save};
     #[pymodule_export]
+    use super::formats::{convert, to_csr};
+    #[pymodule_export]
     use super::patterns::Patterns;
     #[pymodule_export]
     use super::report::{Report, rung_names, status_names};
     #[pymodule_export]
     use super::solver::Solver;
+    #[pymodule_export]
+    use super::spmv::{DeviceSpmv, Spmv};
 
     /// The version of the library.
     #[pymodule_export]

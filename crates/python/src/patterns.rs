@@ -110,7 +110,7 @@ pub(crate) fn f64_bytes<'py>(py: Python<'py>, numbers: &[f64]) -> Bound<'py, PyB
     PyBytes::new(py, &bytes)
 }
 
-fn i32_bytes<'py>(py: Python<'py>, numbers: &[i32]) -> Bound<'py, PyBytes> {
+pub(crate) fn i32_bytes<'py>(py: Python<'py>, numbers: &[i32]) -> Bound<'py, PyBytes> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     PyBytes::new(py, &bytes)
 }
@@ -212,6 +212,11 @@ fn transposed(pattern: &CsrPattern) -> (CsrPattern, Vec<usize>) {
 }
 
 impl Patterns {
+    /// One pattern of several items.
+    pub(crate) fn of_one(pattern: CsrPattern, nitems: usize) -> Self {
+        Self(Kind::Uniform { pattern: Arc::new(pattern), nitems })
+    }
+
     /// The patterns of a batch.
     pub(crate) fn of<T: Scalar>(batch: &Batch<T>) -> Self {
         Self(match batch {
