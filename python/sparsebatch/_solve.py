@@ -308,6 +308,52 @@ class Solver:
             _fail(result, self._on_failure)
         return result
 
+    def enqueue(self, b: Any, out: Any, *, from_out: bool = False) -> None:
+        """Start the first method for every system on the stream of the solver, and return.
+
+        Allocates nothing and does not wait, so that it may be recorded in a CUDA graph on that
+        stream; `finish` completes the solve. Arrays on a GPU alone.
+
+        Parameters
+        ----------
+        b : array
+            Right-hand sides on the GPU, in C order.
+        out : array
+            Where the solutions go.
+        from_out : bool
+            Whether `out` holds initial guesses. Call `prepare_guesses` before a graph is recorded.
+        """
+        by = "kept" if self._is_factored and not self._stale else "values"
+        self._engine.enqueue(by, b, out, from_out)
+
+    def prepare_guesses(self) -> None:
+        """Compile the kernels of solves from guesses on a GPU, and allocate their memory."""
+        self._engine.prepare_guesses()
+
+    def finish(self) -> Result:
+        """Wait for the last `enqueue`, or the last launch of the graph that recorded it, confirm
+        its verdicts and solve what failed.
+
+        Returns
+        -------
+        Result
+        """
+        x, native = self._engine.finish()
+        result = Result(x, Report(native, self._options["fallback"]))
+        if not result.report.all_converged:
+            _fail(result, self._on_failure)
+        return result
+
+    def outcomes_on_device(self) -> dict[str, DeviceArray]:
+        """Outcomes as arrays on the GPU, one element a system: `status` (uint8, a place in
+        `sparsebatch.STATUSES`), `iterations` (uint32), `residual_norm` and `rhs_norm` (float64).
+
+        After `enqueue` they are those of the first method, not confirmed; after `finish` and
+        `solve` those of the report. They have `__cuda_array_interface__`, so that
+        `cupy.asarray(outcomes["status"])` views them; the next solve overwrites them.
+        """
+        return self._engine.outcomes()
+
     def value_gradient(self, adjoint: Any, x: Any) -> Any:
         """The gradient by the values of a loss of the solutions.
 
@@ -342,6 +388,19 @@ class Solver:
         chosen = {k: v for k, v in self._options.items() if k == "nrhs" or v is not DEFAULTS[k]}
         options = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
         return f"Solver of a {self._batch!r}; {options}"
+
+
+class DeviceArray:
+    """An array of a solver on a GPU; its memory is that of the solver, which it keeps alive."""
+
+    def __init__(self, address: int, size: int, typestr: str, owner: Any):
+        self._owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": typestr,
+            "data": (address, True),
+            "version": 3,
+        }
 
 
 class _Closed:
@@ -395,6 +454,18 @@ class _Host:
                 raise Unsupported("a shift for each item of values that all items share")
             values[..., diagonal] += inverse
         return values
+
+    def enqueue(self, by: str, b: Any, out: Any, from_out: bool) -> None:
+        raise Unsupported("enqueue with arrays in host memory: use solve, or arrays on a GPU")
+
+    def prepare_guesses(self) -> None:
+        """Nothing is compiled for arrays in host memory."""
+
+    def finish(self) -> tuple[Any, Any]:
+        raise OptionError("finish without enqueue before")
+
+    def outcomes(self) -> dict[str, DeviceArray]:
+        raise Unsupported("outcomes on a GPU of a solver of host memory: read the report")
 
     def solve(self, by: str, b: Any, x0: Any, out: Any) -> tuple[Any, Any]:
         frame, like = self.frame, b
@@ -450,6 +521,7 @@ class _Device:
         self.values = batch.values
         self.native = self._make(batch, transposed=False)
         self.adjoint: Any = None
+        self.pending: Any = None
 
     def _make(self, batch: Batch, transposed: bool) -> Any:
         vectors = "interleaved" if batch.layout == "interleaved" else "item"
@@ -526,6 +598,39 @@ class _Device:
             x = out
         return x, report
 
+    def enqueue(self, by: str, b: Any, out: Any, from_out: bool) -> None:
+        frame, library = self.frame, library_of(b)
+        inner_b = frame.device("b", b, self.ordinal)
+        if frame.nrhs != 1 or self._target(library, b, out) is not out:
+            raise OptionError("enqueue takes one right-hand side, and out in C order")
+        address = self.library.address(self.values)
+        arrays = library.address(inner_b), library.address(out)
+        self.native.enqueue(by, address, *arrays, from_out)
+        self.pending = by, inner_b, out, library
+
+    def prepare_guesses(self) -> None:
+        self.native.prepare_guesses()
+
+    def finish(self) -> tuple[Any, Any]:
+        if self.pending is None:
+            raise OptionError("finish without enqueue before")
+        by, b, out, library = self.pending
+        address = self.library.address(self.values)
+        return out, self.native.finish(by, address, library.address(b), library.address(out))
+
+    def outcomes(self) -> dict[str, DeviceArray]:
+        kinds = {
+            "status": "|u1",
+            "iterations": "<u4",
+            "residual_norm": "<f8",
+            "rhs_norm": "<f8",
+        }
+        arrays = zip(kinds.items(), self.native.outcomes(), strict=True)
+        return {
+            name: DeviceArray(address, size, kind, self.native)
+            for (name, kind), (address, size) in arrays
+        }
+
     def _target(self, library: Any, b: Any, out: Any) -> Any:
         frame = self.frame
         if out is None:
@@ -535,11 +640,10 @@ class _Device:
         writable(frame, out)
         if library_of(out) is not library or library.device(out) != self.ordinal:
             raise OptionError(f"out is not an array of {library.name} on cuda:{self.ordinal}")
-        is_direct = frame.nrhs == 1 and library.contiguous(out).data is out.data
-        if library.name == "torch":
-            is_direct = frame.nrhs == 1 and out.is_contiguous()
-        elif library.name == "cupy":
-            is_direct = frame.nrhs == 1 and bool(out.flags.c_contiguous)
+        in_order = (
+            out.is_contiguous() if library.name == "torch" else bool(out.flags.c_contiguous)
+        )
+        is_direct = frame.nrhs == 1 and in_order
         return out if is_direct else library.empty(frame.device_shape(), frame.dtype, b)
 
     @staticmethod

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +30,26 @@ def test_the_readme_solves_its_example_in_one_line() -> None:
     names: dict[str, object] = {}
     exec(line.replace("'examples", f"'{ROOT}/examples"), names)
     assert names["batch"].nitems == 48
+
+
+def test_the_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["python-api.py"])
+    script = runpy.run_path(str(ROOT / "scripts/python-api.py"))
+    assert script["main"]() == 0, "python scripts/python-api.py --write"
+
+
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_cells_of_a_notebook_run(notebook: Path) -> None:
+    document = json.loads(notebook.read_text())
+    cells = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
+    packages = set(document["metadata"].get("needs", []))
+    for package in packages:
+        pytest.importorskip(package, reason=f"{notebook.name} needs {package}")
+    names: dict[str, object] = {}
+    assert cells
+    for number, cell in enumerate(cells):
+        source = "".join(cell["source"])
+        exec(compile(source, f"{notebook.name}[{number}]", "exec"), names)

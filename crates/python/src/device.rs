@@ -225,8 +225,8 @@ impl DeviceSolver {
         Ok(each!(&*self.engine(py)?, own => own.solver.keeps_factors()))
     }
 
-    /// Addresses and lengths of the outcomes on the device: statuses (int32), iterations and
-    /// restarts (uint32), residual norms and norms of b (float64).
+    /// Addresses and lengths of the outcomes on the device: statuses (uint8), iterations (uint32),
+    /// residual norms and norms of b (float64).
     fn outcomes(&self, py: Python<'_>) -> PyResult<Vec<Array>> {
         fn place<T: Pod>(buffer: &DeviceBuffer<T>) -> Array {
             (buffer.raw(), buffer.len())
@@ -236,7 +236,6 @@ impl DeviceSolver {
             vec![
                 place(on.statuses),
                 place(on.iterations),
-                place(on.restarts),
                 place(on.residual_norms),
                 place(on.rhs_norms),
             ]
