@@ -324,12 +324,11 @@ impl SolveArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::KERNELS;
     use super::*;
 
     #[test]
     fn every_product_kernel_can_be_asked_for() {
-        for (name, kernel) in KERNELS {
+        for (name, kernel) in KernelChoice::NAMES {
             let expected = match kernel {
                 KernelChoice::Auto => SolveKernel::Auto,
                 kernel => SolveKernel::Plan(*kernel),
