@@ -18,6 +18,16 @@ Address = tuple[int, int]
 
 _FLOATS = ("float64", "float32")
 
+#: Names of the types of elements that were seen; to make one from a type takes a microsecond.
+_NAMES: dict[Any, str] = {}
+
+
+def _dtype_name(dtype: Any) -> str:
+    name = _NAMES.get(dtype)
+    if name is None:
+        name = _NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
 
 class Numpy:
     """Arrays in host memory, and everything that NumPy makes an array of."""
@@ -30,7 +40,7 @@ class Numpy:
 
     @staticmethod
     def dtype(array: Any) -> str:
-        return str(np.asarray(array).dtype)
+        return _dtype_name(np.asarray(array).dtype)
 
     @staticmethod
     def host(array: Any) -> np.ndarray:
@@ -53,11 +63,11 @@ class Cupy:
 
     @staticmethod
     def device(array: Any) -> int | None:
-        return int(array.device.id)
+        return int(array.data.device_id)
 
     @staticmethod
     def dtype(array: Any) -> str:
-        return str(array.dtype)
+        return _dtype_name(array.dtype)
 
     @staticmethod
     def host(array: Any) -> np.ndarray:
@@ -65,10 +75,12 @@ class Cupy:
 
     @staticmethod
     def address(array: Any) -> Address:
-        return int(array.data.ptr), int(array.size)
+        return array.data.ptr, array.size
 
     @staticmethod
     def contiguous(array: Any) -> Any:
+        if array.flags.c_contiguous:
+            return array
         return sys.modules["cupy"].ascontiguousarray(array)
 
     @staticmethod
@@ -97,15 +109,15 @@ class Torch:
 
     @staticmethod
     def device(array: Any) -> int | None:
-        if array.device.type == "cpu":
+        if array.is_cuda:
+            return array.get_device()
+        if array.is_cpu:
             return None
-        if array.device.type != "cuda":
-            raise OptionError(f"a tensor lies on {array.device}, expected cpu or cuda")
-        return int(array.device.index or 0)
+        raise OptionError(f"a tensor lies on {array.device}, expected cpu or cuda")
 
     @staticmethod
     def dtype(array: Any) -> str:
-        return str(array.dtype).removeprefix("torch.")
+        return _dtype_name(array.dtype)
 
     @staticmethod
     def host(array: Any) -> np.ndarray:
@@ -113,11 +125,11 @@ class Torch:
 
     @staticmethod
     def address(array: Any) -> Address:
-        return int(array.data_ptr()), int(array.numel())
+        return array.data_ptr(), array.numel()
 
     @staticmethod
     def contiguous(array: Any) -> Any:
-        return array.detach().contiguous()
+        return array if array.is_contiguous() else array.detach().contiguous()
 
     @staticmethod
     def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
@@ -150,7 +162,7 @@ class Jax:
 
     @staticmethod
     def dtype(array: Any) -> str:
-        return str(array.dtype)
+        return _dtype_name(array.dtype)
 
     @staticmethod
     def host(array: Any) -> np.ndarray:
@@ -185,28 +197,38 @@ class Jax:
 Library = type[Numpy] | type[Cupy] | type[Torch] | type[Jax]
 
 
+#: The library of each type that was seen.
+_LIBRARIES: dict[type, Library] = {np.ndarray: Numpy}
+
+
 def library_of(array: Any) -> Library:
     """The library whose array this is; NumPy's for lists and numbers."""
-    package = type(array).__module__.partition(".")[0]
-    if package == "numpy":
-        return Numpy
-    if package == "cupy":
-        return Cupy
-    if package == "torch":
-        return Torch
-    if package in ("jaxlib", "jax"):
-        if _is_traced(array):
-            raise OptionError(
-                "an array is traced by jax: expected a call of sparsebatch.jax.solve within jit, "
-                "grad and vmap"
-            )
-        return Jax
+    kind = type(array)
+    library = _LIBRARIES.get(kind)
+    if library is None:
+        library = _LIBRARIES[kind] = _library_of_type(kind)
+    return library
+
+
+def _library_of_type(kind: type) -> Library:
+    # Subclasses, such as the parameters of a torch module, belong to the library of their base.
+    for base in kind.__mro__:
+        package = base.__module__.partition(".")[0]
+        if package == "numpy":
+            return Numpy
+        if package == "cupy":
+            return Cupy
+        if package == "torch":
+            return Torch
+        if package in ("jaxlib", "jax"):
+            jax = sys.modules.get("jax")
+            if jax is not None and issubclass(kind, jax.core.Tracer):
+                raise OptionError(
+                    "an array is traced by jax: expected a call of sparsebatch.jax.solve within "
+                    "jit, grad and vmap"
+                )
+            return Jax
     return Numpy
-
-
-def _is_traced(array: Any) -> bool:
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(array, jax.core.Tracer)
 
 
 def is_on_gpu(array: Any) -> bool:

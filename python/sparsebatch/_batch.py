@@ -58,6 +58,17 @@ class Batch:
         "values",
     )
 
+    nitems: int
+    dtype: str
+    values: Any
+    layout: str
+    is_uniform: bool
+    _patterns: Any
+    _is_single: bool
+    _row_sizes: Any
+    _col_sizes: Any
+    _nnz_sizes: Any
+
     def __init__(self, *_args: Any, **_kwargs: Any):
         raise TypeError(
             "Batch is made by Batch.uniform, Batch.ragged, Batch.from_scipy, "

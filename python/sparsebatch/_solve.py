@@ -473,10 +473,10 @@ class _Host:
         if out is not None:
             writable(frame, out)
         inner_x = self._target(frame, out)
-        if x0 is None:
-            inner_x[...] = 0
-        else:
+        if x0 is not None:
             inner_x[...] = frame.host("x0", x0).reshape(inner_x.shape)
+        elif inner_x is out:
+            inner_x[...] = 0
         if out is not None and np.shares_memory(inner_x, inner_b):
             inner_b = inner_b.copy()
         native = self.native.solve(by, inner_b, inner_x)
@@ -486,9 +486,11 @@ class _Host:
             return (x if library is Numpy else library.wrap(x, like)), native
         if not np.shares_memory(inner_x, library_of(out).host(out)):
             library = library_of(out)
-            library.copy(out, library.wrap(frame.outer(inner_x), out)) if library is not Numpy else (
-                np.copyto(out, frame.outer(inner_x))
-            )
+            x = frame.outer(inner_x).reshape(out.shape)
+            if library is Numpy:
+                np.copyto(out, x)
+            else:
+                library.copy(out, library.wrap(x, out))
         return out, native
 
     @staticmethod
@@ -497,7 +499,8 @@ class _Host:
         direct = frame.nrhs == 1 and not frame.interleaved
         if direct and isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.aligned:
             return out
-        return np.empty(frame.size, frame.dtype)
+        # The system's own zeros: threads of the solver are the first to touch the memory.
+        return np.zeros(frame.size, frame.dtype)
 
     def value_gradient(self, adjoint: Any, x: Any) -> Any:
         frame = self.frame
@@ -594,7 +597,7 @@ class _Device:
         if frame.nrhs != 1:
             x = x.swapaxes(-1, -2)
         if out is not None and x is not out:
-            library.copy(out, x)
+            library.copy(out, x.reshape(out.shape))
             x = out
         return x, report
 
@@ -635,8 +638,6 @@ class _Device:
         frame = self.frame
         if out is None:
             return library.empty(frame.device_shape(), frame.dtype, b)
-        if library.name == "jax":
-            raise OptionError("out is an array of JAX, which cannot be written to")
         writable(frame, out)
         if library_of(out) is not library or library.device(out) != self.ordinal:
             raise OptionError(f"out is not an array of {library.name} on cuda:{self.ordinal}")

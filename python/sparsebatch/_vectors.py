@@ -167,12 +167,13 @@ class Frame:
 def writable(frame: Frame, out: Any) -> None:
     """Refuses an array for results that cannot be one."""
     library = library_of(out)
+    if library.name == "jax":
+        raise OptionError("out is an array of JAX, which cannot be written to")
     if library is Numpy:
         if not isinstance(out, np.ndarray):
             raise OptionError(f"out is a {type(out).__name__}, expected an array")
         if not out.flags.writeable:
             raise OptionError("out is read-only, expected an array to write to")
-    if tuple(out.shape) != frame.shape:
-        raise OptionError(f"out has shape {tuple(out.shape)}, expected {frame.shape}")
+    frame.check("out", out)
     if library.dtype(out) != frame.dtype:
         raise OptionError(f"out has elements of {library.dtype(out)}, expected {frame.dtype}")
