@@ -7,11 +7,13 @@
 //! | `again.rs` | matrices and factors that are kept for several solves |
 //! | `transposed.rs` | solves with the transposed matrices by kept factors |
 //! | `patterns.rs` | the patterns of the items |
+//! | `indices.rs` | patterns from index arrays on a GPU |
 //! | `memory.rs` | how much device memory a solver takes |
 
 mod again;
 mod arrange;
 mod finish;
+mod indices;
 mod memory;
 mod patterns;
 mod transposed;
@@ -231,10 +233,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         })
     }
 
-    /// As [`DeviceSolver::with_data`], from patterns on the host and values on the device, which
-    /// are copied to the host once: those of all items one after the other, or those of one item
-    /// for all of one pattern. `patterns` is one pattern with the number of items, or a slice with
-    /// one for each.
+    /// As [`DeviceSolver::with_data`], from patterns and from values on the device. The values are
+    /// copied to the host once: those of all items one after the other, or those of one item for
+    /// all of one pattern. `patterns` is one pattern with the number of items, or a slice with one
+    /// for each; [`BatchPatterns::from_device`] and [`BatchPatterns::ragged_from_device`] make them
+    /// of index arrays on the device.
     ///
     /// # Errors
     /// Those of [`DeviceSolver::with_data`]; [`SolveError::Argument`] for another number of values.

@@ -1,6 +1,7 @@
 //! The patterns of a solver's items: [`Patterns`], and of a batch without values:
 //! [`BatchPatterns`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use sparsebatch_cpu_ref::CpuError;
@@ -12,36 +13,44 @@ use crate::gpu::ItemExtents;
 use crate::{SolveError, SolveScalar};
 
 /// The patterns of a batch whose values lie on a GPU.
-#[derive(Clone, Copy, Debug)]
+///
+/// They come from patterns on the host, by `From`, or from index arrays on the GPU, by
+/// [`BatchPatterns::from_device`] and [`BatchPatterns::ragged_from_device`].
+#[derive(Clone, Debug)]
 pub enum BatchPatterns<'a> {
     /// One pattern, and the number of items.
-    Uniform(&'a CsrPattern, usize),
+    Uniform(Cow<'a, CsrPattern>, usize),
     /// A pattern for each item.
-    Ragged(&'a [CsrPattern]),
+    Ragged(Cow<'a, [CsrPattern]>),
 }
 
 impl<'a> From<(&'a CsrPattern, usize)> for BatchPatterns<'a> {
     fn from((pattern, nitems): (&'a CsrPattern, usize)) -> Self {
-        Self::Uniform(pattern, nitems)
+        Self::Uniform(Cow::Borrowed(pattern), nitems)
     }
 }
 
 impl<'a> From<&'a [CsrPattern]> for BatchPatterns<'a> {
     fn from(patterns: &'a [CsrPattern]) -> Self {
-        Self::Ragged(patterns)
+        Self::Ragged(Cow::Borrowed(patterns))
     }
+}
+
+/// Whether `len` values are those of one item, which all of several share.
+fn shares_values(pattern: &CsrPattern, nitems: usize, len: usize) -> bool {
+    len == pattern.nnz() && nitems != 1
 }
 
 impl BatchPatterns<'_> {
     /// Whether `len` values are those of one item, which all of several share.
-    pub(super) fn shares(self, len: usize) -> bool {
-        matches!(self, Self::Uniform(pattern, nitems) if len == pattern.nnz() && nitems != 1)
+    pub(super) fn shares(&self, len: usize) -> bool {
+        matches!(self, Self::Uniform(pattern, nitems) if shares_values(pattern, *nitems, len))
     }
 
     /// The values of all items.
-    pub(super) fn nvalues(self) -> usize {
+    pub(super) fn nvalues(&self) -> usize {
         match self {
-            Self::Uniform(pattern, nitems) => pattern.nnz().saturating_mul(nitems),
+            Self::Uniform(pattern, nitems) => pattern.nnz().saturating_mul(*nitems),
             Self::Ragged(patterns) => patterns.iter().map(Pattern::nnz).sum(),
         }
     }
@@ -55,14 +64,15 @@ impl BatchPatterns<'_> {
         values: Vec<T>,
         layout: Layout,
     ) -> Result<Batch<T>, SolveError> {
+        let is_shared = self.shares(values.len());
         match self {
             Self::Uniform(pattern, nitems) => {
-                let values = match (self.shares(values.len()), layout) {
+                let values = match (is_shared, layout) {
                     (true, _) => BatchValues::Shared(values),
                     (false, Layout::ItemMajor) => BatchValues::ItemMajor(values),
                     (false, Layout::Interleaved) => BatchValues::Interleaved(values),
                 };
-                let batch = UniformBatch::try_new(Arc::new(pattern.clone()), nitems, values);
+                let batch = UniformBatch::try_new(Arc::new(pattern.into_owned()), nitems, values);
                 Ok(Batch::Uniform(batch.map_err(CpuError::from)?))
             }
             Self::Ragged(patterns) => {
@@ -109,7 +119,7 @@ impl<T: SolveScalar> Patterns<T> {
     /// Whether `len` values are those of one item, which all of several share.
     pub(super) fn shares(&self, len: usize) -> bool {
         match self {
-            Self::One { pattern, nitems } => BatchPatterns::Uniform(pattern, *nitems).shares(len),
+            Self::One { pattern, nitems } => shares_values(pattern, *nitems, len),
             Self::Several(_) => false,
         }
     }

@@ -11,8 +11,8 @@ use sparsebatch_solvers::gpu::{
     GpuSolver, Guess, RaggedLu, SolverTuning, ValueGradient, solver_for,
 };
 use sparsebatch_solvers::{
-    AdjointSolver, Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method,
-    Preconditioner, SolveError, SolveOptions, Status, solve, value_gradient,
+    AdjointSolver, Backend, BatchPatterns, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu,
+    Method, Preconditioner, SolveError, SolveOptions, Status, solve, value_gradient,
 };
 use sparsebatch_testing::random_vector;
 
@@ -374,6 +374,52 @@ fn gradients_are_those_of_the_host() {
             let each = expected.iter().skip(k).step_by(nnz);
             let (exact, size) = each.fold((0.0, 0.0), |(s, a), g: &f64| (s + g, a + g.abs()));
             assert!((sum - exact).abs() <= 1e-12 * size, "{k}: {sum}, {exact}");
+        }
+    }
+}
+
+/// Index arrays, values and vectors on the device: the solver of patterns on the host.
+#[test]
+fn patterns_on_the_device_are_analysed() {
+    let Some(device) = device_or_skip() else { return };
+    let (batch, b, values) = batch(Family::Rand9, 54, systems(300).max(8));
+    let items = batch.nitems();
+    let ragged: RaggedCsr<f64> = {
+        let mut all = RaggedCsr::new();
+        for number in 0..items {
+            all.push(batch.to_csr(number).view());
+        }
+        all
+    };
+    let offsets: Vec<u64> = ragged.row_offsets().iter().map(|&offset| offset as u64).collect();
+    let on_values = device.upload(&values).unwrap();
+    let on_b = device.upload(&b).unwrap();
+    let one = {
+        let row_ptr = device.upload(batch.pattern(0).row_ptr()).unwrap();
+        let col_idx = device.upload(batch.pattern(0).col_idx()).unwrap();
+        BatchPatterns::from_device(&device, &row_ptr, &col_idx, items).unwrap()
+    };
+    let several = {
+        let row_offsets = device.upload(&offsets).unwrap();
+        let row_ptr = device.upload(ragged.row_ptr()).unwrap();
+        let col_idx = device.upload(ragged.col_idx()).unwrap();
+        BatchPatterns::ragged_from_device(&device, &row_offsets, &row_ptr, &col_idx).unwrap()
+    };
+    let ragged = Batch::Ragged(ragged);
+    for (patterns, batch) in [(one, &batch), (several, &ragged)] {
+        for options in methods() {
+            let solve = |mut solver: DeviceSolver<Device, f64>| {
+                let mut x = device.alloc_zeroed(b.len()).unwrap();
+                let report = solver.solve(&on_values, &on_b, Guess::Zero, &mut x).unwrap();
+                (report, device.download(&x).unwrap())
+            };
+            let data = DeviceData::new();
+            let of_device =
+                DeviceSolver::with_values(&device, patterns.clone(), &on_values, &options, data);
+            let (report, x) = solve(of_device.unwrap());
+            let (host, expected) = solve(DeviceSolver::new(&device, batch, &options).unwrap());
+            let what = format!("{} {items}", options.method);
+            compare(&what, (&report, &x), (&host, &expected));
         }
     }
 }

@@ -8,6 +8,7 @@ mod chunks;
 pub(crate) mod common;
 mod device;
 mod device_data;
+mod device_patterns;
 mod device_ragged;
 mod factors;
 mod fallback;
