@@ -14,7 +14,7 @@ use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
 use crate::gpu::{Guess, ItemArray, ItemList, check_apart};
-use crate::ladder::Ladder;
+use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::drop_lost;
@@ -34,6 +34,33 @@ pub(super) fn not_enqueued() -> SolveError {
         expected: "a solve of its kind that was enqueued before",
         found: "none".to_owned(),
     })
+}
+
+/// Analyses of later rungs. They number items among those that failed, so that they serve the next
+/// solve only if the same items fail.
+pub(super) struct KeptRungs<T> {
+    /// The items that failed, ascending.
+    items: Vec<usize>,
+    rungs: Vec<Kept<T>>,
+}
+
+impl<T> KeptRungs<T> {
+    pub(super) fn new() -> Self {
+        Self { items: Vec::new(), rungs: Vec::new() }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rungs.clear();
+    }
+
+    /// The analyses for these items, after those for others were dropped.
+    fn of(&mut self, items: &[usize]) -> &mut Vec<Kept<T>> {
+        if self.items != items {
+            self.rungs.clear();
+            self.items = items.to_vec();
+        }
+        &mut self.rungs
+    }
 }
 
 /// Some items of a solve, copied to the host.
@@ -179,9 +206,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             // Plans of rungs hold the limits of their systems.
             let options = self.options.for_systems(&places);
             let backend = self.backend.with_options(&options);
-            if options.has_own_limits() {
-                self.kept.clear();
-            }
             let ladder = Ladder {
                 backend: &*backend,
                 batch: &copied.batch,
@@ -190,7 +214,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 b: &copied.b,
                 first: &some_first,
             };
-            runs = ladder.climb(&mut copied.x, &mut some, &mut self.kept)?;
+            runs = ladder.climb(&mut copied.x, &mut some, self.kept.of(items))?;
         }
         self.put_back(&list, &copied.x, &some, arrays.x)?;
         for (place, report) in places.into_iter().zip(some) {

@@ -32,7 +32,6 @@ use crate::gpu::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, RefusedItems, SchemeItems,
     check_apart, solver_for_batch,
 };
-use crate::ladder::Kept;
 use crate::report::BatchReport;
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
@@ -40,6 +39,7 @@ use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 use again::KeptMatrices;
 pub use arrange::DeviceData;
 use arrange::{Staged, StagedVectors};
+use finish::KeptRungs;
 pub use memory::{SolverMemory, solver_memory};
 pub use patterns::BatchPatterns;
 use patterns::Patterns;
@@ -113,7 +113,7 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     /// Their transposed ones, once they were solved with.
     transposed: Option<Box<TransposedSide<E, T>>>,
     /// Analyses of later rungs.
-    kept: Vec<Kept<T>>,
+    kept: KeptRungs<T>,
     plan_time: Duration,
 }
 
@@ -228,7 +228,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             others,
             guesses: None,
             started: None,
-            kept: Vec::new(),
+            kept: KeptRungs::new(),
             plan_time: start.elapsed(),
         })
     }

@@ -5,13 +5,12 @@ use sparsebatch_cuda::KernelBuffer;
 use sparsebatch_formats::{Batch, Layout, Pattern};
 
 use super::again::factor;
-use super::finish::not_enqueued;
+use super::finish::{KeptRungs, not_enqueued};
 use super::patterns::Patterns;
 use super::{DeviceSolver, Factors, Matrices, Other, Started, confirmer_of, plan_for};
 use crate::adjoint::TransposedBatch;
 use crate::choose::Chosen;
 use crate::gpu::{ArrayMove, Confirmer, GpuSolver, Guess, check_apart};
-use crate::ladder::Kept;
 use crate::report::BatchReport;
 use crate::{GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
@@ -20,7 +19,7 @@ pub(super) struct Side<E: GpuExecutor, T: SolveScalar> {
     patterns: Patterns<T>,
     confirmer: Confirmer<E, T>,
     /// Analyses of later rungs.
-    kept: Vec<Kept<T>>,
+    kept: KeptRungs<T>,
     /// The items of each scheme of the plan, and those that it does not take.
     chosen: Vec<Chosen>,
     others: Vec<Other<T>>,
@@ -240,7 +239,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let side = Side {
             patterns: Patterns::of(batch),
             confirmer: confirmer_of(&self.executor, batch, &self.options)?,
-            kept: Vec::new(),
+            kept: KeptRungs::new(),
             chosen,
             others,
             plan,

@@ -427,3 +427,47 @@ fn batches_of_nothing_end_at_once() {
     let report = solver.solve(&empty, &empty, Guess::Zero, &mut x).unwrap();
     assert!(report.systems.is_empty() && report.all_converged());
 }
+
+/// One solver meets other failing items at each solve, of other patterns and in other numbers: its
+/// analyses of later rungs serve those of the same items alone.
+#[test]
+fn failing_items_change_between_solves() {
+    let healthy: Vec<Csr<f64>> = patterns(10);
+    // A zero pivot is mended by other rows; NaN fails on every rung.
+    let sets: [&[(usize, f64)]; 6] = [
+        &[(1, 0.0), (5, f64::NAN)],
+        &[(1, 0.0)],
+        &[(0, 0.0), (1, 0.0), (4, f64::NAN)],
+        &[(4, 0.0)],
+        &[(9, 0.0)],
+        &[(4, 0.0), (9, 0.0)],
+    ];
+    let executor = Emulator::new(Order::Forward);
+    let b = rhs(&ragged(healthy.clone()), 1);
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    let limits: Vec<u32> = (0..10).map(|item| if item % 5 == 1 { 3 } else { 900 }).collect();
+    // With `auto` the scheme of an item is that of the values of the analysis.
+    for options in methods().into_iter().filter(|options| options.method != Method::Auto) {
+        for options in [options.clone(), options.max_iters(limits.clone())] {
+            let mut solver =
+                DeviceSolver::new(&executor, &ragged(healthy.clone()), &options).unwrap();
+            for flaws in sets.iter().chain(&sets) {
+                let mut matrices = healthy.clone();
+                flaws.iter().for_each(|&(item, value)| matrices[item].values_mut()[0] = value);
+                let batch = ragged(matrices);
+                let values = executor.upload(&values_of(&batch)).unwrap();
+                for _ in 0..2 {
+                    let report = solver.solve(&values, &on_b, Guess::Zero, &mut x);
+
+                    let report = report.unwrap_or_else(|error| panic!("{flaws:?}: {error}"));
+                    let (expected, host) = from_host(&batch, &b, None, &options);
+                    // NaN is not equal to itself, but prints alike.
+                    let found = format!("{:?}", report.systems);
+                    assert_eq!(found, format!("{:?}", host.systems), "{flaws:?} {options:?}");
+                    assert_eq!(executor.download(&x).unwrap(), expected, "{flaws:?}");
+                }
+            }
+        }
+    }
+}
