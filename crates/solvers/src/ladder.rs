@@ -5,6 +5,7 @@
 //! one batch.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
@@ -18,6 +19,7 @@ use sparsebatch_solve_core::{
 
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::looks_semidefinite;
+use crate::each::map_each;
 use crate::error::go_on;
 use crate::report::{Rung, RungRun, SystemReport};
 use crate::share::rows_of;
@@ -36,6 +38,10 @@ const GAINED: f64 = 0.1;
 /// A residual below this many units of rounding of `|| |A||x| + |b| ||` cannot be reduced by
 /// another method.
 const ROUNDING_ERRORS: f64 = 8.0;
+
+/// Climbers whose next rungs a thread finds in one go, at least. To wake another thread takes about
+/// as long.
+const CLIMBERS_OF_A_TASK: usize = 1 << 12;
 
 /// The state of a system on the ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,10 +164,10 @@ impl<T: Scalar> Ladder<'_, T> {
         kept: &mut Vec<Kept<T>>,
     ) -> Result<Vec<RungRun>, SolveError> {
         let failed = |s: &usize| systems[*s].outcome.status != Status::Converged;
-        let mut climbers: Vec<(usize, Climber)> = (0..systems.len())
-            .filter(failed)
-            .map(|s| (s, self.climber(s, &systems[s].outcome, x)))
-            .collect();
+        let failed: Vec<usize> = (0..systems.len()).filter(failed).collect();
+        let mut climbers: Vec<(usize, Climber)> =
+            map_each(failed, |s| (s, self.climber(s, &systems[s].outcome, x)));
+        let mut trial = vec![T::ZERO; x.len()];
         let mut runs = Vec::new();
         for &rung in Rung::ALL {
             let mut groups: Vec<(Scheme, Vec<usize>)> = Vec::new();
@@ -181,22 +187,18 @@ impl<T: Scalar> Ladder<'_, T> {
                     watch.begin(places.len());
                 }
                 let only: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
-                let ended = self.rung((rung, scheme), &only, x, systems, kept)?;
+                let vectors = Vectors { x: &mut *x, trial: &mut trial };
+                let ended = self.rung((rung, scheme), &only, vectors, systems, kept)?;
                 go_on(&self.options.watch)?;
-                for (place, status) in places.into_iter().zip(ended.statuses) {
-                    let (system, climber) = &mut climbers[place];
-                    let outcome = &systems[*system].outcome;
-                    let affordable = climber.affordable;
-                    let semidefinite = climber.semidefinite;
-                    let now = self.climber(*system, outcome, x);
-                    *climber = Climber {
-                        at: rung,
-                        last: status.unwrap_or(climber.last),
-                        affordable,
-                        semidefinite,
-                        ..now
-                    };
-                }
+                let each = places.into_iter().zip(ended.statuses).collect();
+                let now = map_each(each, |(place, status)| {
+                    let (system, before) = climbers[place];
+                    let now = self.climber(system, &systems[system].outcome, x);
+                    let last = status.unwrap_or(before.last);
+                    let Climber { affordable, semidefinite, .. } = before;
+                    (place, Climber { at: rung, last, affordable, semidefinite, ..now })
+                });
+                now.into_iter().for_each(|(place, now)| climbers[place].1 = now);
                 runs.extend(ended.run);
             }
         }
@@ -210,44 +212,48 @@ impl<T: Scalar> Ladder<'_, T> {
 
     /// The next rung of every climber; computes the properties that decide it.
     fn next(&self, climbers: &mut [(usize, Climber)]) -> Vec<Next> {
-        let fallback = self.options.fallback;
-        let asks = |climbers: &[(usize, Climber)], what: Next| -> Vec<usize> {
-            let next = |&(system, ref climber): &(usize, Climber)| {
-                next_rung(climber, self.first_of(system), fallback)
+        let item_of = |system: usize| system / self.options.nrhs;
+        loop {
+            let next = self.next_of_each(climbers);
+            let asking = |what: Next| -> Vec<usize> {
+                (0..next.len()).filter(|&place| next[place] == what).collect()
             };
-            (0..climbers.len()).filter(|&place| next(&climbers[place]) == what).collect()
-        };
-        // The answer to one question may raise the other.
-        for _ in 0..2 {
-            let places = asks(climbers, Next::AskSemidefinite);
-            let answers: Vec<bool> = places
-                .par_iter()
-                .map(|&place| {
-                    let item = climbers[place].0 / self.options.nrhs;
-                    let mut copy = Vec::new();
-                    looks_semidefinite(
-                        self.batch.pattern(item),
-                        self.batch.values_in(item, &mut copy),
-                    )
-                })
-                .collect();
-            for (place, answer) in places.into_iter().zip(answers) {
+            let of_values = asking(Next::AskSemidefinite);
+            let of_factors = asking(Next::AskBudget);
+            if of_values.is_empty() && of_factors.is_empty() {
+                return next;
+            }
+            // The answer to one question may raise the other.
+            let answers = of_values.par_iter().map(|&place| {
+                let (item, mut copy) = (item_of(climbers[place].0), Vec::new());
+                let values = self.batch.values_in(item, &mut copy);
+                looks_semidefinite(self.batch.pattern(item), values)
+            });
+            let answers: Vec<bool> = answers.collect();
+            for (place, answer) in of_values.into_iter().zip(answers) {
                 climbers[place].1.semidefinite = Some(answer);
             }
-            let places = asks(climbers, Next::AskBudget);
             let mut items: Vec<usize> =
-                places.iter().map(|&place| climbers[place].0 / self.options.nrhs).collect();
-            let of_place = items.clone();
+                of_factors.iter().map(|&place| item_of(climbers[place].0)).collect();
             items.dedup();
             let affordable = affordable(self.batch, &items, self.options.fallback_budget);
-            for (place, item) in places.into_iter().zip(of_place) {
-                climbers[place].1.affordable = Some(affordable.binary_search(&item).is_ok());
+            for place in of_factors {
+                let (system, climber) = &mut climbers[place];
+                climber.affordable = Some(affordable.binary_search(&item_of(*system)).is_ok());
             }
         }
-        climbers
-            .iter()
-            .map(|(system, climber)| next_rung(climber, self.first_of(*system), fallback))
-            .collect()
+    }
+
+    /// The next rung of every climber, or what decides it.
+    fn next_of_each(&self, climbers: &[(usize, Climber)]) -> Vec<Next> {
+        let fallback = self.options.fallback;
+        let of = |&(system, ref climber): &(usize, Climber)| {
+            next_rung(climber, self.first_of(system), fallback)
+        };
+        match climbers.len() {
+            ..CLIMBERS_OF_A_TASK => climbers.iter().map(of).collect(),
+            _ => climbers.par_iter().with_min_len(CLIMBERS_OF_A_TASK).map(of).collect(),
+        }
     }
 
     fn first_of(&self, system: usize) -> Scheme {
@@ -283,10 +289,11 @@ impl<T: Scalar> Ladder<'_, T> {
         &self,
         (rung, scheme): (Rung, Scheme),
         asked: &[usize],
-        x: &mut [T],
+        vectors: Vectors<'_, T>,
         systems: &mut [SystemReport],
         kept: &mut Vec<Kept<T>>,
     ) -> Result<Ended, SolveError> {
+        let Vectors { x, trial } = vectors;
         let mut statuses: Vec<Option<Status>> = vec![None; asked.len()];
         let Taken { items, only, batch, b, orders } = self.taken(rung, asked)?;
         if items.is_empty() {
@@ -295,27 +302,31 @@ impl<T: Scalar> Ladder<'_, T> {
         let Some(analysed) = self.analysed((rung, scheme), &batch, items, orders, kept)? else {
             return Ok(Ended { statuses, run: None });
         };
-        let mut trial = x.to_vec();
-        for &system in only.iter() {
+        let each = only.iter().zip(self.rows_of_each(&only, trial)).collect();
+        map_each(each, |(&system, trial)| {
             let before = &systems[system].outcome;
             let useful = before.residual_norm < before.rhs_norm;
-            if !useful {
-                trial[self.range(system)].fill(T::ZERO);
+            match useful {
+                true => trial.copy_from_slice(&x[self.range(system)]),
+                false => trial.fill(T::ZERO),
             }
-        }
+        });
         let nrhs = self.options.nrhs;
-        let outcomes = analysed.solve(&batch, nrhs, &b, &mut trial, self.criteria, Some(&only))?;
+        let outcomes = analysed.solve(&batch, nrhs, &b, trial, self.criteria, Some(&only))?;
         let mut place = 0;
-        for (&system, outcome) in only.iter().zip(outcomes) {
+        for (&system, outcome) in only.iter().zip(&outcomes) {
             while asked[place] != system {
                 place += 1;
             }
             statuses[place] = Some(outcome.status);
-            if take_better(&mut systems[system], rung, outcome) {
-                let range = self.range(system);
-                x[range.clone()].copy_from_slice(&trial[range]);
-            }
         }
+        let reports = parts_of(systems, only.iter().map(|&system| system..system + 1));
+        let each = only.iter().zip(self.rows_of_each(&only, x)).zip(reports).zip(outcomes);
+        map_each(each.collect(), |(((&system, x), report), outcome)| {
+            if take_better(&mut report[0], rung, outcome) {
+                x.copy_from_slice(&trial[self.range(system)]);
+            }
+        });
         let run = RungRun::new(rung, only.len(), analysed.placement());
         Ok(Ended { statuses, run: Some(run) })
     }
@@ -414,9 +425,34 @@ impl<T: Scalar> Ladder<'_, T> {
         }
     }
 
-    fn range(&self, system: usize) -> std::ops::Range<usize> {
+    fn range(&self, system: usize) -> Range<usize> {
         rows_of(self.batch, self.options.nrhs, system)
     }
+
+    /// The rows of each of some systems, ascending, in a vector.
+    fn rows_of_each<'v>(&self, systems: &[usize], vector: &'v mut [T]) -> Vec<&'v mut [T]> {
+        parts_of(vector, systems.iter().map(|&system| self.range(system)))
+    }
+}
+
+/// Parts of a slice, whose ranges ascend and do not overlap.
+fn parts_of<V>(mut rest: &mut [V], ranges: impl Iterator<Item = Range<usize>>) -> Vec<&mut [V]> {
+    let mut start = 0;
+    let cut = |range: Range<usize>| {
+        let (_, after) = std::mem::take(&mut rest).split_at_mut(range.start - start);
+        let (own, after) = after.split_at_mut(range.len());
+        (rest, start) = (after, range.end);
+        own
+    };
+    ranges.map(cut).collect()
+}
+
+/// The solutions of a climb, and memory for those of a rung.
+struct Vectors<'a, T> {
+    /// The best so far.
+    x: &'a mut [T],
+    /// As long. Only the rows of systems that take the rung are set.
+    trial: &'a mut [T],
 }
 
 /// What a rung takes of the systems asked for.

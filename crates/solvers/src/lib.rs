@@ -34,6 +34,7 @@ mod backend;
 mod choose;
 mod composed;
 mod device;
+mod each;
 mod error;
 mod ladder;
 mod operators;

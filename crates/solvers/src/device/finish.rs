@@ -275,9 +275,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let list = ItemList::new(&self.executor, &items, &self.extents, self.options.nrhs)?;
         let (values, is_shared) = self.values_of(&list, values)?;
         let batch = self.patterns.some(&items, values, is_shared)?;
-        let out_of_range = OutOfRange::new(&batch);
-        let each = items.into_iter().enumerate();
-        Ok(each.filter(|&(place, _)| out_of_range.contains(place)).map(|(_, item)| item).collect())
+        let places = OutOfRange::new(&batch).among((0..items.len()).collect(), |place| place);
+        Ok(places.into_iter().map(|place| items[place]).collect())
     }
 
     /// The values of some items on the host, and whether all items share them.

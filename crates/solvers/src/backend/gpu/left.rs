@@ -9,12 +9,13 @@
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::verdict::scale_of_matrix;
+use sparsebatch_solve_core::verdict::{frobenius_norm, scale_by_norm};
 use sparsebatch_solve_core::{Criteria, Outcome, Scheme, Status};
 
 use super::Analysed;
 use crate::SolveError;
 use crate::backend::{CpuBackend, Placement, SolveBackend};
+use crate::each::map_each;
 use crate::report::{Machine, Rung};
 use crate::share::{rows_of, shares_values};
 
@@ -73,8 +74,7 @@ where
         if self.site.scheme.krylov().is_none() {
             return Vec::new();
         }
-        let out_of_range = OutOfRange::new(batch);
-        failed.filter(|system| out_of_range.contains(system / nrhs)).collect()
+        OutOfRange::new(batch).among(failed.collect(), |system| system / nrhs)
     }
 
     /// Names the CPU where it solved what the GPU left.
@@ -119,9 +119,23 @@ impl<'a, T: CpuScalar> OutOfRange<'a, T> {
         this
     }
 
+    /// Those of some systems whose items are among them, in their order. `item` gives the item of a
+    /// system.
+    pub(crate) fn among(
+        &self,
+        systems: Vec<usize>,
+        item: impl Fn(usize) -> usize + Sync,
+    ) -> Vec<usize> {
+        let among = |system: usize| self.contains(item(system)).then_some(system);
+        map_each(systems, among).into_iter().flatten().collect()
+    }
+
     /// Whether an item is one of them.
-    pub(crate) fn contains(&self, item: usize) -> bool {
-        let of_item = || scale_of_matrix(self.batch.values_in(item, &mut Vec::new())) != 0;
-        self.shared.unwrap_or_else(of_item)
+    fn contains(&self, item: usize) -> bool {
+        self.shared.unwrap_or_else(|| {
+            let mut copy = Vec::new();
+            let values = self.batch.values_in(item, &mut copy);
+            scale_by_norm(frobenius_norm(values), values) != 0
+        })
     }
 }
