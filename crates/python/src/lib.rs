@@ -10,6 +10,7 @@ mod ffi;
 mod files;
 mod formats;
 mod interrupt;
+mod jax;
 mod options;
 mod patterns;
 mod report;
@@ -31,6 +32,8 @@ mod native {
     use super::files::{load, save};
     #[pymodule_export]
     use super::formats::{convert, to_csr};
+    #[pymodule_export]
+    use super::jax::{jax_clear, jax_counts, jax_handler, jax_register};
     #[pymodule_export]
     use super::patterns::Patterns;
     #[pymodule_export]

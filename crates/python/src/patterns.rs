@@ -274,8 +274,8 @@ impl Patterns {
     /// Calls `f` with the patterns as solvers of device data take them.
     pub(crate) fn with_items<R>(&self, f: impl FnOnce(BatchPatterns<'_>) -> R) -> PyResult<R> {
         Ok(match &self.0 {
-            Kind::Uniform { pattern, nitems } => f(BatchPatterns::Uniform(pattern, *nitems)),
-            Kind::Ragged(ragged) => f(BatchPatterns::Ragged(&ragged.items().or_raise()?)),
+            Kind::Uniform { pattern, nitems } => f(BatchPatterns::from((&**pattern, *nitems))),
+            Kind::Ragged(ragged) => f(BatchPatterns::from(&ragged.items().or_raise()?[..])),
         })
     }
 
