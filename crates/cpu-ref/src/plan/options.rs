@@ -123,14 +123,14 @@ pub(super) fn kernel_of(
     use KernelChoice::{Auto, Blocks, CsrI, Entries, Rows, Runs};
     let (allowed, expected): (&[KernelChoice], _) = match (format, single) {
         (FormatChoice::Auto, _) => unreachable!("the format has been chosen"),
-        (FormatChoice::Csr, _) => (&[Rows, CsrI], "Rows or CsrI with the format CSR"),
-        (FormatChoice::Coo, _) => (&[Entries], "Entries with the format COO"),
-        (FormatChoice::Ell, _) => (&[Rows], "Rows with the format ELL"),
-        (FormatChoice::Hyb, _) => (&[Rows], "Rows with the format HYB"),
-        (FormatChoice::Dia, true) => (&[Blocks, Rows], "Blocks or Rows with the format DIA"),
-        (FormatChoice::Dia, false) => (&[Rows], "Rows with the format DIA of a batch"),
-        (FormatChoice::SellP, true) => (&[Runs, Rows], "Runs or Rows with the format SELL-P"),
-        (FormatChoice::SellP, false) => (&[Rows], "Rows with the format SELL-P of a batch"),
+        (FormatChoice::Csr, _) => (&[Rows, CsrI], "rows or csr-i with the format csr"),
+        (FormatChoice::Coo, _) => (&[Entries], "entries with the format coo"),
+        (FormatChoice::Ell, _) => (&[Rows], "rows with the format ell"),
+        (FormatChoice::Hyb, _) => (&[Rows], "rows with the format hyb"),
+        (FormatChoice::Dia, true) => (&[Blocks, Rows], "blocks or rows with the format dia"),
+        (FormatChoice::Dia, false) => (&[Rows], "rows with the format dia of a batch"),
+        (FormatChoice::SellP, true) => (&[Runs, Rows], "runs or rows with the format sellp"),
+        (FormatChoice::SellP, false) => (&[Rows], "rows with the format sellp of a batch"),
     };
     if kernel == Auto {
         Ok(allowed[0])
@@ -140,7 +140,7 @@ pub(super) fn kernel_of(
         Err(CpuError::Argument(ArgumentError::OutOfRange {
             name: "kernel",
             expected,
-            found: format!("{kernel:?}"),
+            found: kernel.name().to_owned(),
         }))
     }
 }
@@ -185,6 +185,6 @@ mod tests {
     fn a_kernel_of_another_format_is_refused() {
         let error = kernel_of(FormatChoice::Ell, KernelChoice::CsrI, true).unwrap_err();
 
-        assert_eq!(error.to_string(), "kernel is CsrI, expected Rows with the format ELL");
+        assert_eq!(error.to_string(), "kernel is csr-i, expected rows with the format ell");
     }
 }
