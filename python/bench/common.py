@@ -56,13 +56,16 @@ class Problem:
         return csr_array((self.values[item], self.indices, self.indptr), shape=shape)
 
     def block_diagonal(self, nitems: int | None = None) -> Any:
-        """Matrices as the diagonal blocks of one SciPy `csr_array`."""
+        """Matrices as the diagonal blocks of one SciPy `csr_array`, with indices of int32 where
+        they fit: solvers of CuPy take no others."""
         from scipy.sparse import csr_array
 
         count = self.nitems if nitems is None else nitems
-        nnz, items = len(self.indices), np.arange(count)[:, None]
+        nnz, items = len(self.indices), np.arange(count, dtype=np.int64)[:, None]
         indices = (self.indices[None, :] + items * self.n).reshape(-1)
         indptr = np.append((self.indptr[None, :-1] + items * nnz).reshape(-1), count * nnz)
+        if count * max(nnz, self.n) < 2**31:
+            indices, indptr = indices.astype(np.int32), indptr.astype(np.int32)
         values = self.values[:count].reshape(-1)
         return csr_array((values, indices, indptr), shape=(count * self.n, count * self.n))
 

@@ -7,7 +7,8 @@ JAX solve are made before, and not counted; so is our analysis of the pattern, a
 the peers. `speedup` is the median of the peer by ours, in the same run. A peer that fails, or does
 not fit into memory, leaves a row with `skipped`. CuPy solves the block-diagonal matrix in a process
 of its own, which is ended at the limit: a sample of the systems is tried then, whose number is
-`scaled_from`.
+`scaled_from`. The rows `native solve` are of the call beneath `Solver.solve`, in turn with it:
+`overhead_us` is what Python adds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import torch  # noqa: E402
-from common import Problem, Table, processor, rand9, times, tri  # noqa: E402
+from common import Problem, Table, in_turn, processor, rand9, times, tri  # noqa: E402
 
 import sparsebatch  # noqa: E402
 import sparsebatch.torch as sbt  # noqa: E402
@@ -62,7 +63,8 @@ class Bench:
         )
 
     def run(self) -> None:
-        for part in (self.ours, self.kept, self.gradient, self.dense_torch, self.dense_jax):
+        ours = (self.ours, self.native, self.kept, self.gradient)
+        for part in (*ours, self.dense_torch, self.dense_jax):
             try:
                 part()
             except Exception as error:  # noqa: BLE001  # Other rows are measured.
@@ -91,6 +93,25 @@ class Bench:
             largest_relative_residual=float(f"{report.relative_residual.max():.2e}"),
             solve_time_ms=round(report.solve_time * 1e3, 5),
         )
+
+    def native(self) -> None:
+        """A solve by the native module, in turn with one by `Solver.solve`; both wait for it."""
+        batch = sparsebatch.Batch.uniform(self.problem.indptr, self.problem.indices, self.values)
+        solver = sparsebatch.Solver(batch, on_failure="raise")
+        native, address = solver._engine.native, solver._engine.library.address
+        arrays = address(self.values), address(self.b), address(self.x)
+        calls: list[Callable[[], object]] = [
+            lambda: solver.solve(self.b, out=self.x),
+            lambda: native.solve("values", *arrays, False),
+        ]
+        whole, plain = in_turn(calls, 5 * REPETITIONS)
+        medians = statistics.median(whole), statistics.median(plain)
+        fields = {
+            "solver_solve_ms": round(medians[0], 5),
+            "overhead_us": round((medians[0] - medians[1]) * 1e3, 2),
+            "overhead_of_minima_us": round((min(whole) - min(plain)) * 1e3, 2),
+        }
+        self.table.row(self.problem, "native solve", "sparsebatch", plain, **fields)
 
     def kept(self) -> None:
         batch = sparsebatch.Batch.uniform(self.problem.indptr, self.problem.indices, self.values)
@@ -195,8 +216,8 @@ class Bench:
 
     def block_diagonal(self) -> None:
         library = "cupyx spsolve, block-diagonal"
-        reason = ""
-        for nitems in (self.problem.nitems, min(SAMPLE, self.problem.nitems)):
+        reasons: list[str] = []
+        for nitems in dict.fromkeys((self.problem.nitems, min(SAMPLE, self.problem.nitems))):
             torch.cuda.empty_cache()
             command = [sys.executable, __file__, "--peer", self.problem.case]
             command += ["--systems", str(nitems)]
@@ -205,21 +226,22 @@ class Bench:
                     command, capture_output=True, text=True, timeout=self.limit_s, check=False
                 )
             except subprocess.TimeoutExpired:
-                reason = f"{nitems} systems took more than {self.limit_s:.0f} s"
+                reasons.append(f"{nitems} systems took more than {self.limit_s:.0f} s")
                 continue
             if ended.returncode != 0:
                 lines = ended.stderr.strip().splitlines()
                 reason = lines[-1] if lines else f"exit status {ended.returncode}"
+                reasons.append(f"{nitems} systems: {reason}")
                 continue
             measured = json.loads(ended.stdout.splitlines()[-1])
             scale = self.problem.nitems / nitems
             median = statistics.median(measured) * scale
             fields: dict[str, Any] = {"speedup": round(median / self.own_ms, 2)}
             if nitems != self.problem.nitems:
-                fields |= {"scaled_from": nitems, "all_systems": reason}
+                fields |= {"scaled_from": nitems, "all_systems": reasons[0]}
             self.table.row(self.problem, "solve", library, measured, scale=scale, **fields)
             return
-        self.table.skipped(self.problem, "solve", library, reason)
+        self.table.skipped(self.problem, "solve", library, "; ".join(reasons))
 
 
 def cupy_spsolve(problem: Problem) -> list[float]:

@@ -142,7 +142,9 @@ class Torch:
 
     @staticmethod
     def wrap(array: np.ndarray, like: Any) -> Any:
-        tensor = sys.modules["torch"].from_numpy(np.ascontiguousarray(array))
+        array = np.ascontiguousarray(array)
+        # PyTorch warns of arrays that cannot be written to.
+        tensor = sys.modules["torch"].from_numpy(array if array.flags.writeable else array.copy())
         return tensor if like.device.type == "cpu" else tensor.to(like.device)
 
     @staticmethod
@@ -254,9 +256,7 @@ def host_floats(name: str, host: np.ndarray) -> np.ndarray:
         raise OptionError(f"{name} has elements of {dtype}, expected float64 or float32")
     elif not dtype.isnative:
         host = host.astype(dtype.newbyteorder("="))
-    if not (host.flags.c_contiguous and host.flags.aligned):
-        host = np.ascontiguousarray(host)
-    return host
+    return np.require(host, requirements=["C", "A"])
 
 
 def indices(name: str, array: Any) -> np.ndarray:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ from ._arrays import (
     library_of,
     narrow,
 )
+from ._warnings import caller_level
 from .errors import FormatError, OptionError, SparsebatchWarning, Unsupported
 
 Layout = Literal["item", "interleaved"]
@@ -46,8 +49,10 @@ class Batch:
     """
 
     __slots__ = (
+        "__weakref__",
         "_col_sizes",
         "_is_single",
+        "_key",
         "_nnz_sizes",
         "_patterns",
         "_row_sizes",
@@ -65,6 +70,8 @@ class Batch:
     is_uniform: bool
     _patterns: Any
     _is_single: bool
+    #: Unlike that of every other batch of the process; see `_BY_KEY`.
+    _key: str
     _row_sizes: Any
     _col_sizes: Any
     _nnz_sizes: Any
@@ -86,6 +93,8 @@ class Batch:
         self.is_uniform = patterns.is_uniform
         self.dtype = library_of(values).dtype(values)
         self._is_single = single
+        self._key = f"batch {next(_KEYS)}"
+        _BY_KEY[self._key] = self
         return self
 
     @classmethod
@@ -208,7 +217,7 @@ class Batch:
         if any(part is None for part in (nrows, indptr, indices, values)):
             raise OptionError("Batch.ragged takes matrices, or nrows, indptr, indices and values")
         base = _base(index_base)
-        rows = np.ascontiguousarray(integers("nrows", nrows))
+        rows = _sizes("nrows", nrows, OptionError)
         pointers = narrow("indptr", integers("indptr", indptr) - base)
         columns = narrow("indices", integers("indices", indices) - base)
         if len(pointers) != int(rows.sum()) + len(rows):
@@ -218,11 +227,22 @@ class Batch:
             )
         ends = np.cumsum(rows + 1) - 1
         nnz = pointers[ends].astype(np.int64) if len(rows) else np.empty(0, np.int64)
-        patterns = _native.Patterns.ragged(rows, rows, nnz, pointers, columns)
-        if library_of(values).device(values) is None:
+        if (nnz >= 0).all() and len(columns) != int(nnz.sum()):
+            raise FormatError(f"indices has {len(columns)} entries, expected {int(nnz.sum())}")
+        is_on_host = library_of(values).device(values) is None
+        if is_on_host:
             values = floats("values", values)
-        if _size(values) != int(nnz.sum()):
-            raise OptionError(f"values has {_size(values)} entries, expected {int(nnz.sum())}")
+        if _size(values) != len(columns):
+            raise OptionError(f"values has {_size(values)} entries, expected {len(columns)}")
+        try:
+            patterns = _native.Patterns.ragged(rows, rows, nnz, pointers, columns)
+        except FormatError as error:
+            if not is_on_host or (nnz < 0).any():
+                raise
+            parts = _canonical_items(rows, nnz, pointers, columns, values, error)
+            pointers, columns, values = parts
+            nnz = pointers[ends].astype(np.int64)
+            patterns = _native.Patterns.ragged(rows, rows, nnz, pointers, columns)
         return cls._new(patterns, (rows, rows, nnz), values, "item", False)
 
     @classmethod
@@ -257,7 +277,7 @@ class Batch:
             return batch
         matrices = [_scipy_csr(matrix) for matrix in matrices]
         first = matrices[0] if matrices else None
-        if len(matrices) > 1 and all(_same_pattern(first, other) for other in matrices[1:]):
+        if matrices and all(_same_pattern(first, other) for other in matrices[1:]):
             values = np.stack([floats("the values", matrix.data) for matrix in matrices])
             return cls.uniform(first.indptr, first.indices, values, shape=first.shape)
         return cls._of_scipy_list(matrices)
@@ -286,8 +306,8 @@ class Batch:
             if sizes <= 0 or nrows % sizes:
                 raise FormatError(f"{nrows} rows are not blocks of {sizes}")
             sizes = [int(sizes)] * (nrows // int(sizes))
-        rows = np.ascontiguousarray(integers("sizes", sizes))
-        if rows.sum() != nrows or (rows < 0).any():
+        rows = _sizes("sizes", sizes, FormatError)
+        if rows.sum() != nrows:
             raise FormatError(f"sizes add up to {rows.sum()}, expected {nrows}")
         starts = np.concatenate([[0], np.cumsum(rows)])
         counts = np.diff(matrix.indptr)
@@ -403,6 +423,10 @@ class Batch:
             values = floats("values", values)
         else:
             check_float("values", given.dtype(values))
+        if given.dtype(values) != self.dtype:
+            raise OptionError(
+                f"values have elements of {given.dtype(values)}, expected {self.dtype}"
+            )
         if tuple(values.shape) != tuple(self.values.shape):
             raise OptionError(
                 f"values have shape {tuple(values.shape)}, expected {tuple(self.values.shape)}"
@@ -475,8 +499,10 @@ class Batch:
 
     def to_block_diagonal(self) -> Any:
         """One SciPy `csr_array` with the matrices as its diagonal blocks."""
-        from scipy.sparse import block_diag
+        from scipy.sparse import block_diag, csr_array
 
+        if self.nitems == 0:
+            return csr_array((0, 0), dtype=self.dtype)
         return block_diag(self.to_scipy(), format="csr")
 
     def transposed(self) -> Batch:
@@ -599,8 +625,10 @@ def save(path: str | os.PathLike, batch: Batch, b: Any = None) -> None:
     b : array, optional
         Right-hand sides, as for `sparsebatch.solve`. Default: ones.
     """
+    from ._vectors import Frame
+
     rows = int(batch.row_offsets[-1])
-    rhs = np.ones(rows) if b is None else floats("b", b).reshape(-1)
+    rhs = np.ones(rows) if b is None else Frame(batch, 1).host("b", b).reshape(-1)
     values = floats("values", batch.values)
     if values.dtype != np.float64 or rhs.dtype != np.float64:
         raise OptionError("a .batch file holds float64: convert values and b")
@@ -622,6 +650,9 @@ def _uniform_values(
     values: Any, nnz: int, layout: str, nitems: int | None
 ) -> tuple[Any, str, int, bool]:
     """The values as an array, their layout, the number of items, and whether it is one matrix."""
+    is_count = isinstance(nitems, int | np.integer) and not isinstance(nitems, bool)
+    if nitems is not None and not is_count:
+        raise OptionError(f"nitems is {nitems!r}, expected a number of items")
     library = library_of(values)
     if library.device(values) is None:
         values = floats("values", values)
@@ -642,9 +673,53 @@ def _uniform_values(
         expected = f"({nnz}, nitems)" if layout == "interleaved" else f"(nitems, {nnz})"
         raise OptionError(f"values has shape {shape}, expected {expected}")
     count = shape[1 - axis]
-    if nitems is not None and nitems != count:
+    if nitems is not None and int(nitems) != count:
         raise OptionError(f"nitems is {nitems}, the values have {count} items")
     return values, layout, count, False
+
+
+#: The batches that are alive, by their keys: strings are constants where `torch.compile` traces.
+_BY_KEY: weakref.WeakValueDictionary[str, Batch] = weakref.WeakValueDictionary()
+_KEYS = itertools.count()
+
+
+def _sizes(name: str, sizes: Any, error: type[FormatError | OptionError]) -> np.ndarray:
+    """Numbers of rows, one for each item, as int64."""
+    rows = np.ascontiguousarray(integers(name, sizes))
+    if rows.ndim != 1:
+        raise error(f"{name} has {rows.ndim} dimensions, expected 1")
+    for wrong in (rows[rows < 0], rows[rows >= 2**31]):
+        if len(wrong):
+            raise error(f"{name} has {wrong[0]}, expected numbers from 0 to 2**31 - 1")
+    return rows
+
+
+def _canonical_items(
+    rows: np.ndarray,
+    nnz: np.ndarray,
+    pointers: np.ndarray,
+    columns: np.ndarray,
+    values: np.ndarray,
+    error: FormatError,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The arrays of a ragged batch in canonical order, item by item; an item that cannot be brought
+    into it is named."""
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    row, entry = 0, 0
+    for item, (n, count) in enumerate(zip(rows, nnz, strict=True)):
+        own = pointers[row : row + n + 1], columns[entry : entry + count]
+        own_values = values[entry : entry + count]
+        try:
+            _native.Patterns.uniform(int(n), int(n), *map(np.ascontiguousarray, own), 1)
+            parts.append((*own, own_values))
+        except FormatError as of_item:
+            order = _canonical_order(*own, int(n), int(n))
+            if order is None:
+                raise FormatError(f"item {item}: {of_item}") from error
+            parts.append((order.pointers, order.columns, order.apply(own_values, axis=-1)))
+        row, entry = row + n + 1, entry + count
+    joined = [np.ascontiguousarray(np.concatenate(kind)) for kind in zip(*parts, strict=True)]
+    return joined[0], joined[1], joined[2]
 
 
 class _Order:
@@ -686,7 +761,7 @@ def _canonical_order(
         warnings.warn(
             f"{len(keys) - len(starts)} entries of the pattern occur several times and were summed",
             SparsebatchWarning,
-            stacklevel=4,
+            stacklevel=caller_level(),
         )
     keys = keys[starts]
     rows = keys // ncols

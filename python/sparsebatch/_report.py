@@ -152,6 +152,8 @@ class Report:
 
     def advice(self, system: int) -> str | None:
         """What to try next for a system that did not converge; `None` for one that did."""
+        if not 0 <= system < len(self):
+            raise IndexError(f"system {system} of a report of {len(self)}")
         return self._native.advice(system, self._fallback)
 
     def problem(self) -> str | None:
@@ -183,6 +185,9 @@ class Report:
             rows.append(("next", self.problem().rpartition("try next: ")[2]))
         return rows
 
+    def __reduce__(self) -> tuple:
+        return Report, (_StoredReport(self), self._fallback)
+
     def __repr__(self) -> str:
         rows = self._rows()
         width = max(len(name) for name, _ in rows)
@@ -195,6 +200,63 @@ class Report:
             for name, value in self._rows()
         )
         return f"<table>{cells}</table>"
+
+
+class _StoredReport:
+    """A native report that came from another process."""
+
+    _ARRAYS = (
+        "status",
+        "iterations",
+        "restarts",
+        "residual_norm",
+        "rhs_norm",
+        "relative_residual",
+        "rung",
+        "singular",
+        "accepted_by_floor",
+        "history",
+        "status_counts",
+        "rung_counts",
+        "schemes",
+        "runs",
+    )
+    _NUMBERS = (
+        "nconverged",
+        "solver",
+        "reason",
+        "backend",
+        "device",
+        "format",
+        "kernel",
+        "plan_time",
+        "solve_time",
+    )
+
+    def __init__(self, report: Report):
+        native = report._native
+        self._parts = {name: getattr(native, name)() for name in self._ARRAYS}
+        self._parts |= {name: getattr(native, name) for name in self._NUMBERS}
+        failed = np.flatnonzero(report.status_code != 0).tolist()
+        self._advice = {
+            (system, fallback): native.advice(system, fallback)
+            for system in failed
+            for fallback in (False, True)
+        }
+        self._len = len(native)
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __getattr__(self, name: str) -> Any:
+        parts = self.__dict__.get("_parts", {})
+        if name not in parts:
+            raise AttributeError(name)
+        part = parts[name]
+        return (lambda: part) if name in self._ARRAYS else part
+
+    def advice(self, system: int, fallback: bool) -> str | None:
+        return self._advice.get((system, fallback))
 
 
 class Result:

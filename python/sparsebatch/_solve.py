@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from ._batch import Batch, as_batch
 from ._nvrtc import find_nvrtc
 from ._report import Report, Result
 from ._vectors import Frame, writable
+from ._warnings import caller_level
 from .errors import NotConverged, NotConvergedWarning, OptionError, Unsupported
 
 OnFailure = Literal["warn", "raise", "report"]
@@ -197,6 +197,7 @@ class Solver:
         batch = as_batch(A)
         if on_failure not in ("warn", "raise", "report"):
             raise OptionError(f"on_failure is {on_failure!r}, expected 'warn', 'raise' or 'report'")
+        _check_call(threads, progress)
         self._on_failure = on_failure
         self._options = _options(options, nrhs)
         self._progress = progress
@@ -385,7 +386,11 @@ class Solver:
         self._engine = _Closed()
 
     def __repr__(self) -> str:
-        chosen = {k: v for k, v in self._options.items() if k == "nrhs" or v is not DEFAULTS[k]}
+        chosen = {
+            name: value
+            for name, value in self._options.items()
+            if name == "nrhs" or isinstance(value, np.ndarray) or value != DEFAULTS[name]
+        }
         options = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
         return f"Solver of a {self._batch!r}; {options}"
 
@@ -473,16 +478,16 @@ class _Host:
         if out is not None:
             writable(frame, out)
         inner_x = self._target(frame, out)
+        if inner_x is out and np.shares_memory(inner_x, inner_b):
+            inner_b = inner_b.copy()
         if x0 is not None:
             inner_x[...] = frame.host("x0", x0).reshape(inner_x.shape)
         elif inner_x is out:
             inner_x[...] = 0
-        if out is not None and np.shares_memory(inner_x, inner_b):
-            inner_b = inner_b.copy()
         native = self.native.solve(by, inner_b, inner_x)
         if out is None:
             library = library_of(like)
-            x = frame.outer(inner_x)
+            x = frame.like(b, frame.outer(inner_x))
             return (x if library is Numpy else library.wrap(x, like)), native
         if not np.shares_memory(inner_x, library_of(out).host(out)):
             library = library_of(out)
@@ -596,7 +601,9 @@ class _Device:
         report = native.solve(by, address, *arrays, x0 is not None)
         if frame.nrhs != 1:
             x = x.swapaxes(-1, -2)
-        if out is not None and x is not out:
+        if out is None:
+            x = frame.like(b, x)
+        elif x is not out:
             library.copy(out, x.reshape(out.shape))
             x = out
         return x, report
@@ -679,11 +686,58 @@ def _options(given: dict[str, Any], nrhs: int) -> dict[str, Any]:
     if isinstance(nrhs, bool) or not isinstance(nrhs, (int, np.integer)) or nrhs < 1:
         raise OptionError(f"nrhs is {nrhs!r}, expected at least 1")
     options["nrhs"] = int(nrhs)
+    for name, is_valid, expected in _CHECKS:
+        if not is_valid(options[name]):
+            raise OptionError(f"{name} is {options[name]!r}, expected {expected}")
     for name in ("rtol", "atol"):
         if options[name] is not None:
             options[name] = _limits(name, options[name], np.float64)
     options["maxiter"] = _limits("maxiter", options["maxiter"], np.int64)
     return options
+
+
+def _is_int(value: Any, least: int) -> bool:
+    is_int = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_int and least <= value < 2**31
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+
+
+#: Options, what they have to be, in a function and in words. Their values are checked further on.
+_CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    *((name, _is_text, "its name") for name in ("method", "precond", "order")),
+    *((name, _is_text, "its name") for name in ("precond_precision", "inner_precision")),
+    *((name, lambda v: v is None or _is_text(v), "its name") for name in ("format", "kernel")),
+    ("block_size", lambda v: v is None or _is_int(v, 1), "at least 1, or None"),
+    ("max_restarts", lambda v: _is_int(v, 0), "a number that is not negative"),
+    ("fallback", _is_bool, "True or False"),
+    ("history", _is_bool, "True or False"),
+    ("floor", lambda v: v is None or _is_number(v), "a number, or None"),
+    ("atol", lambda v: v is not None, "a number, or one for each system"),
+    ("maxiter", lambda v: v is not None, "a number, or one for each system"),
+)
+
+
+def _check_call(threads: Any, progress: Any) -> None:
+    """Refuses a number of threads, or a callback, that is none."""
+    if threads is not None and not (_is_int(threads, 1) and threads <= _MOST_THREADS):
+        raise OptionError(f"threads is {threads!r}, expected 1 to {_MOST_THREADS}")
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress is {progress!r}, expected a function")
+
+
+#: As `--threads` of the command line takes.
+_MOST_THREADS = 1024
 
 
 def _limits(name: str, value: Any, dtype: type) -> Any:
@@ -736,18 +790,4 @@ def _fail(result: Result, on_failure: OnFailure) -> None:
     problem = result.report.problem() or ""
     if on_failure == "raise":
         raise NotConverged(problem, result)
-    warnings.warn(problem, NotConvergedWarning, stacklevel=_caller_level())
-
-
-def _caller_level() -> int:
-    """How far up the first caller outside of this package is."""
-    import sys
-
-    here = os.path.dirname(__file__)
-    level, frame = 2, sys._getframe(2)
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == here:
-        frame = frame.f_back
-        level += 1
-    return level
-
-
+    warnings.warn(problem, NotConvergedWarning, stacklevel=caller_level())

@@ -63,13 +63,14 @@ class Frame:
 
     def host(self, name: str, array: Any) -> np.ndarray:
         """An array of the user, in host memory, in the order of solvers: a view where it is."""
-        array = self.joined(name, array)
+        array = given = self.joined(name, array)
         array = floats(name, array) if type(array) is not np.ndarray else self._floats(name, array)
         self.check(name, array)
         if array.dtype != self.dtype:
             if self.dtype == "float32":
                 raise OptionError(
-                    f"{name} has elements of float64, the matrices have float32: convert one of them"
+                    f"{name} has elements of {library_of(given).dtype(given)}, the matrices have "
+                    "float32: convert one of them"
                 )
             array = array.astype(np.float64)
         return self.inner(array)
@@ -80,6 +81,11 @@ class Frame:
         if array.dtype.kind == "f" and array.dtype.isnative and array.dtype.itemsize in (4, 8):
             return array
         return floats(name, array)
+
+    def like(self, b: Any, x: Any) -> Any:
+        """Solutions in the shape of right-hand sides, which may have a last axis of one column."""
+        shape = (*self.shape, 1)
+        return x.reshape(shape) if tuple(getattr(b, "shape", ())) == shape else x
 
     def inner(self, array: np.ndarray) -> np.ndarray:
         """From the shape of the user to the order of solvers."""

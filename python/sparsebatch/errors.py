@@ -58,6 +58,9 @@ class NotConverged(Error, RuntimeError):
         super().__init__(message)
         self.result = result
 
+    def __reduce__(self):
+        return NotConverged, (str(self), self.result)
+
 
 class SparsebatchWarning(UserWarning):
     """Base class of the warnings of this package."""

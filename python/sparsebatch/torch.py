@@ -33,7 +33,7 @@ except ImportError as error:
         "sparsebatch.torch needs PyTorch: pip install 'sparsebatch[torch]'"
     ) from error
 
-from ._batch import Batch
+from ._batch import _BY_KEY, Batch
 from ._report import Report
 from ._solve import DEFAULTS, Solver
 from .errors import FormatError, NotConvergedWarning, OptionError, Unsupported
@@ -125,8 +125,6 @@ def solve(
     >>> sparsebatch.torch.solve(batch, values, torch.tensor([3.0, 4.0], dtype=torch.float64))
     tensor([1., 1.], dtype=torch.float64)
     """
-    # Compiled functions are guarded by the identity of the batch, which `_prepare` keeps alive.
-    id(batch)
     handle, nrows, nnz, is_single = _prepare(
         batch, tuple(options.items()), torch.compiler.is_compiling()
     )
@@ -361,17 +359,26 @@ _RECENT: OrderedDict[Any, tuple[Any, _Pattern]] = OrderedDict()
 _ENGINES: OrderedDict[Any, _Engine] = OrderedDict()
 #: Batches of sparse tensors by the addresses of their indices, which are held.
 _SPARSE: OrderedDict[Any, tuple[Any, Batch]] = OrderedDict()
-#: What compiled functions refer to.
-_PINNED: dict[Any, Any] = {}
+#: Patterns that compiled functions refer to.
+_PINNED: dict[int, _Pattern] = {}
 
 
-@torch.compiler.assume_constant_result
 def _prepare(
     batch: Batch, options: tuple[tuple[str, Any], ...], pin: bool
 ) -> tuple[int, int, int, bool]:
     """The number of a pattern with options, rows and entries, and whether it is of one matrix."""
     if not isinstance(batch, Batch):
         raise OptionError(f"batch is a {type(batch).__name__}, expected a Batch")
+    # Compiled functions are guarded by the key, which no other batch has.
+    return _prepare_by_key(batch._key, options, pin)
+
+
+@torch.compiler.assume_constant_result
+def _prepare_by_key(
+    name: str, options: tuple[tuple[str, Any], ...], pin: bool
+) -> tuple[int, int, int, bool]:
+    """As `_prepare`, of constants alone: PyTorch 2.11 takes no other objects here."""
+    batch = _BY_KEY[name]
     key = (id(batch._patterns), _frozen(options))
     with _LOCK:
         known = _RECENT.get(key)
@@ -382,7 +389,7 @@ def _prepare(
             _RECENT.popitem(last=False)
         pattern = known[1]
         if pin:
-            _PINNED[pattern.handle, id(batch)] = (pattern, batch)
+            _PINNED[pattern.handle] = pattern
     return pattern.handle, pattern.nrows, len(pattern.indices), batch._is_single
 
 

@@ -109,6 +109,7 @@ impl<T: SolveScalar> OnDevice<T> {
 
 impl DeviceSolver {
     fn engine(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Engine>> {
+        self.control.refuse_own_callback()?;
         let lost = |_| OptionError::new_err("the solver was lost in an earlier failure");
         self.engine.lock_py_attached(py).map_err(lost)
     }

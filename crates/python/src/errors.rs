@@ -38,7 +38,8 @@ impl IntoException for CpuError {
     fn into_exception(self) -> PyErr {
         match self {
             Self::Format(error) => error.into_exception(),
-            Self::Forked { .. } => Forked::new_err(self.to_string()),
+            Self::Forked { .. } => Forked::new_err(format!("{self}; in Python, give threads=")),
+            Self::Argument(error) => error.into_exception(),
             _ => OptionError::new_err(self.to_string()),
         }
     }
@@ -57,8 +58,17 @@ impl IntoException for DeviceError {
     }
 }
 
+/// The names of options in Python, where they differ from those of the library.
+const NAMES: &[(&str, &str)] =
+    &[("rel_tol", "rtol"), ("abs_tol", "atol"), ("max_iters", "maxiter"), ("solver", "method")];
+
 impl IntoException for sparsebatch::ArgumentError {
-    fn into_exception(self) -> PyErr {
+    fn into_exception(mut self) -> PyErr {
+        if let Self::OutOfRange { name, .. } | Self::Length { what: name, .. } = &mut self
+            && let Some((_, in_python)) = NAMES.iter().find(|(other, _)| other == name)
+        {
+            *name = in_python;
+        }
         OptionError::new_err(self.to_string())
     }
 }
@@ -68,6 +78,7 @@ impl IntoException for SolveError {
         let message = self.to_string();
         match self {
             Self::Cpu(error) => error.into_exception(),
+            Self::Argument(error) => error.into_exception(),
             Self::Gpu(error) => error.into_exception(),
             Self::Unsupported { .. } => Unsupported::new_err(message),
             Self::Stopped { .. } => Stopped::new_err(message),

@@ -1,5 +1,6 @@
 //! Solves without the interpreter's lock: progress, Ctrl-C, threads.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,11 @@ use crate::errors::OptionError;
 
 /// How long a solve runs before signals are looked at again.
 const TICK: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// The solver whose callback this thread runs, by the address of its `raised`.
+    static CALLING: Cell<usize> = const { Cell::new(0) };
+}
 
 /// How a solve is followed and stopped, and on which threads it runs.
 pub(crate) struct Control {
@@ -32,11 +38,24 @@ impl Control {
             None => Watch::new(),
             Some(progress) => {
                 let (raised, last) = (Arc::clone(&raised), Mutex::new(Instant::now()));
-                Watch::with_callback(move |now| report(&progress, now, &last, &raised))
+                Watch::with_callback(move |now| {
+                    let outer = CALLING.replace(Arc::as_ptr(&raised).addr());
+                    let flow = report(&progress, now, &last, &raised);
+                    CALLING.set(outer);
+                    flow
+                })
             }
         };
         let pool = threads.map(pool).transpose()?;
         Ok(Self { watch, raised, pool })
+    }
+
+    /// Refuses calls of a solver by its own progress callback, which would wait for themselves.
+    pub(crate) fn refuse_own_callback(&self) -> PyResult<()> {
+        match CALLING.get() == Arc::as_ptr(&self.raised).addr() {
+            true => Err(OptionError::new_err("progress uses the solver that calls it")),
+            false => Ok(()),
+        }
     }
 
     /// Runs a solve without the interpreter's lock. A `long` one that the main thread waits for

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use sparsebatch::batch::Values;
 use sparsebatch::{
-    AdjointSolver, Backend, Batch, BatchReport, BatchSolver, PlanPin, SolveError, SolveOptions,
+    AdjointSolver, Backend, Batch, BatchReport, BatchSolver, Method, PlanPin, SolveError, SolveOptions,
     SolveScalar, value_gradient,
 };
 
@@ -19,9 +19,10 @@ use crate::options::Options;
 use crate::patterns::{Patterns, Place};
 use crate::report::Report;
 
-/// Entries times right-hand sides from which a solve looks for Ctrl-C: shorter ones have ended
-/// before anybody pressed it.
+/// Entries times right-hand sides from which a solve looks for Ctrl-C, and times iterations for
+/// iterative methods: shorter ones have ended before anybody pressed it.
 const LONG: usize = 1 << 18;
+const LONG_WITH_ITERATIONS: u128 = 1 << 26;
 
 /// A batch in host memory, analysed.
 #[pyclass(frozen, module = "sparsebatch._native")]
@@ -97,6 +98,19 @@ impl<T: SolveScalar + Element> Host<T> {
         Ok(Self { backend, options, solver, batch, place, adjoint: None })
     }
 
+    /// Whether a solve may take so long that somebody wants to end it.
+    fn is_long(&self) -> bool {
+        let entries = self.batch.total_nnz().saturating_mul(self.options.nrhs);
+        let iterations = match self.options.method {
+            Method::Lu | Method::PivotingLu => 0,
+            Method::Auto | Method::Cg | Method::BiCgStab => {
+                self.options.max_iters.values().iter().copied().max().unwrap_or(0)
+            }
+        };
+        let work = entries as u128 * u128::from(iterations);
+        entries >= LONG || work >= LONG_WITH_ITERATIONS
+    }
+
     fn solve(&mut self, by: By, b: &[T], x: &mut [T]) -> Result<BatchReport, SolveError> {
         match by {
             By::Values => self.solver.solve(&self.batch, b, x),
@@ -135,6 +149,7 @@ impl Solver {
     }
 
     fn engine(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Engine>> {
+        self.control.refuse_own_callback()?;
         // Another thread of the program may solve at the moment.
         self.engine
             .lock_py_attached(py)
@@ -218,7 +233,7 @@ impl Solver {
         let mut engine = self.engine(py)?;
         let report = each!(&mut *engine, host => {
             let (b, mut x) = (Input::of("b", b)?, Output::of("x", x)?);
-            let long = host.batch.total_nnz().saturating_mul(host.options.nrhs) >= LONG;
+            let long = host.is_long();
             self.control.run(py, long, || host.solve(by, b.as_ref(), x.as_mut()))?
         });
         Ok(Report::from(report.or_raise()?))

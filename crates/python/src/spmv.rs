@@ -67,7 +67,7 @@ impl Spmv {
         nrhs: usize,
     ) -> PyResult<Self> {
         let (patterns, place) = (patterns.get(), Place::named(layout)?);
-        let options = product_options(format, kernel)?.nrhs(nrhs).layout(place.layout());
+        let options = product_options(format, kernel)?.nrhs(nrhs);
         let plan = match dtype {
             "float64" => Plan::F64(plan_of(py, patterns, values, place, &options)?),
             "float32" => Plan::F32(plan_of(py, patterns, values, place, &options)?),
