@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use sparsebatch::batch::Values;
 use sparsebatch::{
-    AdjointSolver, Backend, Batch, BatchReport, BatchSolver, Method, PlanPin, SolveError, SolveOptions,
-    SolveScalar, value_gradient,
+    AdjointSolver, Backend, Batch, BatchReport, BatchSolver, Method, PlanPin, SolveError,
+    SolveOptions, SolveScalar, value_gradient,
 };
 
 use crate::backend::backend;
