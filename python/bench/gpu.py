@@ -63,7 +63,7 @@ class Bench:
         )
 
     def run(self) -> None:
-        ours = (self.ours, self.native, self.kept, self.gradient)
+        ours = (self.ours, self.native, self.kept, self.gradient, self.own_jax)
         for part in (*ours, self.dense_torch, self.dense_jax):
             try:
                 part()
@@ -141,6 +141,27 @@ class Bench:
         fields = {"by_forward": ratio, "parts_ms": self.parts()}
         self.table.row(self.problem, "torch solve and gradient", "sparsebatch", measured, **fields)
         sbt.clear_cache()
+
+    def own_jax(self) -> None:
+        """The same within JAX, compiled."""
+        import jax
+
+        import sparsebatch.jax as sbj
+
+        jax.config.update("jax_enable_x64", True)
+        values, b = jax.device_put((self.problem.values, self.problem.b), jax.devices("gpu")[0])
+        solve = jax.jit(lambda values, b: sbj.solve(self.batch, values, b))
+
+        @jax.jit
+        def gradient(values: Any, b: Any) -> Any:
+            return jax.grad(lambda v, b: sbj.solve(self.batch, v, b).sum(), (0, 1))(values, b)
+
+        alone = self.times(lambda: solve(values, b).block_until_ready())
+        median = self.table.row(self.problem, "jax solve", "sparsebatch", alone)
+        both = self.times(lambda: jax.block_until_ready(gradient(values, b)))
+        fields = {"by_forward": round(statistics.median(both) / median, 2)}
+        self.table.row(self.problem, "jax solve and gradient", "sparsebatch", both, **fields)
+        sbj.clear_cache()
 
     def parts(self) -> dict[str, float]:
         """What a gradient is made of, and what it could be made of."""

@@ -325,8 +325,11 @@ class _Engine:
         guess = None if x0 is None else _array(x0)
         out = x.squeeze(2) if x.dim() == 3 and x.shape[2] == 1 else x
         report = solver.solve(_array(b), guess, transpose=transpose, out=_array(out)).report
-        converged = torch.from_numpy(report.converged.copy()).reshape(shape).to(b.device)
         are_all = report.all_converged
+        if are_all:
+            converged = torch.ones(shape, dtype=torch.bool, device=b.device)
+        else:
+            converged = torch.from_numpy(report.converged.copy()).reshape(shape).to(b.device)
         if not are_all:
             _warn(report, "" if kept is None else "in the gradient, ")
         if kept is not None and nan:

@@ -29,6 +29,10 @@ failed=0
     "$python" -m pytest -q -rs -p no:cacheprovider --confcutdir=python/tests/gpu python/tests/gpu
     [[ $? -eq 0 ]] || failed=1
     "$python" -m pytest -q -rs -p no:cacheprovider --noconftest python/tests/test_torch.py
+    [[ $? -eq 0 ]] || failed=1
+    "$python" -m pytest -q -rs -p no:cacheprovider --noconftest python/tests/test_jax.py -k gpu
+    [[ $? -eq 0 ]] || failed=1
+    "$python" -m pytest -q -rs -p no:cacheprovider --noconftest python/tests/test_docs.py -k circuits
     [[ $? -eq 0 && $failed -eq 0 ]]
 } 2>&1 | tee "$results/python-tests.txt" || failed=1
 if [[ ${BENCH:-yes} == yes ]]; then
