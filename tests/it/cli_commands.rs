@@ -117,7 +117,7 @@ fn kernels_are_listed_with_commas_and_explained() {
     refused("rows,csr-i", &["--output", "y.npz"], &["one kernel", "rows,csr-i"]);
     refused("all", &["--output", "y.npz"], &["one kernel"]);
     refused("rows,magic", &[], &["magic", "csr-smart", "packed", "batch-csr-i"]);
-    refused("csr-i", &["--format", "ell"], &["csr-i", "ELL"]);
+    refused("csr-i", &["--format", "ell"], &["csr-i", "format ell"]);
 }
 
 #[test]

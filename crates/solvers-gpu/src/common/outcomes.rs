@@ -1,7 +1,5 @@
 //! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
-use std::sync::{Mutex, PoisonError};
-
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
 use sparsebatch_solve_core::{
     ArgumentError, Criteria, Outcome, PerSystem, Status, check_len, is_stopped,
@@ -153,8 +151,6 @@ pub struct Outcomes<E: Executor> {
     restarts: E::Buffer<u32>,
     residual_norm: E::Buffer<f64>,
     rhs_norm: E::Buffer<f64>,
-    /// Where the host reads them, once it has.
-    on_host: Mutex<Option<PinnedOutcomes<E>>>,
 }
 
 /// How each system of the last solve ended, on the device: item by item, within an item by
@@ -198,7 +194,6 @@ impl<E: Executor> Outcomes<E> {
             restarts: executor.alloc_zeroed(systems)?,
             residual_norm: executor.alloc_zeroed(systems)?,
             rhs_norm: executor.alloc_zeroed(systems)?,
-            on_host: Mutex::default(),
         })
     }
 
@@ -262,17 +257,21 @@ impl<E: Executor> Outcomes<E> {
         executor.download(&self.residual_norm)
     }
 
-    /// How each system ended. Waits for the solve, once for all arrays. The first call allocates
-    /// pinned memory for them, which is kept.
+    /// How each system ended. Waits for the solve.
     pub fn download(&self, executor: &E) -> Result<Vec<Outcome>, GpuError> {
-        let mut on_host = self.on_host.lock().unwrap_or_else(PoisonError::into_inner);
-        let host = match &mut *on_host {
-            Some(host) => host,
-            none => none.insert(PinnedOutcomes::new(executor, self.systems())?),
+        let status = executor.download(&self.status)?;
+        let iterations = executor.download(&self.iterations)?;
+        let restarts = executor.download(&self.restarts)?;
+        let residual_norm = executor.download(&self.residual_norm)?;
+        let rhs_norm = executor.download(&self.rhs_norm)?;
+        let all = OutcomeSlices {
+            status: &status,
+            iterations: &iterations,
+            restarts: &restarts,
+            residual_norm: &residual_norm,
+            rhs_norm: &rhs_norm,
         };
-        self.start_download(executor, host)?;
-        let all = host.read()?;
-        Ok((0..self.systems()).map(|system| all.outcome(system)).collect())
+        Ok((0..status.len()).map(|system| all.outcome(system)).collect())
     }
 
     /// Starts to copy all outcomes to `host`, in order after the solve, and returns.
@@ -336,6 +335,12 @@ pub struct OutcomeSlices<'a> {
 }
 
 impl OutcomeSlices<'_> {
+    /// The number of systems.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.status.len()
+    }
+
     /// How a system ended.
     pub fn outcome(&self, s: usize) -> Outcome {
         Outcome {

@@ -1,5 +1,6 @@
 //! How a solve is finished: verdicts, items of other schemes, the ladder, the report.
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Guess, ItemArray, ItemList, check_apart};
+use crate::gpu::{Guess, ItemArray, ItemList, PinnedOutcomes, check_apart};
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
@@ -121,8 +122,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             return Err(not_enqueued());
         };
         self.plan.confirm(&self.confirmer, values, b, x)?;
-        let mut systems: Vec<SystemReport> =
-            self.plan.outcomes()?.into_iter().map(SystemReport::first).collect();
+        let mut systems = self.first_reports()?;
         if let Some(watch) = &self.criteria.watch {
             watch.begin(systems.len());
             go_on(&self.criteria.watch)?;
@@ -134,6 +134,19 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(self.report(systems, runs, start.elapsed()))
     }
 
+    /// How every system ended on the device. Waits for the solve, once for all arrays of outcomes.
+    fn first_reports(&mut self) -> Result<Vec<SystemReport>, SolveError> {
+        let systems = self.systems();
+        let on_host = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let on_host = match on_host {
+            Some(on_host) => on_host,
+            none => none.insert(PinnedOutcomes::new(&self.executor, systems)?),
+        };
+        self.plan.outcome_arrays().start_download(&self.executor, on_host)?;
+        let ended = on_host.read()?;
+        Ok((0..ended.len()).map(|system| SystemReport::first(ended.outcome(system))).collect())
+    }
+
     /// Solves the items of other schemes and climbs the ladder with the systems that failed.
     fn finish_items(
         &mut self,
@@ -143,14 +156,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<Vec<RungRun>, SolveError> {
         let guess = started.guess;
         let (nitems, nrhs) = (self.extents.nitems(), self.options.nrhs);
-        let mut first = vec![self.scheme; nitems];
-        for chosen in &self.chosen {
-            chosen.items.iter().for_each(|&item| first[item] = chosen.scheme);
-        }
         let mut others = std::mem::take(&mut self.others);
         let solved = others.iter_mut().try_for_each(|other| {
             go_on(&self.criteria.watch)?;
-            other.chosen.items.iter().for_each(|&item| first[item] = other.chosen.scheme);
             self.solve_other(other, guess, &mut arrays, systems)
         });
         self.others = others;
@@ -173,8 +181,18 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         if items.is_empty() {
             return Ok(runs);
         }
+        let first = self.first_schemes();
         runs.extend(self.climb(&items, &first, guess, arrays, systems)?);
         Ok(runs)
+    }
+
+    /// The first scheme of every item.
+    fn first_schemes(&self) -> Vec<Scheme> {
+        let mut first = vec![self.scheme; self.extents.nitems()];
+        for chosen in self.chosen.iter().chain(self.others.iter().map(|other| &other.chosen)) {
+            chosen.items.iter().for_each(|&item| first[item] = chosen.scheme);
+        }
+        first
     }
 
     /// Copies items with failed systems to the host, climbs the ladder with these systems, and

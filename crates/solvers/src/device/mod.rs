@@ -18,6 +18,7 @@ mod memory;
 mod patterns;
 mod transposed;
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use sparsebatch_cpu_ref::check_threads;
@@ -29,8 +30,8 @@ use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
 use crate::gpu::{
-    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, RefusedItems, SchemeItems,
-    check_apart, solver_for_batch,
+    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, PinnedOutcomes,
+    RefusedItems, SchemeItems, check_apart, solver_for_batch,
 };
 use crate::report::BatchReport;
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
@@ -114,6 +115,8 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     transposed: Option<Box<TransposedSide<E, T>>>,
     /// Analyses of later rungs.
     kept: KeptRungs<T>,
+    /// Pinned memory for the outcomes of a solve, from the first one on. Threads do not share it.
+    on_host: Mutex<Option<PinnedOutcomes<E>>>,
     plan_time: Duration,
 }
 
@@ -229,6 +232,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             guesses: None,
             started: None,
             kept: KeptRungs::new(),
+            on_host: Mutex::default(),
             plan_time: start.elapsed(),
         })
     }
