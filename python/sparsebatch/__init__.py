@@ -11,14 +11,17 @@ multiplies. Every system has its own status, iterations and true residual: see `
 1000
 """
 
+import os
+
 from . import errors, formats
 from ._batch import Batch, load, save
 from ._native import VERSION as __version__
-from ._native import gpu_unavailable
+from ._nvrtc import find_nvrtc
 from ._report import RUNGS, STATUSES, Report, Result
 from ._solve import Solver, solve
 from ._spmv import Spmv
 from .errors import (
+    Broken,
     Error,
     Forked,
     FormatError,
@@ -36,6 +39,7 @@ __all__ = [
     "RUNGS",
     "STATUSES",
     "Batch",
+    "Broken",
     "Error",
     "Forked",
     "FormatError",
@@ -78,10 +82,19 @@ def devices() -> list[dict]:
     """
     from . import _native
 
+    find_nvrtc()
     return _native.devices()
 
 
-def use_nvrtc(place) -> tuple[str | None, str]:
+def gpu_unavailable() -> str | None:
+    """Why there is no usable GPU; `None` where there is one."""
+    from . import _native
+
+    find_nvrtc()
+    return _native.gpu_unavailable()
+
+
+def use_nvrtc(place: str | os.PathLike[str]) -> tuple[str | None, str]:
     """Take NVRTC, the compiler of the kernels, from a file or folder.
 
     By default it is found in this interpreter's packages (`pip install nvidia-cuda-nvrtc`), where

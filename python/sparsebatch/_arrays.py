@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import OptionError
+from .errors import OptionError, Unsupported
 
 #: Address and number of elements of an array on a GPU.
 Address = tuple[int, int]
@@ -98,8 +98,18 @@ class Cupy:
             return sys.modules["cupy"].asarray(array)
 
     @staticmethod
-    def stream(_like: Any) -> int:
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    def stream(like: Any) -> int:
+        return int(Cupy.current(like).ptr)
+
+    @staticmethod
+    def current(like: Any) -> Any:
+        """The current stream, as an object that keeps it alive."""
+        return sys.modules["cupy"].cuda.get_current_stream(like.data.device_id)
+
+    @staticmethod
+    def synchronize(like: Any) -> None:
+        """Waits for the current stream."""
+        Cupy.current(like).synchronize()
 
 
 class Torch:
@@ -149,7 +159,17 @@ class Torch:
 
     @staticmethod
     def stream(like: Any) -> int:
-        return int(sys.modules["torch"].cuda.current_stream(like.device).cuda_stream)
+        return int(Torch.current(like).cuda_stream)
+
+    @staticmethod
+    def current(like: Any) -> Any:
+        """The current stream, as an object that keeps it alive."""
+        return sys.modules["torch"].cuda.current_stream(like.device)
+
+    @staticmethod
+    def synchronize(like: Any) -> None:
+        """Waits for the current stream."""
+        Torch.current(like).synchronize()
 
 
 class Jax:
@@ -159,8 +179,19 @@ class Jax:
 
     @staticmethod
     def device(array: Any) -> int | None:
-        (device,) = array.devices()
+        device = Jax.device_object(array)
         return None if device.platform == "cpu" else int(device.local_hardware_id or 0)
+
+    @staticmethod
+    def device_object(array: Any) -> Any:
+        """The one device of an array."""
+        devices = array.devices()
+        if len(devices) != 1:
+            raise Unsupported(
+                "an array of JAX is spread over several devices: gather it, or call "
+                "sparsebatch.jax.solve"
+            )
+        return next(iter(devices))
 
     @staticmethod
     def dtype(array: Any) -> str:
@@ -182,18 +213,30 @@ class Jax:
     def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
         # Its memory is written to before anybody else has seen the array.
         jax = sys.modules["jax"]
-        (device,) = like.devices()
-        return jax.device_put(jax.numpy.empty(shape, dtype), device).block_until_ready()
+        empty = jax.device_put(jax.numpy.empty(shape, dtype), Jax.device_object(like))
+        if str(empty.dtype) != dtype:
+            raise OptionError(f"JAX makes no arrays of {dtype}: set jax_enable_x64")
+        return empty.block_until_ready()
 
     @staticmethod
     def wrap(array: np.ndarray, like: Any) -> Any:
-        (device,) = like.devices()
-        return sys.modules["jax"].device_put(array, device)
+        wrapped = sys.modules["jax"].device_put(array, Jax.device_object(like))
+        if wrapped.dtype != array.dtype:
+            raise OptionError(f"JAX makes no arrays of {array.dtype}: set jax_enable_x64")
+        return wrapped
 
     @staticmethod
     def stream(_like: Any) -> int:
         # Arrays are ready before their address is taken.
         return 0
+
+    @staticmethod
+    def current(_like: Any) -> Any:
+        return None
+
+    @staticmethod
+    def synchronize(_like: Any) -> None:
+        """Nothing to wait for."""
 
 
 Library = type[Numpy] | type[Cupy] | type[Torch] | type[Jax]
@@ -249,6 +292,8 @@ def floats(name: str, array: Any) -> np.ndarray:
 
 def host_floats(name: str, host: np.ndarray) -> np.ndarray:
     """As `floats`, of an array of NumPy."""
+    if isinstance(host, np.ma.MaskedArray):
+        raise OptionError(f"{name} is a masked array, which has no meaning here: fill it")
     kind, dtype = host.dtype.kind, host.dtype
     if kind in "iu":
         host = host.astype(np.float64)

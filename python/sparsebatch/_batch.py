@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import warnings
 import weakref
@@ -51,6 +52,7 @@ class Batch:
     __slots__ = (
         "__weakref__",
         "_col_sizes",
+        "_is_reordered",
         "_is_single",
         "_key",
         "_nnz_sizes",
@@ -70,6 +72,7 @@ class Batch:
     is_uniform: bool
     _patterns: Any
     _is_single: bool
+    _is_reordered: bool
     #: Unlike that of every other batch of the process; see `_BY_KEY`.
     _key: str
     _row_sizes: Any
@@ -93,6 +96,7 @@ class Batch:
         self.is_uniform = patterns.is_uniform
         self.dtype = library_of(values).dtype(values)
         self._is_single = single
+        self._is_reordered = False
         self._key = f"batch {next(_KEYS)}"
         _BY_KEY[self._key] = self
         return self
@@ -154,12 +158,12 @@ class Batch:
         if pointers.ndim != 1 or columns.ndim != 1:
             raise FormatError("indptr and indices have one dimension each")
         nrows = max(len(pointers) - 1, 0)
-        if shape is None:
-            shape = (nrows, nrows)
-        elif shape[0] != nrows:
+        shape = (nrows, nrows) if shape is None else checked_shape(shape)
+        if shape[0] != nrows:
             raise FormatError(f"indptr has {len(pointers)} entries, expected {shape[0] + 1}")
         values, kind, count, single = _uniform_values(values, len(columns), layout, nitems)
         nnz = len(columns)
+        is_reordered = False
         try:
             patterns = _native.Patterns.uniform(nrows, int(shape[1]), pointers, columns, count)
         except FormatError as error:
@@ -170,12 +174,15 @@ class Batch:
                 raise FormatError(
                     f"{error}: values on a GPU need columns in ascending order, each once"
                 ) from None
+            is_reordered = True
             pointers, columns = order.pointers, order.columns
             values = order.apply(values, axis=0 if kind == "interleaved" else -1)
             nnz = len(columns)
             patterns = _native.Patterns.uniform(nrows, int(shape[1]), pointers, columns, count)
         sizes = (nrows, int(shape[1]), nnz)
-        return cls._new(patterns, sizes, values, kind, single)
+        batch = cls._new(patterns, sizes, values, kind, single)
+        batch._is_reordered = is_reordered
+        return batch
 
     @classmethod
     def ragged(
@@ -230,8 +237,14 @@ class Batch:
         if (nnz >= 0).all() and len(columns) != int(nnz.sum()):
             raise FormatError(f"indices has {len(columns)} entries, expected {int(nnz.sum())}")
         is_on_host = library_of(values).device(values) is None
+        is_reordered = False
         if is_on_host:
             values = floats("values", values)
+        else:
+            check_float("values", library_of(values).dtype(values))
+            values = library_of(values).contiguous(values)
+        if len(values.shape) != 1:
+            raise OptionError(f"values has {len(values.shape)} dimensions, expected 1")
         if _size(values) != len(columns):
             raise OptionError(f"values has {_size(values)} entries, expected {len(columns)}")
         try:
@@ -239,11 +252,14 @@ class Batch:
         except FormatError as error:
             if not is_on_host or (nnz < 0).any():
                 raise
+            is_reordered = True
             parts = _canonical_items(rows, nnz, pointers, columns, values, error)
             pointers, columns, values = parts
             nnz = pointers[ends].astype(np.int64)
             patterns = _native.Patterns.ragged(rows, rows, nnz, pointers, columns)
-        return cls._new(patterns, (rows, rows, nnz), values, "item", False)
+        batch = cls._new(patterns, (rows, rows, nnz), values, "item", False)
+        batch._is_reordered = is_reordered
+        return batch
 
     @classmethod
     def _of_scipy_list(cls, matrices: Sequence[Any]) -> Batch:
@@ -274,6 +290,9 @@ class Batch:
             batch = cls.uniform(
                 matrix.indptr, matrix.indices, floats("the values", matrix.data), shape=matrix.shape
             )
+            # Values in the order of the caller's `data` would be taken for those in ours.
+            is_csr = getattr(matrices, "format", None) == "csr"
+            batch._is_reordered = is_csr and not matrices.has_canonical_format
             return batch
         matrices = [_scipy_csr(matrix) for matrix in matrices]
         first = matrices[0] if matrices else None
@@ -417,12 +436,18 @@ class Batch:
         return cls.uniform(pointers, columns[order], values, shape=(nrows, ncols))
 
     def with_values(self, values: Any) -> Batch:
-        """The batch with other values, of the same shape and layout."""
+        """The batch with other values, of the same shape and layout.
+
+        They are in the order of `indices`. Where that is not the order in which the batch was
+        made, since columns were sorted, they are refused: `canonical()` says that they are.
+        """
+        self._check_order()
         given = library_of(values)
         if given.device(values) is None:
             values = floats("values", values)
         else:
             check_float("values", given.dtype(values))
+            values = given.contiguous(values)
         if given.dtype(values) != self.dtype:
             raise OptionError(
                 f"values have elements of {given.dtype(values)}, expected {self.dtype}"
@@ -433,6 +458,22 @@ class Batch:
             )
         sizes = (self._row_sizes, self._col_sizes, self._nnz_sizes)
         return Batch._new(self._patterns, sizes, values, self.layout, self._is_single)
+
+    def canonical(self) -> Batch:
+        """The batch, for which values are given in the order of `indices` from now on.
+
+        Only needed for a batch whose columns were sorted, or summed, when it was made.
+        """
+        sizes = (self._row_sizes, self._col_sizes, self._nnz_sizes)
+        return Batch._new(self._patterns, sizes, self.values, self.layout, self._is_single)
+
+    def _check_order(self) -> None:
+        """Refuses other values for a batch whose order the caller does not know."""
+        if self._is_reordered:
+            raise OptionError(
+                "the columns of the batch were sorted when it was made: for values in the order "
+                "of batch.indices take batch.canonical()"
+            )
 
     @property
     def nrows(self) -> int | np.ndarray:
@@ -480,6 +521,8 @@ class Batch:
         """One matrix as a SciPy `csr_array`."""
         from scipy.sparse import csr_array
 
+        if isinstance(item, bool) or not isinstance(item, int | np.integer):
+            raise TypeError(f"an item is {item!r}, expected a number")
         if not -self.nitems <= item < self.nitems:
             raise IndexError(f"item {item} of a batch of {self.nitems}")
         item %= self.nitems
@@ -540,11 +583,17 @@ class Batch:
         values = np.array(library_of(self.values).host(self.values))
         sizes = (self._row_sizes, self._col_sizes, self._nnz_sizes)
         arrays = (self.indptr, self.indices)
-        return _restore, (arrays, sizes, values, self.layout, self.nitems, self._is_single)
+        flags = self._is_single, self._is_reordered
+        return _restore, (arrays, sizes, values, self.layout, self.nitems, flags)
 
 
 def _restore(
-    arrays: tuple, sizes: tuple, values: np.ndarray, layout: str, nitems: int, single: bool
+    arrays: tuple,
+    sizes: tuple,
+    values: np.ndarray,
+    layout: str,
+    nitems: int,
+    flags: tuple[bool, bool],
 ) -> Batch:
     """A batch from its pickled parts."""
     pointers, columns = (np.ascontiguousarray(array) for array in arrays)
@@ -552,7 +601,9 @@ def _restore(
         patterns = _native.Patterns.uniform(sizes[0], sizes[1], pointers, columns, nitems)
     else:
         patterns = _native.Patterns.ragged(*sizes, pointers, columns)
-    return Batch._new(patterns, sizes, values, layout, single)
+    batch = Batch._new(patterns, sizes, values, layout, flags[0])
+    batch._is_reordered = flags[1]
+    return batch
 
 
 def as_batch(a: Any) -> Batch:
@@ -639,6 +690,17 @@ def _base(index_base: int) -> int:
     if index_base not in (0, 1):
         raise OptionError(f"index_base is {index_base!r}, expected 0 or 1")
     return int(index_base)
+
+
+def checked_shape(shape: Any) -> tuple[int, int]:
+    """Rows and columns."""
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        sizes = ()
+    if len(sizes) != 2 or not all(0 <= size < 2**31 for size in sizes):
+        raise OptionError(f"shape is {shape!r}, expected two numbers from 0 to 2**31 - 1")
+    return sizes[0], sizes[1]
 
 
 def _size(array: Any) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from . import _native
 from .errors import GpuError
 
-#: Places below the package `nvidia` of the wheels of CUDA 13 and 12.
-_PLACES = ("cu13/lib/libnvrtc.so.13", "cuda_nvrtc/lib/libnvrtc.so.12")
+#: Places below the package `nvidia` of the wheels, newest first, with their versions of CUDA.
+_PLACES = ((13, "cu13/lib/libnvrtc.so.13"), (12, "cuda_nvrtc/lib/libnvrtc.so.12"))
 
 
 @cache
@@ -20,11 +20,12 @@ def find_nvrtc() -> None:
     The library looks in activated environments and toolkits itself; an interpreter that is started
     by its path is not activated.
     """
-    if os.environ.get("SPARSEBATCH_NVRTC") or _native.gpu_unavailable() is not None:
+    driver = _native.driver()
+    if os.environ.get("SPARSEBATCH_NVRTC") or driver is None:
         return
     for folder in _nvidia_folders():
-        for place in _PLACES:
-            if (folder / place).is_file():
+        for version, place in _PLACES:
+            if version <= driver[0] and (folder / place).is_file():
                 try:
                     _native.use_nvrtc(folder / place)
                 except GpuError:

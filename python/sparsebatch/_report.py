@@ -49,15 +49,18 @@ class Report:
         What ran first, of most systems, and why `auto` took it.
     backend, device : str
         `"cpu"`, `"gpu"` or `"gpu+cpu"`, and its name.
+    cpu_reason : str or None
+        Why `backend="auto"` took the CPU for the whole batch.
     format, kernel : str
         Matrix format and kernel of the products.
     plan_time, solve_time : float
         Seconds of analysis and of the solve.
     """
 
-    def __init__(self, native: Any, fallback: bool = True):
+    def __init__(self, native: Any, fallback: bool = True, cpu_reason: str | None = None):
         self._native = native
         self._fallback = fallback
+        self.cpu_reason = cpu_reason
 
     def __len__(self) -> int:
         return len(self._native)
@@ -179,14 +182,15 @@ class Report:
         if others:
             rows.append(("solved by", ", ".join(f"{name} {n:,}" for name, n in others.items())))
         rows.append(("solver", f"{self.solver} ({self.reason})"))
-        rows.append(("device", f"{self.backend}: {self.device}"))
+        why = "" if self.cpu_reason is None else f" (no GPU: {self.cpu_reason})"
+        rows.append(("device", f"{self.backend}: {self.device}{why}"))
         rows.append(("times", f"analysis {self.plan_time * 1e3:.3g} ms, solve {self.solve_time * 1e3:.3g} ms"))
         if not self.all_converged:
             rows.append(("next", self.problem().rpartition("try next: ")[2]))
         return rows
 
     def __reduce__(self) -> tuple:
-        return Report, (_StoredReport(self), self._fallback)
+        return Report, (_StoredReport(self), self._fallback, self.cpu_reason)
 
     def __repr__(self) -> str:
         rows = self._rows()

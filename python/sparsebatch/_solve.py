@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -205,11 +206,11 @@ class Solver:
         self._frame = Frame(batch, self._options["nrhs"])
         self._is_factored = False
         self._stale = False
-        self._held: Any = None
         ordinal = library_of(batch.values).device(batch.values)
         place = _place(backend, ordinal)
         if place[0] != "cpu":
             find_nvrtc()
+        self._cpu_reason = _no_gpu() if place[0] == "auto" and ordinal is None else None
         if ordinal is None:
             if stream is not None:
                 raise OptionError("stream is given, but the values lie in host memory")
@@ -301,7 +302,7 @@ class Solver:
         else:
             by = "near" if near else "kept" if kept else "values"
         x, native = self._engine.solve(by, b, x0, out)
-        report = Report(native, self._options["fallback"])
+        report = Report(native, self._options["fallback"], self._cpu_reason)
         result = Result(x, report)
         if self._progress is not None:
             self._progress(len(report), len(report))
@@ -340,7 +341,7 @@ class Solver:
         Result
         """
         x, native = self._engine.finish()
-        result = Result(x, Report(native, self._options["fallback"]))
+        result = Result(x, Report(native, self._options["fallback"], None))
         if not result.report.all_converged:
             _fail(result, self._on_failure)
         return result
@@ -421,6 +422,7 @@ class _Host:
     def __init__(self, solver: Solver, place: tuple, threads: int | None, pin: str | None):
         batch = solver._batch
         self.frame = solver._frame
+        self.progress = solver._progress
         self.native = _native.Solver(
             batch._patterns,
             batch.values,
@@ -429,7 +431,6 @@ class _Host:
             solver._options,
             place,
             threads,
-            solver._progress,
             pin,
         )
 
@@ -478,13 +479,15 @@ class _Host:
         if out is not None:
             writable(frame, out)
         inner_x = self._target(frame, out)
+        if inner_x is out and np.may_share_memory(inner_x, frame.batch.values):
+            raise OptionError("out shares memory with the values of the matrices")
         if inner_x is out and np.shares_memory(inner_x, inner_b):
             inner_b = inner_b.copy()
         if x0 is not None:
             inner_x[...] = frame.host("x0", x0).reshape(inner_x.shape)
         elif inner_x is out:
             inner_x[...] = 0
-        native = self.native.solve(by, inner_b, inner_x)
+        native = self.native.solve(by, inner_b, inner_x, self.progress)
         if out is None:
             library = library_of(like)
             x = frame.like(b, frame.outer(inner_x))
@@ -525,7 +528,8 @@ class _Device:
         self.options, self.progress = solver._options, solver._progress
         self.library = library_of(batch.values)
         self.stream = self.library.stream(batch.values) if stream is None else int(stream)
-        self.is_given = stream is not None
+        # A stream of the library lives as long as its object.
+        self.stream_owner = None if stream is not None else self.library.current(batch.values)
         self.values = batch.values
         self.native = self._make(batch, transposed=False)
         self.adjoint: Any = None
@@ -543,7 +547,6 @@ class _Device:
             self.options,
             self.ordinal,
             self.stream,
-            self.progress,
         )
 
     def update(self, batch: Batch) -> None:
@@ -553,25 +556,24 @@ class _Device:
         self.values = self.library.contiguous(batch.values)
 
     def factor(self) -> None:
-        self._wait()
+        self._wait(self.values)
         self.native.factor(self.library.address(self.values))
 
-    def _wait(self) -> None:
-        """Orders what the caller has enqueued on another stream before our work."""
-        if self.is_given or self.library.stream(self.values) == self.stream:
-            return
-        if self.library.name == "torch":
-            import torch
-
-            torch.cuda.current_stream(self.values.device).synchronize()
-        elif self.library.name == "cupy":
-            import cupy
-
-            cupy.cuda.get_current_stream().synchronize()
+    def _wait(self, *arrays: Any) -> None:
+        """Orders what the libraries of these arrays have enqueued on other streams before our
+        work."""
+        wait_for(arrays, self.stream)
 
     def shifted(self, batch: Batch, dt: Any) -> Any:
         library = library_of(batch.values)
-        if library_of(dt).device(dt) is None:
+        place = library_of(dt).device(dt)
+        if place is not None:
+            if place != self.ordinal or library_of(dt).dtype(dt) != batch.dtype:
+                raise OptionError(f"shift is not of {batch.dtype} on cuda:{self.ordinal}")
+            if tuple(dt.shape) != (batch.nitems,):
+                raise OptionError(f"shift has shape {tuple(dt.shape)}, expected ({batch.nitems},)")
+            dt = library_of(dt).contiguous(dt)
+        else:
             count = np.broadcast_to(floats("shift", dt).astype(batch.dtype), batch.nitems)
             dt = library.wrap(np.ascontiguousarray(count), batch.values)
         values = library.empty(tuple(batch.values.shape), batch.dtype, batch.values)
@@ -579,7 +581,10 @@ class _Device:
             raise Unsupported("a shift of interleaved values on a GPU: add it to the values")
         address = library.address
         jacobian = library.contiguous(batch.values)
-        self.native.shift(batch._patterns, address(jacobian), address(dt), address(values))
+        self._wait(jacobian, dt, values)
+        arrays = address(jacobian), library_of(dt).address(dt), address(values)
+        self.native.shift(batch._patterns, *arrays)
+        self.native.synchronize()
         return values
 
     def solve(self, by: str, b: Any, x0: Any, out: Any) -> tuple[Any, Any]:
@@ -590,7 +595,7 @@ class _Device:
         if x0 is not None:
             guess = frame.device("x0", x0, self.ordinal)
             x = self._with_guess(library, x, guess)
-        self._wait()
+        self._wait(self.values, inner_b, x)
         native = self.native
         if by == "transposed":
             if self.adjoint is None:
@@ -598,7 +603,7 @@ class _Device:
             native = self.adjoint
         address = self.library.address(self.values)
         arrays = library.address(inner_b), library.address(x)
-        report = native.solve(by, address, *arrays, x0 is not None)
+        report = native.solve(by, address, *arrays, x0 is not None, self.progress)
         if frame.nrhs != 1:
             x = x.swapaxes(-1, -2)
         if out is None:
@@ -611,12 +616,12 @@ class _Device:
     def enqueue(self, by: str, b: Any, out: Any, from_out: bool) -> None:
         frame, library = self.frame, library_of(b)
         inner_b = frame.device("b", b, self.ordinal)
-        if frame.nrhs != 1 or self._target(library, b, out) is not out:
-            raise OptionError("enqueue takes one right-hand side, and out in C order")
+        if frame.nrhs != 1 or inner_b is not b or self._target(library, b, out) is not out:
+            raise OptionError("enqueue takes one right-hand side, and b and out in C order")
         address = self.library.address(self.values)
         arrays = library.address(inner_b), library.address(out)
         self.native.enqueue(by, address, *arrays, from_out)
-        self.pending = by, inner_b, out, library
+        self.pending = by, self.values, inner_b, out
 
     def prepare_guesses(self) -> None:
         self.native.prepare_guesses()
@@ -624,9 +629,9 @@ class _Device:
     def finish(self) -> tuple[Any, Any]:
         if self.pending is None:
             raise OptionError("finish without enqueue before")
-        by, b, out, library = self.pending
-        address = self.library.address(self.values)
-        return out, self.native.finish(by, address, library.address(b), library.address(out))
+        by, *arrays = self.pending
+        addresses = [library_of(array).address(array) for array in arrays]
+        return arrays[-1], self.native.finish(by, *addresses)
 
     def outcomes(self) -> dict[str, DeviceArray]:
         kinds = {
@@ -668,11 +673,28 @@ class _Device:
         inner = frame.device("adjoint", adjoint, self.ordinal), frame.device("x", x, self.ordinal)
         if frame.interleaved:
             raise Unsupported("gradients of interleaved values on a GPU: give layout='item'")
-        self._wait()
+        self._wait(*inner, gradient)
         addresses = [library.address(array) for array in (*inner, gradient)]
         self.native.value_gradient(frame.batch._patterns, *addresses)
         self.native.synchronize()
         return gradient
+
+
+def wait_for(arrays: Any, stream: int) -> None:
+    """Waits for the current streams of the libraries of some arrays, unless they are `stream`."""
+    waited: list[Any] = []
+    for array in arrays:
+        library = library_of(array)
+        if library not in waited:
+            waited.append(library)
+            if library.stream(array) != stream:
+                library.synchronize(array)
+
+
+@cache
+def _no_gpu() -> str | None:
+    """Why `auto` takes the CPU."""
+    return _native.gpu_unavailable()
 
 
 def _options(given: dict[str, Any], nrhs: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from . import _native
 from ._arrays import Numpy, library_of
 from ._batch import as_batch
 from ._nvrtc import find_nvrtc
+from ._solve import wait_for
 from ._vectors import Frame, writable
 from .errors import OptionError, Unsupported
 
@@ -58,8 +59,11 @@ class Spmv:
         stream: int | None = None,
     ):
         batch = as_batch(A)
-        if nrhs < 1:
-            raise OptionError(f"nrhs is {nrhs}, expected at least 1")
+        if isinstance(nrhs, bool) or not isinstance(nrhs, int | np.integer) or nrhs < 1:
+            raise OptionError(f"nrhs is {nrhs!r}, expected at least 1")
+        for name, value in (("format", format), ("kernel", kernel)):
+            if not isinstance(value, str):
+                raise OptionError(f"{name} is {value!r}, expected its name")
         ordinal = library_of(batch.values).device(batch.values)
         self._source = batch
         self._transpose = transpose
@@ -79,6 +83,8 @@ class Spmv:
             find_nvrtc()
             library = library_of(batch.values)
             self._stream = library.stream(batch.values) if stream is None else int(stream)
+            self._stream_owner = None if stream is not None else library.current(batch.values)
+            wait_for([batch.values], self._stream)
             self._ordinal = ordinal
             self._native = _native.DeviceSpmv(
                 batch._patterns,
@@ -98,7 +104,10 @@ class Spmv:
         batch = self._source.with_values(values)
         if self._ordinal is not None:
             library = library_of(batch.values)
-            self._native.update_values(library.address(library.contiguous(batch.values)))
+            if library.device(batch.values) != self._ordinal:
+                raise OptionError(f"values do not lie on cuda:{self._ordinal}")
+            wait_for([batch.values], self._stream)
+            self._native.update_values(library.address(batch.values))
         else:
             own = batch.transposed() if self._transpose else batch
             self._native.update_values(own.values.reshape(-1))
@@ -154,7 +163,15 @@ class Spmv:
             y = library.empty(shape, self._outputs.dtype, x)
         else:
             writable(self._outputs, y)
+            if library_of(y) is not library or library.device(y) != self._ordinal:
+                raise OptionError(f"y is not an array of {library.name} on cuda:{self._ordinal}")
+            if library.contiguous(y) is not y:
+                raise OptionError("y is not contiguous, expected C order")
+        wait_for([inner_x, y], self._stream)
         self._native.apply(alpha, library.address(inner_x), beta, library.address(y))
+        if library.name == "jax" or library.stream(y) != self._stream:
+            # The library reads y on another stream.
+            self._native.synchronize()
         return y if self._outputs.nrhs == 1 else y.swapaxes(-1, -2)
 
     def __repr__(self) -> str:

@@ -64,6 +64,10 @@ class Frame:
     def host(self, name: str, array: Any) -> np.ndarray:
         """An array of the user, in host memory, in the order of solvers: a view where it is."""
         array = given = self.joined(name, array)
+        if getattr(array, "requires_grad", False):
+            raise OptionError(
+                f"{name} requires a gradient: call sparsebatch.torch.solve, or give {name}.detach()"
+            )
         array = floats(name, array) if type(array) is not np.ndarray else self._floats(name, array)
         self.check(name, array)
         if array.dtype != self.dtype:
@@ -78,7 +82,8 @@ class Frame:
     @staticmethod
     def _floats(name: str, array: np.ndarray) -> np.ndarray:
         # Other orders are brought into that of solvers below, in one copy.
-        if array.dtype.kind == "f" and array.dtype.isnative and array.dtype.itemsize in (4, 8):
+        is_plain = array.dtype.kind == "f" and type(array) is np.ndarray
+        if is_plain and array.dtype.isnative and array.dtype.itemsize in (4, 8):
             return array
         return floats(name, array)
 
@@ -150,6 +155,10 @@ class Frame:
         if place != ordinal:
             found = "in host memory" if place is None else f"on cuda:{place}"
             raise OptionError(f"{name} lies {found}, the values of the matrices on cuda:{ordinal}")
+        if getattr(array, "requires_grad", False):
+            raise OptionError(
+                f"{name} requires a gradient: call sparsebatch.torch.solve, or give {name}.detach()"
+            )
         self.check(name, array)
         if library.dtype(array) != self.dtype:
             raise OptionError(

@@ -1,6 +1,7 @@
 """The exceptions of the package, all of them subclasses of `Error`."""
 
 __all__ = [
+    "Broken",
     "Error",
     "Forked",
     "FormatError",
@@ -32,6 +33,10 @@ class Unsupported(Error, NotImplementedError):
 
 class GpuError(Error, RuntimeError):
     """There is no usable GPU, or it refused a call. The message names driver, compiler or memory."""
+
+
+class Broken(Error, RuntimeError):
+    """A solver was lost in a failure of the library, which is a fault of it. Make it anew."""
 
 
 class Forked(Error, RuntimeError):

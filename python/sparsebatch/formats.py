@@ -14,7 +14,7 @@ import numpy as np
 from . import _native
 from ._arrays import floats, narrow
 from ._arrays import indices as integers
-from ._batch import Batch, as_batch
+from ._batch import Batch, as_batch, checked_shape
 from .errors import OptionError, Unsupported
 
 __all__ = ["FormatMatrix", "to_coo", "to_dia", "to_ell", "to_hyb", "to_sellp"]
@@ -62,7 +62,7 @@ class FormatMatrix:
         if set(parts) != set(PARTS[format]):
             raise OptionError(f"{format} has the parts {', '.join(PARTS[format])}")
         self.format = format
-        self.shape = (int(shape[0]), int(shape[1]))
+        self.shape = checked_shape(shape)
         self.data = floats("data", data)
         if self.data.ndim not in (1, 2):
             raise OptionError(f"data has {self.data.ndim} dimensions, expected 1 or 2")
@@ -83,6 +83,14 @@ class FormatMatrix:
         """Slots of a matrix, padding included."""
         return int(self.data.shape[-1])
 
+    def _slots_of_parts(self) -> int:
+        """The number of slots that the index arrays have."""
+        parts = self._parts
+        if self.format == "dia":
+            return len(parts["offsets"]) * self.shape[0]
+        padded = len(parts["indices"]) if "indices" in parts else 0
+        return padded + (len(parts["row"]) if "row" in parts else 0)
+
     def to_batch(self) -> Batch:
         """As a `Batch` in CSR."""
         count = 1 if self.data.ndim == 1 else len(self.data)
@@ -93,8 +101,8 @@ class FormatMatrix:
             mask = mask.view(np.uint8)
         patterns, nnz, slots = _native.to_csr(self.format, self.shape, count, self._parts, mask)
         slots = np.frombuffer(slots, np.int64)
-        if len(slots) and slots.max() >= self.nslots:
-            raise OptionError(f"data has {self.nslots} slots, expected {slots.max() + 1} at least")
+        if len(slots) and slots.max() >= self.nslots or self.nslots != self._slots_of_parts():
+            raise OptionError(f"data has {self.nslots} slots, expected {self._slots_of_parts()}")
         values = np.ascontiguousarray(self.data[..., slots])
         sizes = (*self.shape, nnz)
         return Batch._new(patterns, sizes, values, "item", self.data.ndim == 1)
@@ -116,6 +124,10 @@ def _convert(A: Any, format: str, **options: Any) -> FormatMatrix:
     batch = as_batch(A)
     if not batch.is_uniform:
         raise Unsupported("matrices of several patterns in one format: convert them one by one")
+    for name, value in options.items():
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if value is not None and not (is_number and value > 0):
+            raise OptionError(f"{name} is {value!r}, expected a number above 0")
     defaults = {
         "max_fill": None,
         "width": None,

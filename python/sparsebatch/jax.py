@@ -148,6 +148,7 @@ def solve_with_status(
     """
     if not isinstance(batch, Batch):
         raise OptionError(f"batch is a {type(batch).__name__}, expected a sparsebatch.Batch")
+    batch._check_order()
     if on_failure not in ("nan", "keep"):
         raise OptionError(f"on_failure is {on_failure!r}, expected 'nan' or 'keep'")
     if options.get("history"):
@@ -183,6 +184,8 @@ def clear_cache() -> None:
 
 def _array(name: str, array: Any) -> jax.Array:
     """An array of the caller, or what is traced for one."""
+    if isinstance(array, np.ndarray) and array.dtype == np.float64 and not jax.config.jax_enable_x64:
+        raise OptionError(f"{name} has elements of float64: set jax_enable_x64, or give float32")
     try:
         array = jnp.asarray(array)
     except TypeError as error:

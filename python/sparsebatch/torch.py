@@ -15,7 +15,6 @@ tensor([[-0.5000, -0.5000, -0.1250]], dtype=torch.float64)
 from __future__ import annotations
 
 import hashlib
-import itertools
 import sys
 import threading
 import warnings
@@ -353,7 +352,6 @@ class _Engine:
 
 
 _LOCK = threading.RLock()
-_HANDLES = itertools.count(1)
 #: Patterns that are in use, or recent.
 _PATTERNS: weakref.WeakValueDictionary[int, _Pattern] = weakref.WeakValueDictionary()
 _BY_CONTENT: weakref.WeakValueDictionary[Any, _Pattern] = weakref.WeakValueDictionary()
@@ -372,6 +370,7 @@ def _prepare(
     """The number of a pattern with options, rows and entries, and whether it is of one matrix."""
     if not isinstance(batch, Batch):
         raise OptionError(f"batch is a {type(batch).__name__}, expected a Batch")
+    batch._check_order()
     # Compiled functions are guarded by the key, which no other batch has.
     return _prepare_by_key(batch._key, options, pin)
 
@@ -423,7 +422,10 @@ def _pattern_of(batch: Batch, options: dict[str, Any], frozen: tuple) -> _Patter
     key = (nrows, content.digest(), frozen)
     pattern = _BY_CONTENT.get(key)
     if pattern is None:
-        pattern = _Pattern(next(_HANDLES), nrows, indptr, indices, options)
+        # By content: a saved program finds the same pattern in another process, or none.
+        content.update(repr((nrows, frozen)).encode())
+        handle = int.from_bytes(content.digest()[:7], "little")
+        pattern = _Pattern(handle, nrows, indptr, indices, options)
         _BY_CONTENT[key] = _PATTERNS[pattern.handle] = pattern
         weakref.finalize(pattern, _forget, pattern.handle)
     return pattern

@@ -500,6 +500,7 @@ def test_the_classes():
         sparsebatch.OptionError: ValueError,
         sparsebatch.Unsupported: NotImplementedError,
         sparsebatch.GpuError: RuntimeError,
+        sparsebatch.Broken: RuntimeError,
         sparsebatch.Forked: RuntimeError,
         sparsebatch.Stopped: RuntimeError,
         sparsebatch.NotConverged: RuntimeError,

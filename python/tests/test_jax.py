@@ -756,11 +756,18 @@ def _run_alone(code: str) -> None:
 
 
 def test_without_float64():
-    """As most users have it: float64 arrays of NumPy become float32."""
+    """As most users have it: float64 arrays of NumPy are not rounded silently."""
     code = """
 import numpy as np, sparsebatch, sparsebatch.jax
 batch = sparsebatch.Batch.uniform([0, 2, 3], [0, 1, 1], np.ones((1, 3)))
-x = sparsebatch.jax.solve(batch, np.array([[2.0, 1.0, 4.0]]), np.array([[3.0, 4.0]]))
+values, b = np.array([[2.0, 1.0, 4.0]]), np.array([[3.0, 4.0]])
+try:
+    sparsebatch.jax.solve(batch, values, b)
+except sparsebatch.OptionError as error:
+    assert "jax_enable_x64" in str(error)
+else:
+    raise AssertionError("no error")
+x = sparsebatch.jax.solve(batch, values.astype(np.float32), b.astype(np.float32))
 assert x.dtype == np.float32 and np.allclose(x, 1), x
 """
     _run_alone(code)

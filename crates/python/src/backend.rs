@@ -64,6 +64,14 @@ pub(crate) fn gpu_unavailable() -> Option<String> {
     device::availability().err().map(|error| error.to_string())
 }
 
+/// The newest version of CUDA that the driver supports, as `(major, minor)`; `None` without a driver
+/// or a GPU. Does not look for the compiler of the kernels.
+#[pyfunction]
+pub(crate) fn driver() -> Option<(u32, u32)> {
+    let (version, count) = device::availability::driver().ok()?;
+    (count > 0).then_some((version.major, version.minor))
+}
+
 /// Takes the compiler of the kernels from a file or folder, and returns its path and version.
 #[pyfunction]
 pub(crate) fn use_nvrtc(place: std::path::PathBuf) -> PyResult<(Option<String>, String)> {

@@ -10,12 +10,15 @@ use sparsebatch::gpu::{
 use sparsebatch::{SolveError, SolveOptions, SolveScalar};
 
 use crate::backend::device_of;
-use crate::errors::{OptionError, OrRaise};
+use crate::errors::{OptionError, OrRaise, lost};
 use crate::ffi::{device_on, view};
 use crate::interrupt::Control;
 use crate::options::Options;
 use crate::patterns::{Patterns, Place};
 use crate::report::Report;
+
+/// Values of a batch from which a solve looks for Ctrl-C.
+const LONG: usize = 1 << 22;
 
 /// Address and number of values of an array on the device.
 pub(crate) type Array = (u64, usize);
@@ -110,8 +113,7 @@ impl<T: SolveScalar> OnDevice<T> {
 impl DeviceSolver {
     fn engine(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Engine>> {
         self.control.refuse_own_callback()?;
-        let lost = |_| OptionError::new_err("the solver was lost in an earlier failure");
-        self.engine.lock_py_attached(py).map_err(lost)
+        self.engine.lock_py_attached(py).map_err(|_| lost())
     }
 }
 
@@ -123,8 +125,6 @@ fn guess_of(from_x: bool) -> Guess {
 impl DeviceSolver {
     /// Analyses a batch whose values lie on GPU `ordinal`, for solves on `stream`.
     #[new]
-    #[pyo3(signature = (patterns, values, dtype, layout, vectors, transposed, options, ordinal, stream,
-                        progress))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -137,9 +137,8 @@ impl DeviceSolver {
         options: Options<'_>,
         ordinal: usize,
         stream: u64,
-        progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let control = Control::new(progress, None)?;
+        let control = Control::new(None)?;
         let options = options.solve_options()?.watch(control.watch.clone());
         let data = gpu::DeviceData::new()
             .values(Place::named(layout)?.layout())
@@ -158,11 +157,12 @@ impl DeviceSolver {
                 _ => Err(OptionError::new_err(format!("values are {dtype}"))),
             }
         };
-        let engine = control.run(py, false, make)??;
+        let engine = control.run(py, true, None, make)??;
         Ok(Self { control, engine: Mutex::new(engine) })
     }
 
     /// Solves and waits; guesses are in `x` if `from_x`. `by` names the matrices, as for `Solver`.
+    #[pyo3(signature = (by, values, b, x, from_x, progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn solve(
         &self,
@@ -172,10 +172,13 @@ impl DeviceSolver {
         b: Array,
         x: Array,
         from_x: bool,
+        progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Report> {
         let call = Call { by, values, b, x, guess: guess_of(from_x) };
         let mut engine = self.engine(py)?;
-        let solved = each!(&mut *engine, own => self.control.run(py, false, || own.solve(call))?);
+        let long = values.1 >= LONG;
+        let solved =
+            each!(&mut *engine, own => self.control.run(py, long, progress, || own.solve(call))?);
         Ok(Report::from(solved.or_raise()?))
     }
 
@@ -205,7 +208,7 @@ impl DeviceSolver {
     ) -> PyResult<Report> {
         let call = Call { by, values, b, x, guess: Guess::Zero };
         let mut engine = self.engine(py)?;
-        let solved = each!(&mut *engine, own => self.control.run(py, false, || own.finish(call))?);
+        let solved = each!(&mut *engine, own => self.control.run(py, values.1 >= LONG, None, || own.finish(call))?);
         Ok(Report::from(solved.or_raise()?))
     }
 
@@ -218,7 +221,7 @@ impl DeviceSolver {
     fn factor(&self, py: Python<'_>, values: Array) -> PyResult<()> {
         let mut engine = self.engine(py)?;
         each!(&mut *engine, own => {
-            self.control.run(py, false, || own.solver.factor(&buffer(values)))?.or_raise()
+            self.control.run(py, false, None, || own.solver.factor(&buffer(values)))?.or_raise()
         })
     }
 

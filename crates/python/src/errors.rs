@@ -10,8 +10,14 @@ import_exception!(sparsebatch.errors, FormatError);
 import_exception!(sparsebatch.errors, OptionError);
 import_exception!(sparsebatch.errors, Unsupported);
 import_exception!(sparsebatch.errors, GpuError);
+import_exception!(sparsebatch.errors, Broken);
 import_exception!(sparsebatch.errors, Forked);
 import_exception!(sparsebatch.errors, Stopped);
+
+/// A solver or plan whose last call ended in a panic.
+pub(crate) fn lost() -> PyErr {
+    Broken::new_err("the solver was lost in an earlier failure: make it anew")
+}
 
 /// An exception of the class that fits an error of the library, with its message.
 pub(crate) trait IntoException {

@@ -10,7 +10,7 @@ use sparsebatch::{
     CooPattern, CsrPattern, DiaPattern, EllPattern, FormatChoice, HybPattern, Pattern, SellPPattern,
 };
 
-use crate::errors::{OptionError, OrRaise};
+use crate::errors::{FormatError, OptionError, OrRaise};
 use crate::ffi::Input;
 use crate::patterns::{Patterns, i32_bytes, i64_bytes};
 
@@ -160,6 +160,12 @@ pub(crate) fn to_csr<'py>(
             return Err(OptionError::new_err(format!("format is {format}, expected another")));
         }
     };
+    if pattern.nrows() != nrows {
+        return Err(FormatError::new_err(format!(
+            "the parts are of {} rows, expected {nrows}",
+            pattern.nrows()
+        )));
+    }
     let nnz = pattern.nnz();
     let slots = i64_bytes(py, (0..nnz).map(|entry| slots.slot(entry)));
     Ok((Patterns::of_one(pattern, nitems), nnz, slots))

@@ -1,95 +1,113 @@
 //! Solves without the interpreter's lock: progress, Ctrl-C, threads.
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
+use std::cell::RefCell;
+use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use rayon::ThreadPool;
 use sparsebatch::{Progress, Watch};
 
-use crate::errors::OptionError;
+use crate::errors::{Forked, OptionError};
 
-/// How long a solve runs before signals are looked at again.
+/// How long a solve runs before signals are looked at, and progress is told, again.
 const TICK: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// The solver whose callback this thread runs, by the address of its `raised`.
-    static CALLING: Cell<usize> = const { Cell::new(0) };
+    /// The solvers in whose solves this thread is, by the addresses of their controls: what it
+    /// calls meanwhile, a progress callback or a handler of a signal, must not wait for them.
+    static SOLVING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// How a solve is followed and stopped, and on which threads it runs.
 pub(crate) struct Control {
     pub(crate) watch: Watch,
-    /// What the progress callback raised.
-    raised: Arc<Mutex<Option<PyErr>>>,
     pool: Option<ThreadPool>,
+    /// The process that made it, which has the threads.
+    process: u32,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Threads of another process cannot be waited for.
+        if self.process != std::process::id() {
+            std::mem::forget(self.pool.take());
+        }
+    }
+}
+
+/// Takes a solver out of those of its thread.
+struct Solving;
+
+impl Drop for Solving {
+    fn drop(&mut self) {
+        SOLVING.with_borrow_mut(Vec::pop);
+    }
 }
 
 impl Control {
-    /// With a callback `progress(ended, systems)`, called at most fifty times a second, and threads
-    /// of its own if a number is given.
-    pub(crate) fn new(progress: Option<Py<PyAny>>, threads: Option<usize>) -> PyResult<Self> {
-        let raised = Arc::new(Mutex::new(None));
-        let watch = match progress {
-            None => Watch::new(),
-            Some(progress) => {
-                let (raised, last) = (Arc::clone(&raised), Mutex::new(Instant::now()));
-                Watch::with_callback(move |now| {
-                    let outer = CALLING.replace(Arc::as_ptr(&raised).addr());
-                    let flow = report(&progress, now, &last, &raised);
-                    CALLING.set(outer);
-                    flow
-                })
-            }
-        };
+    /// With threads of its own if a number is given.
+    pub(crate) fn new(threads: Option<usize>) -> PyResult<Self> {
         let pool = threads.map(pool).transpose()?;
-        Ok(Self { watch, raised, pool })
+        Ok(Self { watch: Watch::new(), pool, process: std::process::id() })
     }
 
-    /// Refuses calls of a solver by its own progress callback, which would wait for themselves.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Refuses a call of a solver from within its own solve, which would wait for itself.
     pub(crate) fn refuse_own_callback(&self) -> PyResult<()> {
-        match CALLING.get() == Arc::as_ptr(&self.raised).addr() {
-            true => Err(OptionError::new_err("progress uses the solver that calls it")),
+        match SOLVING.with_borrow(|solving| solving.contains(&self.address())) {
+            true => Err(OptionError::new_err(
+                "the solver is used within its own solve, by progress or a signal's handler",
+            )),
             false => Ok(()),
         }
     }
 
-    /// Runs a solve without the interpreter's lock. A `long` one that the main thread waits for
-    /// ends at Ctrl-C.
+    /// Runs a solve without the interpreter's lock. A `long` one ends at Ctrl-C, if the main thread
+    /// waits for it, and tells its `progress(ended, systems)` fifty times a second.
     pub(crate) fn run<R: Send>(
         &self,
         py: Python<'_>,
         long: bool,
+        progress: Option<&Bound<'_, PyAny>>,
         solve: impl FnOnce() -> R + Send,
     ) -> PyResult<R> {
+        if self.pool.is_some() && self.process != std::process::id() {
+            return Err(Forked::new_err(
+                "the threads of the solver are in the process that this one was forked from: \
+                 make the solver anew",
+            ));
+        }
         self.watch.clear();
         let solve = || match &self.pool {
             Some(pool) => pool.install(solve),
             None => solve(),
         };
-        let (solved, interrupt) = match long {
-            true => self.run_aside(py, solve),
-            false => (py.detach(solve), None),
-        };
-        let raised = self.raised.lock().ok().and_then(|mut raised| raised.take());
-        match interrupt.or(raised) {
-            Some(error) => Err(error),
-            None => Ok(solved),
+        if !long && progress.is_none() {
+            return Ok(py.detach(solve));
+        }
+        SOLVING.with_borrow_mut(|solving| solving.push(self.address()));
+        let _solving = Solving;
+        match self.run_aside(py, progress, solve) {
+            (_, Some(error)) => Err(error),
+            (solved, None) => Ok(solved),
         }
     }
 
-    /// Runs a solve on another thread, while this one looks for signals.
+    /// Runs a solve on another thread, while this one looks for signals and tells the progress.
     fn run_aside<R: Send>(
         &self,
         py: Python<'_>,
+        progress: Option<&Bound<'_, PyAny>>,
         solve: impl FnOnce() -> R + Send,
     ) -> (R, Option<PyErr>) {
         let (sender, ended) = mpsc::channel();
-        let mut interrupt = None;
+        let mut raised: Option<PyErr> = None;
         let solved = thread::scope(|scope| {
             let solving = scope.spawn(move || {
                 let solved = solve();
@@ -99,17 +117,26 @@ impl Control {
             let ended = Mutex::new(ended);
             let wait = || ended.lock().expect("one thread waits").recv_timeout(TICK);
             while py.detach(wait) == Err(RecvTimeoutError::Timeout) {
-                if let Err(error) = py.check_signals() {
+                let told = match (&raised, progress) {
+                    (None, Some(progress)) => self.tell(progress),
+                    _ => Ok(()),
+                };
+                if let Err(error) = py.check_signals().and(told) {
                     self.watch.stop();
-                    interrupt.get_or_insert(error);
+                    raised.get_or_insert(error);
                 }
             }
             py.detach(|| solving.join())
         });
         match solved {
-            Ok(solved) => (solved, interrupt),
+            Ok(solved) => (solved, raised),
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+
+    fn tell(&self, progress: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Progress { ended, systems, .. } = self.watch.progress();
+        progress.call1((ended, systems)).map(drop)
     }
 }
 
@@ -119,28 +146,4 @@ fn pool(threads: usize) -> PyResult<ThreadPool> {
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     pool.map_err(|error| OptionError::new_err(format!("threads is {threads}: {error}")))
-}
-
-fn report(
-    callback: &Py<PyAny>,
-    now: Progress,
-    last: &Mutex<Instant>,
-    raised: &Mutex<Option<PyErr>>,
-) -> ControlFlow<()> {
-    // Another thread reports.
-    let Ok(mut last) = last.try_lock() else { return ControlFlow::Continue(()) };
-    if last.elapsed() < TICK {
-        return ControlFlow::Continue(());
-    }
-    *last = Instant::now();
-    let called = Python::attach(|py| callback.call1(py, (now.ended, now.systems)).map(drop));
-    match called {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(error) => {
-            if let Ok(mut raised) = raised.lock() {
-                raised.get_or_insert(error);
-            }
-            ControlFlow::Break(())
-        }
-    }
 }

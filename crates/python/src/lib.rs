@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 #[pymodule(name = "_native")]
 mod native {
     #[pymodule_export]
-    use super::backend::{devices, gpu_unavailable, use_nvrtc};
+    use super::backend::{devices, driver, gpu_unavailable, use_nvrtc};
     #[pymodule_export]
     use super::command_line;
     #[pymodule_export]

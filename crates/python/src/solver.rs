@@ -12,7 +12,7 @@ use sparsebatch::{
 };
 
 use crate::backend::backend;
-use crate::errors::{OptionError, OrRaise};
+use crate::errors::{OptionError, OrRaise, lost};
 use crate::ffi::{Input, Output};
 use crate::interrupt::Control;
 use crate::options::Options;
@@ -23,6 +23,9 @@ use crate::report::Report;
 /// iterative methods: shorter ones have ended before anybody pressed it.
 const LONG: usize = 1 << 18;
 const LONG_WITH_ITERATIONS: u128 = 1 << 26;
+
+/// Rows of a matrix, on average, from which a solve looks for Ctrl-C.
+const LARGE_ROWS: usize = 1024;
 
 /// A batch in host memory, analysed.
 #[pyclass(frozen, module = "sparsebatch._native")]
@@ -101,6 +104,11 @@ impl<T: SolveScalar + Element> Host<T> {
     /// Whether a solve may take so long that somebody wants to end it.
     fn is_long(&self) -> bool {
         let entries = self.batch.total_nnz().saturating_mul(self.options.nrhs);
+        // Factors of a large matrix may have many more entries than it has.
+        let nitems = self.batch.nitems();
+        if self.batch.row_offset(nitems) >= LARGE_ROWS * nitems.max(1) {
+            return true;
+        }
         let iterations = match self.options.method {
             Method::Lu | Method::PivotingLu => 0,
             Method::Auto | Method::Cg | Method::BiCgStab => {
@@ -145,15 +153,15 @@ impl Solver {
     ) -> PyResult<Host<T>> {
         let values = Input::of("values", values)?;
         let long = values.as_ref().len() >= LONG;
-        control.run(py, long, || Host::new(patterns, values, place, backend, options))?.or_raise()
+        control
+            .run(py, long, None, || Host::new(patterns, values, place, backend, options))?
+            .or_raise()
     }
 
     fn engine(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Engine>> {
         self.control.refuse_own_callback()?;
         // Another thread of the program may solve at the moment.
-        self.engine
-            .lock_py_attached(py)
-            .map_err(|_| OptionError::new_err("the solver was lost in an earlier failure"))
+        self.engine.lock_py_attached(py).map_err(|_| lost())
     }
 }
 
@@ -161,7 +169,6 @@ impl Solver {
 impl Solver {
     /// Analyses a batch. `backend` is a tuple: `("cpu", 0)`, `("gpu", ordinal)`, `("auto", 0)`.
     #[new]
-    #[pyo3(signature = (patterns, values, dtype, layout, options, place, threads, progress, pin))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -172,10 +179,9 @@ impl Solver {
         options: Options<'_>,
         place: (String, usize),
         threads: Option<usize>,
-        progress: Option<Py<PyAny>>,
         pin: Option<String>,
     ) -> PyResult<Self> {
-        let control = Control::new(progress, threads)?;
+        let control = Control::new(threads)?;
         let options = options.solve_options()?.watch(control.watch.clone());
         let pin = pin.map(|text| text.parse::<PlanPin>()).transpose().or_raise()?;
         let backend = backend(&place, pin.as_ref())?;
@@ -212,7 +218,7 @@ impl Solver {
         let mut engine = self.engine(py)?;
         each!(&mut *engine, host => {
             let long = host.batch.total_nnz() >= LONG;
-            self.control.run(py, long, || host.solver.factor(&host.batch))?.or_raise()
+            self.control.run(py, long, None, || host.solver.factor(&host.batch))?.or_raise()
         })
     }
 
@@ -221,20 +227,23 @@ impl Solver {
         Ok(each!(&*self.engine(py)?, host => host.solver.keeps_factors()))
     }
 
-    /// Solves; `x` holds guesses and becomes solutions. `by` names the matrices.
+    /// Solves; `x` holds guesses and becomes solutions. `by` names the matrices; `progress` is
+    /// called with the numbers of systems that have ended and of all systems.
+    #[pyo3(signature = (by, b, x, progress=None))]
     fn solve(
         &self,
         py: Python<'_>,
         by: &str,
         b: &Bound<'_, PyAny>,
         x: &Bound<'_, PyAny>,
+        progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Report> {
         let by = By::named(by)?;
         let mut engine = self.engine(py)?;
         let report = each!(&mut *engine, host => {
             let (b, mut x) = (Input::of("b", b)?, Output::of("x", x)?);
             let long = host.is_long();
-            self.control.run(py, long, || host.solve(by, b.as_ref(), x.as_mut()))?
+            self.control.run(py, long, progress, || host.solve(by, b.as_ref(), x.as_mut()))?
         });
         Ok(Report::from(report.or_raise()?))
     }
@@ -252,7 +261,7 @@ impl Solver {
             let (adjoint, x) = (Input::of("lambda", adjoint)?, Input::of("x", x)?);
             let mut gradient = Output::of("gradient", gradient)?;
             let (batch, nrhs) = (&host.batch, host.options.nrhs);
-            let written = self.control.run(py, false, || {
+            let written = self.control.run(py, false, None, || {
                 value_gradient(batch, nrhs, adjoint.as_ref(), x.as_ref(), gradient.as_mut())
             })?;
             written.or_raise()

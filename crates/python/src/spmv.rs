@@ -11,7 +11,7 @@ use sparsebatch::gpu::{Device, Executor, PackedOptions, PackedPlan};
 
 use crate::backend::device_of;
 use crate::device::{Array, buffer};
-use crate::errors::{OptionError, OrRaise};
+use crate::errors::{OptionError, OrRaise, lost};
 use crate::ffi::{Input, Output, device_on};
 use crate::options::product_options;
 use crate::patterns::{Patterns, Place};
@@ -36,8 +36,7 @@ macro_rules! each {
 }
 
 fn locked<'a, V>(py: Python<'_>, value: &'a Mutex<V>) -> PyResult<MutexGuard<'a, V>> {
-    let lost = |_| OptionError::new_err("the plan was lost in an earlier failure");
-    value.lock_py_attached(py).map_err(lost)
+    value.lock_py_attached(py).map_err(|_| lost())
 }
 
 fn plan_of<T: CpuScalar + Element>(
@@ -118,7 +117,10 @@ impl Spmv {
 
 /// A plan of products of a batch whose arrays lie on a GPU.
 #[pyclass(frozen, module = "sparsebatch._native")]
-pub(crate) struct DeviceSpmv(Mutex<DevicePlan>);
+pub(crate) struct DeviceSpmv {
+    plan: Mutex<DevicePlan>,
+    device: Device,
+}
 
 enum DevicePlan {
     F64(PackedPlan<Device, f64>),
@@ -153,8 +155,9 @@ impl DeviceSpmv {
         stream: u64,
     ) -> PyResult<Self> {
         let (patterns, place) = (patterns.get(), Place::named(layout)?);
+        let device = device_on(&py.detach(|| device_of(ordinal))?, stream);
         let plan = py.detach(|| {
-            let device = device_on(&device_of(ordinal)?, stream);
+            let device = device.clone();
             match dtype {
                 "float64" => {
                     device_plan(patterns, values, place, device, nrhs).map(DevicePlan::F64)
@@ -165,12 +168,12 @@ impl DeviceSpmv {
                 _ => Err(OptionError::new_err(format!("values are {dtype}"))),
             }
         })?;
-        Ok(Self(Mutex::new(plan)))
+        Ok(Self { plan: Mutex::new(plan), device })
     }
 
     /// Enqueues a product on the stream of the plan.
     fn apply(&self, py: Python<'_>, alpha: f64, x: Array, beta: f64, y: Array) -> PyResult<()> {
-        match &*locked(py, &self.0)? {
+        match &*locked(py, &self.plan)? {
             DevicePlan::F64(plan) => plan.apply(alpha, &buffer(x), beta, &mut buffer(y)).or_raise(),
             DevicePlan::F32(plan) => {
                 plan.apply(alpha as f32, &buffer(x), beta as f32, &mut buffer(y)).or_raise()
@@ -178,9 +181,17 @@ impl DeviceSpmv {
         }
     }
 
+    /// Waits for the stream of the plan.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let plan = locked(py, &self.plan)?;
+        py.detach(|| self.device.synchronize()).or_raise()?;
+        drop(plan);
+        Ok(())
+    }
+
     /// Enqueues the packing of other values.
     fn update_values(&self, py: Python<'_>, values: Array) -> PyResult<()> {
-        let mut plan = locked(py, &self.0)?;
+        let mut plan = locked(py, &self.plan)?;
         each!(DevicePlan, &mut *plan, plan => plan.update_from(&buffer(values)).or_raise())
     }
 }
