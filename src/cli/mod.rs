@@ -1,6 +1,6 @@
 //! Commands, one file each, and their shared parts: options, exit codes, the panic hook.
 //!
-//! Results go to stdout, everything else to stderr. Exit codes are those of [`Exit`].
+//! Results go to stdout, everything else to stderr. Exit codes are those of `Exit`.
 
 mod bench;
 mod compare;
