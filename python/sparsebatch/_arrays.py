@@ -276,22 +276,12 @@ def _library_of_type(kind: type) -> Library:
     return Numpy
 
 
-def is_on_gpu(array: Any) -> bool:
-    """Whether an array lies on a GPU."""
-    return library_of(array).device(array) is not None
-
-
 def floats(name: str, array: Any) -> np.ndarray:
     """An array in host memory of float64 or float32, in C order; a view where it is one already.
 
     Integers become float64. Other kinds of numbers are refused by their name.
     """
     host = library_of(array).host(array)
-    return host_floats(name, host)
-
-
-def host_floats(name: str, host: np.ndarray) -> np.ndarray:
-    """As `floats`, of an array of NumPy."""
     if isinstance(host, np.ma.MaskedArray):
         raise OptionError(f"{name} is a masked array, which has no meaning here: fill it")
     kind, dtype = host.dtype.kind, host.dtype

@@ -162,8 +162,8 @@ class Solver:
     backend, threads, progress, stream, on_failure
         As for `sparsebatch.solve`.
     pin : str, optional
-        A plan that `Solver.plan` has told, possibly in another process: the solver makes the same
-        choices, or refuses.
+        The text that `sparsebatch solve --export-plan FILE` wrote, possibly on another machine: the
+        solver makes the same choices, or refuses.
 
     Notes
     -----

@@ -64,10 +64,7 @@ class Frame:
     def host(self, name: str, array: Any) -> np.ndarray:
         """An array of the user, in host memory, in the order of solvers: a view where it is."""
         array = given = self.joined(name, array)
-        if getattr(array, "requires_grad", False):
-            raise OptionError(
-                f"{name} requires a gradient: call sparsebatch.torch.solve, or give {name}.detach()"
-            )
+        refuse_gradient(name, array)
         array = floats(name, array) if type(array) is not np.ndarray else self._floats(name, array)
         self.check(name, array)
         if array.dtype != self.dtype:
@@ -155,10 +152,7 @@ class Frame:
         if place != ordinal:
             found = "in host memory" if place is None else f"on cuda:{place}"
             raise OptionError(f"{name} lies {found}, the values of the matrices on cuda:{ordinal}")
-        if getattr(array, "requires_grad", False):
-            raise OptionError(
-                f"{name} requires a gradient: call sparsebatch.torch.solve, or give {name}.detach()"
-            )
+        refuse_gradient(name, array)
         self.check(name, array)
         if library.dtype(array) != self.dtype:
             raise OptionError(
@@ -177,6 +171,14 @@ class Frame:
         if self.nrhs == 1:
             return self.shape
         return (*self.shape[:-2], self.nrhs, self.shape[-2])
+
+
+def refuse_gradient(name: str, array: Any) -> None:
+    """Refuses a tensor of PyTorch whose gradient would be lost."""
+    if getattr(array, "requires_grad", False):
+        raise OptionError(
+            f"{name} requires a gradient: call sparsebatch.torch.solve, or give {name}.detach()"
+        )
 
 
 def writable(frame: Frame, out: Any) -> None:

@@ -3,18 +3,18 @@
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use sparsebatch::gpu::{
     self, Device, DeviceBuffer, Executor, Guess, Pod, ShiftedValues, ValueGradient,
 };
-use sparsebatch::{SolveError, SolveOptions, SolveScalar};
+use sparsebatch::{CsrPatternRef, Pattern, SolveError, SolveOptions, SolveScalar};
 
 use crate::backend::device_of;
-use crate::errors::{OptionError, OrRaise, lost};
+use crate::errors::{OptionError, OrRaise, Unsupported};
 use crate::ffi::{device_on, view};
 use crate::interrupt::Control;
 use crate::options::Options;
 use crate::patterns::{Patterns, Place};
+use crate::precision::{each, locked};
 use crate::report::Report;
 
 /// Values of a batch from which a solve looks for Ctrl-C.
@@ -33,16 +33,6 @@ pub(crate) struct DeviceSolver {
 enum Engine {
     F64(OnDevice<f64>),
     F32(OnDevice<f32>),
-}
-
-/// Calls the same method of either precision.
-macro_rules! each {
-    ($engine:expr, $own:ident => $call:expr) => {
-        match $engine {
-            Engine::F64($own) => $call,
-            Engine::F32($own) => $call,
-        }
-    };
 }
 
 struct OnDevice<T: SolveScalar> {
@@ -113,8 +103,17 @@ impl<T: SolveScalar> OnDevice<T> {
 impl DeviceSolver {
     fn engine(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Engine>> {
         self.control.refuse_own_callback()?;
-        self.engine.lock_py_attached(py).map_err(|_| lost())
+        locked(py, &self.engine)
     }
+}
+
+/// The pattern of a uniform batch and its number of items; what is not supported for others.
+fn one_pattern<'a>(
+    patterns: &'a Patterns,
+    otherwise: &'static str,
+) -> PyResult<(CsrPatternRef<'a>, usize)> {
+    let one = patterns.one().map(|(pattern, nitems)| (pattern.view(), nitems));
+    one.ok_or_else(|| Unsupported::new_err(otherwise))
 }
 
 fn guess_of(from_x: bool) -> Guess {
@@ -177,8 +176,9 @@ impl DeviceSolver {
         let call = Call { by, values, b, x, guess: guess_of(from_x) };
         let mut engine = self.engine(py)?;
         let long = values.1 >= LONG;
-        let solved =
-            each!(&mut *engine, own => self.control.run(py, long, progress, || own.solve(call))?);
+        let solved = each!(Engine, &mut *engine, own => {
+            self.control.run(py, long, progress, || own.solve(call))?
+        });
         Ok(Report::from(solved.or_raise()?))
     }
 
@@ -194,7 +194,7 @@ impl DeviceSolver {
         from_x: bool,
     ) -> PyResult<()> {
         let call = Call { by, values, b, x, guess: guess_of(from_x) };
-        each!(&mut *self.engine(py)?, own => own.enqueue(call).or_raise())
+        each!(Engine, &mut *self.engine(py)?, own => own.enqueue(call).or_raise())
     }
 
     /// Waits for the last `enqueue`, and solves what failed.
@@ -208,25 +208,28 @@ impl DeviceSolver {
     ) -> PyResult<Report> {
         let call = Call { by, values, b, x, guess: Guess::Zero };
         let mut engine = self.engine(py)?;
-        let solved = each!(&mut *engine, own => self.control.run(py, values.1 >= LONG, None, || own.finish(call))?);
+        let long = values.1 >= LONG;
+        let solved = each!(Engine, &mut *engine, own => {
+            self.control.run(py, long, None, || own.finish(call))?
+        });
         Ok(Report::from(solved.or_raise()?))
     }
 
     /// Compiles the kernels of solves from guesses, and allocates their memory.
     fn prepare_guesses(&self, py: Python<'_>) -> PyResult<()> {
-        each!(&mut *self.engine(py)?, own => own.solver.prepare_guesses().or_raise())
+        each!(Engine, &mut *self.engine(py)?, own => own.solver.prepare_guesses().or_raise())
     }
 
     /// Keeps the matrices, and their factors where the method has some.
     fn factor(&self, py: Python<'_>, values: Array) -> PyResult<()> {
         let mut engine = self.engine(py)?;
-        each!(&mut *engine, own => {
+        each!(Engine, &mut *engine, own => {
             self.control.run(py, false, None, || own.solver.factor(&buffer(values)))?.or_raise()
         })
     }
 
     fn keeps_factors(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(each!(&*self.engine(py)?, own => own.solver.keeps_factors()))
+        Ok(each!(Engine, &*self.engine(py)?, own => own.solver.keeps_factors()))
     }
 
     /// Addresses and lengths of the outcomes on the device: statuses (uint8), iterations (uint32),
@@ -235,7 +238,7 @@ impl DeviceSolver {
         fn place<T: Pod>(buffer: &DeviceBuffer<T>) -> Array {
             (buffer.raw(), buffer.len())
         }
-        Ok(each!(&*self.engine(py)?, own => {
+        Ok(each!(Engine, &*self.engine(py)?, own => {
             let on = own.solver.device_outcomes();
             vec![
                 place(on.statuses),
@@ -255,15 +258,12 @@ impl DeviceSolver {
         x: Array,
         gradient: Array,
     ) -> PyResult<()> {
-        let patterns = patterns.get();
-        let Some((pattern, nitems)) = patterns.one() else {
-            return Err(crate::errors::Unsupported::new_err(
-                "gradients of a ragged batch on the GPU are not supported yet: \
-                 give the arrays to NumPy, or solve uniform batches",
-            ));
-        };
-        let pattern = sparsebatch::Pattern::view(pattern);
-        each!(&mut *self.engine(py)?, own => {
+        let (pattern, nitems) = one_pattern(
+            patterns.get(),
+            "gradients of a ragged batch on the GPU are not supported yet: \
+             give the arrays to NumPy, or solve uniform batches",
+        )?;
+        each!(Engine, &mut *self.engine(py)?, own => {
             if own.gradient.is_none() {
                 let made = ValueGradient::new(&own.device, pattern, nitems, own.nrhs);
                 own.gradient = Some(made.map_err(SolveError::from).or_raise()?);
@@ -283,14 +283,11 @@ impl DeviceSolver {
         dt: Array,
         values: Array,
     ) -> PyResult<()> {
-        let patterns = patterns.get();
-        let Some((pattern, nitems)) = patterns.one() else {
-            return Err(crate::errors::Unsupported::new_err(
-                "a shift of a ragged batch on the GPU is not supported yet: add it to the values",
-            ));
-        };
-        let pattern = sparsebatch::Pattern::view(pattern);
-        each!(&mut *self.engine(py)?, own => {
+        let (pattern, nitems) = one_pattern(
+            patterns.get(),
+            "a shift of a ragged batch on the GPU is not supported yet: add it to the values",
+        )?;
+        each!(Engine, &mut *self.engine(py)?, own => {
             if own.shift.is_none() {
                 let made = ShiftedValues::new(&own.device, pattern, nitems);
                 own.shift = Some(made.map_err(SolveError::from).or_raise()?);
@@ -303,7 +300,7 @@ impl DeviceSolver {
 
     /// Waits for the stream.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        let device = each!(&*self.engine(py)?, own => own.device.clone());
+        let device = each!(Engine, &*self.engine(py)?, own => own.device.clone());
         py.detach(|| device.synchronize()).or_raise()
     }
 }

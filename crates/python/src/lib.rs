@@ -13,6 +13,7 @@ mod interrupt;
 mod jax;
 mod options;
 mod patterns;
+mod precision;
 mod report;
 mod solver;
 mod spmv;

@@ -1,10 +1,9 @@
 //! Solvers of batches in host memory: [`Solver`].
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use pyo3::buffer::Element;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use sparsebatch::batch::Values;
 use sparsebatch::{
     AdjointSolver, Backend, Batch, BatchReport, BatchSolver, Method, PlanPin, SolveError,
@@ -12,11 +11,12 @@ use sparsebatch::{
 };
 
 use crate::backend::backend;
-use crate::errors::{OptionError, OrRaise, lost};
+use crate::errors::{OptionError, OrRaise};
 use crate::ffi::{Input, Output};
 use crate::interrupt::Control;
 use crate::options::Options;
 use crate::patterns::{Patterns, Place};
+use crate::precision::{each, locked};
 use crate::report::Report;
 
 /// Entries times right-hand sides from which a solve looks for Ctrl-C, and times iterations for
@@ -37,16 +37,6 @@ pub(crate) struct Solver {
 enum Engine {
     F64(Host<f64>),
     F32(Host<f32>),
-}
-
-/// Calls the same method of either precision.
-macro_rules! each {
-    ($engine:expr, $host:ident => $call:expr) => {
-        match $engine {
-            Engine::F64($host) => $call,
-            Engine::F32($host) => $call,
-        }
-    };
 }
 
 /// A solver and the batch with its current values.
@@ -158,10 +148,9 @@ impl Solver {
             .or_raise()
     }
 
-    fn engine(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Engine>> {
+    fn engine(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Engine>> {
         self.control.refuse_own_callback()?;
-        // Another thread of the program may solve at the moment.
-        self.engine.lock_py_attached(py).map_err(|_| lost())
+        locked(py, &self.engine)
     }
 }
 
@@ -206,7 +195,7 @@ impl Solver {
         values: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let patterns = patterns.get();
-        each!(&mut *self.engine(py)?, host => {
+        each!(Engine, &mut *self.engine(py)?, host => {
             let values = Values::of_owner(Input::of("values", values)?);
             host.batch = patterns.batch(values, host.place).or_raise()?;
         });
@@ -216,7 +205,7 @@ impl Solver {
     /// Keeps the current matrices, and their factors where the method has some.
     fn factor(&self, py: Python<'_>) -> PyResult<()> {
         let mut engine = self.engine(py)?;
-        each!(&mut *engine, host => {
+        each!(Engine, &mut *engine, host => {
             let long = host.batch.total_nnz() >= LONG;
             self.control.run(py, long, None, || host.solver.factor(&host.batch))?.or_raise()
         })
@@ -224,7 +213,7 @@ impl Solver {
 
     /// Whether the last `factor`, or the next one, keeps factors.
     fn keeps_factors(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(each!(&*self.engine(py)?, host => host.solver.keeps_factors()))
+        Ok(each!(Engine, &*self.engine(py)?, host => host.solver.keeps_factors()))
     }
 
     /// Solves; `x` holds guesses and becomes solutions. `by` names the matrices; `progress` is
@@ -240,7 +229,7 @@ impl Solver {
     ) -> PyResult<Report> {
         let by = By::named(by)?;
         let mut engine = self.engine(py)?;
-        let report = each!(&mut *engine, host => {
+        let report = each!(Engine, &mut *engine, host => {
             let (b, mut x) = (Input::of("b", b)?, Output::of("x", x)?);
             let long = host.is_long();
             self.control.run(py, long, progress, || host.solve(by, b.as_ref(), x.as_mut()))?
@@ -257,7 +246,7 @@ impl Solver {
         gradient: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let mut engine = self.engine(py)?;
-        each!(&mut *engine, host => {
+        each!(Engine, &mut *engine, host => {
             let (adjoint, x) = (Input::of("lambda", adjoint)?, Input::of("x", x)?);
             let mut gradient = Output::of("gradient", gradient)?;
             let (batch, nrhs) = (&host.batch, host.options.nrhs);

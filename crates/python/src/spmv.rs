@@ -1,20 +1,20 @@
 //! Repeated products: [`Spmv`] of arrays in host memory, [`DeviceSpmv`] of arrays on a GPU.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use pyo3::buffer::Element;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use sparsebatch::batch::Values;
 use sparsebatch::cpu::{CpuScalar, SpmvPlan};
 use sparsebatch::gpu::{Device, Executor, PackedOptions, PackedPlan};
 
 use crate::backend::device_of;
 use crate::device::{Array, buffer};
-use crate::errors::{OptionError, OrRaise, lost};
+use crate::errors::{OptionError, OrRaise};
 use crate::ffi::{Input, Output, device_on};
 use crate::options::product_options;
 use crate::patterns::{Patterns, Place};
+use crate::precision::{each, locked};
 
 /// A plan of products `y = alpha A x + beta y` of a batch in host memory.
 #[pyclass(frozen, module = "sparsebatch._native")]
@@ -23,20 +23,6 @@ pub(crate) struct Spmv(Mutex<Plan>);
 enum Plan {
     F64(SpmvPlan<f64>),
     F32(SpmvPlan<f32>),
-}
-
-/// Calls the same method of either precision.
-macro_rules! each {
-    ($kind:ident, $engine:expr, $own:ident => $call:expr) => {
-        match $engine {
-            $kind::F64($own) => $call,
-            $kind::F32($own) => $call,
-        }
-    };
-}
-
-fn locked<'a, V>(py: Python<'_>, value: &'a Mutex<V>) -> PyResult<MutexGuard<'a, V>> {
-    value.lock_py_attached(py).map_err(|_| lost())
 }
 
 fn plan_of<T: CpuScalar + Element>(
