@@ -65,7 +65,7 @@ fn on_gpu(device: &Device, batch: &Batch<f64>, b: &[f64]) -> Result<Differentiat
         loss: half_square(&device.download(&x2)?),
         by_rhs: device.download(&l1)?,
         by_values: sum(second, device.download(&of_step)?),
-        report,
+        report: report.into_report(),
     })
 }
 

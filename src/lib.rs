@@ -96,7 +96,7 @@ pub mod gpu {
         most_rows, solver_for, solver_for_batch, solver_for_ragged,
     };
     pub use sparsebatch_solvers::{
-        BatchPatterns, DeviceData, DeviceSolver, SolverMemory, solver_memory,
+        BatchPatterns, DeviceData, DeviceReport, DeviceSolver, SolverMemory, solver_memory,
     };
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,

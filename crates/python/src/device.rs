@@ -85,7 +85,7 @@ impl<T: SolveScalar> OnDevice<T> {
         }
     }
 
-    fn finish(&mut self, call: Call<'_>) -> Result<sparsebatch::BatchReport, SolveError> {
+    fn finish(&mut self, call: Call<'_>) -> Result<gpu::DeviceReport, SolveError> {
         let (values, b, mut x) = (buffer(call.values), buffer(call.b), buffer(call.x));
         match call.by {
             "kept" => self.solver.finish_again(&b, &mut x),
@@ -94,7 +94,7 @@ impl<T: SolveScalar> OnDevice<T> {
         }
     }
 
-    fn solve(&mut self, call: Call<'_>) -> Result<sparsebatch::BatchReport, SolveError> {
+    fn solve(&mut self, call: Call<'_>) -> Result<gpu::DeviceReport, SolveError> {
         self.enqueue(call)?;
         self.finish(call)
     }

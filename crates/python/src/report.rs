@@ -2,15 +2,16 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use sparsebatch::{BatchReport, Outcome, Rung, Status, SystemReport};
+use sparsebatch::gpu::DeviceReport;
+use sparsebatch::{Outcome, Rung, Status, SystemReport};
 
 /// The report of a solve. Arrays are bytes for `numpy.frombuffer`.
 #[pyclass(frozen, module = "sparsebatch._native")]
-pub(crate) struct Report(BatchReport);
+pub(crate) struct Report(DeviceReport);
 
-impl From<BatchReport> for Report {
-    fn from(report: BatchReport) -> Self {
-        Self(report)
+impl<R: Into<DeviceReport>> From<R> for Report {
+    fn from(report: R) -> Self {
+        Self(report.into())
     }
 }
 
@@ -32,7 +33,7 @@ impl Report {
 #[pymethods]
 impl Report {
     fn __len__(&self) -> usize {
-        self.0.systems.len()
+        self.0.nsystems()
     }
 
     /// The number of systems that converged.
@@ -43,7 +44,8 @@ impl Report {
 
     /// Statuses as bytes of uint8: places in `status_names()`.
     fn status<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        self.bytes(py, |system| [system.outcome.status as u8])
+        let statuses = (0..self.0.nsystems()).map(|system| self.0.status(system) as u8);
+        PyBytes::new(py, &statuses.collect::<Vec<u8>>())
     }
 
     /// Rungs as bytes of uint8: places in `rung_names()`.

@@ -41,8 +41,8 @@ mod lu_columns;
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
 pub use common::{
-    ArrayMove, ItemArray, ItemExtents, ItemList, Limits, OutcomeSlices, Outcomes, PinnedOutcomes,
-    check_apart, kernels_in_words,
+    ArrayMove, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeSlices, Outcomes,
+    PinnedOutcomes, check_apart, kernels_in_words,
 };
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,

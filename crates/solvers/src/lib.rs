@@ -49,7 +49,9 @@ mod static_pivoting;
 pub use adjoint::{AdjointSolver, value_gradient};
 pub use backend::{Backend, Chunks, Gpu};
 pub use choose::choose_schemes;
-pub use device::{BatchPatterns, DeviceData, DeviceSolver, SolverMemory, solver_memory};
+pub use device::{
+    BatchPatterns, DeviceData, DeviceReport, DeviceSolver, SolverMemory, solver_memory,
+};
 pub use error::SolveError;
 pub use operators::{LinOp, OperatorError, solve_operator, solve_preconditioned};
 pub use pin::PlanPin;

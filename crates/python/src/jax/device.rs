@@ -100,7 +100,7 @@ fn run_as<T: DevicePrecision>(frame: &mut Frame<'_>) -> Result<(), Failure> {
     };
     let report = plan.solver.solve(&values, &b, guess, &mut x)?;
     let codes: Vec<i32> =
-        report.systems.iter().map(|system| system.outcome.status as i32).collect();
+        (0..report.nsystems()).map(|system| report.status(system) as i32).collect();
     plan.device.copy_from_host(&codes, &mut buffer(status.array())?)?;
     T::plans().put(plan);
     Ok(())

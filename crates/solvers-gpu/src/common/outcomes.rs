@@ -259,19 +259,14 @@ impl<E: Executor> Outcomes<E> {
 
     /// How each system ended. Waits for the solve.
     pub fn download(&self, executor: &E) -> Result<Vec<Outcome>, GpuError> {
-        let status = executor.download(&self.status)?;
-        let iterations = executor.download(&self.iterations)?;
-        let restarts = executor.download(&self.restarts)?;
-        let residual_norm = executor.download(&self.residual_norm)?;
-        let rhs_norm = executor.download(&self.rhs_norm)?;
-        let all = OutcomeSlices {
-            status: &status,
-            iterations: &iterations,
-            restarts: &restarts,
-            residual_norm: &residual_norm,
-            rhs_norm: &rhs_norm,
+        let ended = HostOutcomes {
+            status: executor.download(&self.status)?,
+            iterations: executor.download(&self.iterations)?,
+            restarts: executor.download(&self.restarts)?,
+            residual_norm: executor.download(&self.residual_norm)?,
+            rhs_norm: executor.download(&self.rhs_norm)?,
         };
-        Ok((0..status.len()).map(|system| all.outcome(system)).collect())
+        Ok(ended.slices().outcomes().collect())
     }
 
     /// Starts to copy all outcomes to `host`, in order after the solve, and returns.
@@ -324,6 +319,29 @@ impl<E: Executor> PinnedOutcomes<E> {
     }
 }
 
+/// [`OutcomeSlices`] that own their data.
+#[derive(Clone, Debug)]
+pub struct HostOutcomes {
+    status: Vec<u8>,
+    iterations: Vec<u32>,
+    restarts: Vec<u32>,
+    residual_norm: Vec<f64>,
+    rhs_norm: Vec<f64>,
+}
+
+impl HostOutcomes {
+    /// The outcomes.
+    pub fn slices(&self) -> OutcomeSlices<'_> {
+        OutcomeSlices {
+            status: &self.status,
+            iterations: &self.iterations,
+            restarts: &self.restarts,
+            residual_norm: &self.residual_norm,
+            rhs_norm: &self.rhs_norm,
+        }
+    }
+}
+
 /// Outcomes on the host, as the kernels wrote them.
 #[derive(Clone, Copy)]
 pub struct OutcomeSlices<'a> {
@@ -341,10 +359,36 @@ impl OutcomeSlices<'_> {
         self.status.len()
     }
 
+    /// A copy.
+    pub fn to_owned(&self) -> HostOutcomes {
+        HostOutcomes {
+            status: self.status.to_vec(),
+            iterations: self.iterations.to_vec(),
+            restarts: self.restarts.to_vec(),
+            residual_norm: self.residual_norm.to_vec(),
+            rhs_norm: self.rhs_norm.to_vec(),
+        }
+    }
+
+    /// Whether every system converged.
+    pub fn all_converged(&self) -> bool {
+        self.status.iter().all(|&status| status == Status::Converged as u8)
+    }
+
+    /// How all systems ended.
+    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
+        (0..self.len()).map(|system| self.outcome(system))
+    }
+
+    /// The status of a system.
+    pub fn status(&self, s: usize) -> Status {
+        Status::ALL[usize::from(self.status[s])]
+    }
+
     /// How a system ended.
     pub fn outcome(&self, s: usize) -> Outcome {
         Outcome {
-            status: Status::ALL[usize::from(self.status[s])],
+            status: self.status(s),
             iterations: self.iterations[s],
             restarts: self.restarts[s] >> 1,
             residual_norm: self.residual_norm[s],

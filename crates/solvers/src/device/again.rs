@@ -3,9 +3,8 @@
 use sparsebatch_cuda::{KernelBuffer, copy_values};
 use sparsebatch_solve_core::check_len;
 
-use super::{DeviceSolver, Factors, Matrices, Started};
+use super::{DeviceReport, DeviceSolver, Factors, Matrices, Started};
 use crate::gpu::{GpuSolveError, GpuSolver, Guess, check_apart};
-use crate::report::BatchReport;
 use crate::{GpuExecutor, SolveError, SolveScalar};
 
 /// The matrices that a solver keeps.
@@ -112,7 +111,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         &mut self,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         check_apart(b, x)?;
         self.with_kept(|solver, kept| {
             solver.with_staged_vectors(b, None, x, |solver, b, x| {
@@ -130,7 +129,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         guess: Guess,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         self.enqueue_again(b, guess, x)?;
         self.finish_again(b, x)
     }
@@ -176,7 +175,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         guess: Guess,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         self.enqueue_near(values, b, guess, x)?;
         self.finish(values, b, x)
     }

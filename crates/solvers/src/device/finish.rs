@@ -10,16 +10,25 @@ use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
 
 use super::patterns::by_item;
+use super::report::DeviceReport;
 use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Guess, ItemArray, ItemList, PinnedOutcomes, check_apart};
+use crate::gpu::{Guess, HostOutcomes, ItemArray, ItemList, PinnedOutcomes, check_apart};
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::drop_lost;
 use crate::{GpuExecutor, SolveError, SolveScalar};
+
+/// How the first method ended.
+enum First {
+    /// Every system converged.
+    Solved(HostOutcomes),
+    /// Some systems are left to solve.
+    Left(Vec<SystemReport>),
+}
 
 /// The arrays of one solve.
 struct Arrays<'a, E: Executor, T: SolveScalar> {
@@ -88,7 +97,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         values: &E::Buffer<T>,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         check_apart(values, x)?;
         check_apart(b, x)?;
         self.with_staged_values(values, false, |solver, values| {
@@ -105,7 +114,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
         of: Matrices,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         let report = self.complete_watched(values, b, x, of);
         stopped(&self.options.watch, report)
     }
@@ -116,26 +125,33 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
         of: Matrices,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         let start = Instant::now();
         let Some(started) = self.started.filter(|started| started.of == of) else {
             return Err(not_enqueued());
         };
         self.plan.confirm(&self.confirmer, values, b, x)?;
-        let mut systems = self.first_reports()?;
+        let first = self.first_outcomes()?;
         if let Some(watch) = &self.criteria.watch {
-            watch.begin(systems.len());
+            watch.begin(self.systems());
             go_on(&self.criteria.watch)?;
             let of_plan = self.chosen.iter().map(|chosen| chosen.items.len()).sum::<usize>();
             watch.add(of_plan * self.options.nrhs);
         }
+        let mut systems = match first {
+            First::Solved(outcomes) => {
+                let frame = self.report(Vec::new(), Vec::new(), start.elapsed());
+                return Ok(DeviceReport::unlisted(outcomes, frame));
+            }
+            First::Left(systems) => systems,
+        };
         let arrays = Arrays { values, b, x };
         let runs = self.finish_items(started, arrays, &mut systems)?;
-        Ok(self.report(systems, runs, start.elapsed()))
+        Ok(self.report(systems, runs, start.elapsed()).into())
     }
 
     /// How every system ended on the device. Waits for the solve, once for all arrays of outcomes.
-    fn first_reports(&mut self) -> Result<Vec<SystemReport>, SolveError> {
+    fn first_outcomes(&mut self) -> Result<First, SolveError> {
         let systems = self.systems();
         let on_host = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
         let on_host = match on_host {
@@ -144,7 +160,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         };
         self.plan.outcome_arrays().start_download(&self.executor, on_host)?;
         let ended = on_host.read()?;
-        Ok((0..ended.len()).map(|system| SystemReport::first(ended.outcome(system))).collect())
+        Ok(match self.others.is_empty() && ended.all_converged() {
+            true => First::Solved(ended.to_owned()),
+            false => First::Left(ended.outcomes().map(SystemReport::first).collect()),
+        })
     }
 
     /// Solves the items of other schemes and climbs the ladder with the systems that failed.
@@ -474,7 +493,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             placements.extend(placement);
         }
         let placement = Placement::together(placements);
-        let mut runs = vec![RungRun::new(Rung::First, systems.len(), placement.clone())];
+        let mut runs = vec![RungRun::new(Rung::First, self.systems(), placement.clone())];
         runs.extend(later);
         BatchReport {
             systems,

@@ -8,6 +8,7 @@
 //! | `transposed.rs` | solves with the transposed matrices by kept factors |
 //! | `patterns.rs` | the patterns of the items |
 //! | `indices.rs` | patterns from index arrays on a GPU |
+//! | `report.rs` | the report, whose list of systems is made when it is asked for |
 //! | `memory.rs` | how much device memory a solver takes |
 
 mod again;
@@ -16,6 +17,7 @@ mod finish;
 mod indices;
 mod memory;
 mod patterns;
+mod report;
 mod transposed;
 
 use std::sync::Mutex;
@@ -33,7 +35,6 @@ use crate::gpu::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, PinnedOutcomes,
     RefusedItems, SchemeItems, check_apart, solver_for_batch,
 };
-use crate::report::BatchReport;
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
@@ -44,6 +45,7 @@ use finish::KeptRungs;
 pub use memory::{SolverMemory, solver_memory};
 pub use patterns::BatchPatterns;
 use patterns::Patterns;
+pub use report::DeviceReport;
 use transposed::TransposedSide;
 
 /// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a
@@ -385,7 +387,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         guess: Guess,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         self.enqueue(values, b, guess, x)?;
         self.finish(values, b, x)
     }

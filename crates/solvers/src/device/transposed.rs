@@ -7,11 +7,12 @@ use sparsebatch_formats::{Batch, Layout, Pattern};
 use super::again::factor;
 use super::finish::{KeptRungs, not_enqueued};
 use super::patterns::Patterns;
-use super::{DeviceSolver, Factors, Matrices, Other, Started, confirmer_of, plan_for};
+use super::{
+    DeviceReport, DeviceSolver, Factors, Matrices, Other, Started, confirmer_of, plan_for,
+};
 use crate::adjoint::TransposedBatch;
 use crate::choose::Chosen;
 use crate::gpu::{ArrayMove, Confirmer, GpuSolver, Guess, check_apart};
-use crate::report::BatchReport;
 use crate::{GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 /// What belongs to the patterns of the matrices that are solved with.
@@ -131,7 +132,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         &mut self,
         b: &E::Buffer<T>,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         check_apart(b, x)?;
         self.with_transposed(|solver, values, _| {
             solver.with_staged_vectors(b, None, x, |solver, b, x| {
@@ -149,7 +150,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         b: &E::Buffer<T>,
         guess: Guess,
         x: &mut E::Buffer<T>,
-    ) -> Result<BatchReport, SolveError> {
+    ) -> Result<DeviceReport, SolveError> {
         self.enqueue_transposed_again(b, guess, x)?;
         self.finish_transposed_again(b, x)
     }

@@ -44,7 +44,7 @@ pub(super) fn on_device<T: SolveScalar>(
     let outcomes = solver.device_outcomes();
     let statuses = executor.download(outcomes.statuses).unwrap();
     let residuals = executor.download(outcomes.residual_norms).unwrap();
-    (executor.download(&x).unwrap(), report, statuses, residuals)
+    (executor.download(&x).unwrap(), report.into_report(), statuses, residuals)
 }
 
 pub(super) fn from_host<T: SolveScalar>(
@@ -470,4 +470,38 @@ fn failing_items_change_between_solves() {
             }
         }
     }
+}
+
+#[test]
+fn a_report_answers_before_its_systems_are_listed() {
+    let executor = Emulator::new(Order::Forward);
+    let chains: Vec<Csr<f64>> = (0..6).map(|item| chain(9, 2.3 + 0.1 * item as f64)).collect();
+    let batch = uniform(&chains);
+    let b = rhs(&batch, 1);
+    let mut solver = DeviceSolver::new(&executor, &batch, &SolveOptions::new()).unwrap();
+    let values = values_of(&batch);
+    let on_b = executor.upload(&b).unwrap();
+    let mut x = executor.upload(&vec![0.0; b.len()]).unwrap();
+    let mut solve = |values: &[f64]| {
+        let values = executor.upload(values).unwrap();
+        solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap()
+    };
+
+    let report = solve(&values);
+
+    assert_eq!((report.nsystems(), report.converged()), (6, 6));
+    assert!(report.all_converged() && (0..6).all(|s| report.status(s) == Status::Converged));
+    // By each of the three ways to the list.
+    let (_, host) = from_host(&batch, &b, None, &SolveOptions::new());
+    let listed: BatchReport = report.clone().into_report();
+    assert_eq!(listed.systems, host.systems);
+    assert_eq!((report.systems.len(), report.scheme), (6, host.scheme));
+    assert_eq!(BatchReport::from(report), listed);
+
+    let mut poisoned = values;
+    poisoned[0] = f64::NAN;
+    let report = solve(&poisoned);
+    assert_eq!((report.nsystems(), report.converged()), (6, 5));
+    assert!(!report.all_converged() && report.status(0) == Status::NonFinite);
+    assert_eq!(report.into_report().converged(), 5);
 }
