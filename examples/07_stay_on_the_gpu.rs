@@ -9,7 +9,7 @@
 //! `cargo run --release --example 07_stay_on_the_gpu`
 
 use sparsebatch::generate::{Family, Problem};
-use sparsebatch::gpu::{Device, DeviceSolver, Executor, Guess, ValueGradient};
+use sparsebatch::gpu::{Device, DeviceSolver, Executor, Guess};
 use sparsebatch::{Batch, BatchReport, BatchSolver, Method, SolveOptions, solve, value_gradient};
 
 type Error = Box<dyn std::error::Error>;
@@ -56,7 +56,7 @@ fn on_gpu(device: &Device, batch: &Batch<f64>, b: &[f64]) -> Result<Differentiat
     solver.solve_transposed_again(&x2, Guess::Zero, &mut l2)?;
     solver.solve_transposed_again(&l2, Guess::Zero, &mut l1)?;
 
-    let mut gradient = ValueGradient::new(device, batch.pattern(0), ITEMS, 1)?;
+    let mut gradient = solver.value_gradient()?;
     let mut of_step = device.alloc(values.len())?;
     gradient.apply(&l2, &x2, &mut of_step)?;
     let second = device.download(&of_step)?;

@@ -604,8 +604,7 @@ class _Device:
         address = self.library.address(self.values)
         arrays = library.address(inner_b), library.address(x)
         report = native.solve(by, address, *arrays, x0 is not None, self.progress)
-        if frame.nrhs != 1:
-            x = x.swapaxes(-1, -2)
+        x = frame.from_device(x)
         if out is None:
             x = frame.like(b, x)
         elif x is not out:
@@ -675,7 +674,7 @@ class _Device:
             raise Unsupported("gradients of interleaved values on a GPU: give layout='item'")
         self._wait(*inner, gradient)
         addresses = [library.address(array) for array in (*inner, gradient)]
-        self.native.value_gradient(frame.batch._patterns, *addresses)
+        self.native.value_gradient(*addresses)
         self.native.synchronize()
         return gradient
 

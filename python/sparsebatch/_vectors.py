@@ -22,7 +22,7 @@ class Frame:
     - concatenated vectors for ragged batches: of length `total`, or `(total, nrhs)`.
     """
 
-    __slots__ = ("batch", "dtype", "interleaved", "nrhs", "rows", "shape")
+    __slots__ = ("_orders", "batch", "dtype", "interleaved", "nrhs", "rows", "shape")
 
     def __init__(self, batch: Batch, nrhs: int, rows: int | np.ndarray | None = None):
         self.batch = batch
@@ -35,6 +35,7 @@ class Frame:
                 "several right-hand sides of an interleaved batch: give layout='item', or one at a time"
             )
         self.shape = self._shape()
+        self._orders: dict[tuple[str, bool], Any] = {}
 
     def _shape(self) -> tuple[int, ...]:
         many = () if self.nrhs == 1 else (self.nrhs,)
@@ -159,17 +160,39 @@ class Frame:
                 f"{name} has elements of {library.dtype(array)}, the matrices have {self.dtype}"
             )
         if self.nrhs != 1:
-            if not self.batch.is_uniform:
-                raise Unsupported(
-                    "several right-hand sides of a ragged batch on a GPU: give them one at a time"
-                )
-            array = array.swapaxes(-1, -2)
+            if self.batch.is_uniform:
+                array = array.swapaxes(-1, -2)
+            else:
+                array = array.reshape(-1)[self._order(library, array, to_user=False)]
         return library.contiguous(array)
+
+    def from_device(self, x: Any) -> Any:
+        """Solutions on a GPU, in the order of solvers, in the shape of the user."""
+        if self.nrhs == 1:
+            return x
+        if self.batch.is_uniform:
+            return x.swapaxes(-1, -2)
+        return x[self._order(library_of(x), x, to_user=True)].reshape(self.shape)
+
+    def _order(self, library: Any, like: Any, *, to_user: bool) -> Any:
+        """Where each element of the vectors of a ragged batch comes from, on the GPU of `like`."""
+        key = library.name, to_user
+        order = self._orders.get(key)
+        if order is None:
+            places = np.arange(self.size).reshape(self.shape)
+            order = self._swapped(places)
+            order = np.argsort(order) if to_user else order
+            # JAX has no others unless it is told to.
+            order = order.astype(np.int32) if self.size < 2**31 else order
+            order = self._orders[key] = library.wrap(order, like)
+        return order
 
     def device_shape(self) -> tuple[int, ...]:
         """The shape of an array on a GPU in the order of solvers."""
         if self.nrhs == 1:
             return self.shape
+        if not self.batch.is_uniform:
+            return (self.size,)
         return (*self.shape[:-2], self.nrhs, self.shape[-2])
 
 

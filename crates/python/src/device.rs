@@ -253,20 +253,13 @@ impl DeviceSolver {
     fn value_gradient(
         &self,
         py: Python<'_>,
-        patterns: &Bound<'_, Patterns>,
         adjoint: Array,
         x: Array,
         gradient: Array,
     ) -> PyResult<()> {
-        let (pattern, nitems) = one_pattern(
-            patterns.get(),
-            "gradients of a ragged batch on the GPU are not supported yet: \
-             give the arrays to NumPy, or solve uniform batches",
-        )?;
         each!(Engine, &mut *self.engine(py)?, own => {
             if own.gradient.is_none() {
-                let made = ValueGradient::new(&own.device, pattern, nitems, own.nrhs);
-                own.gradient = Some(made.map_err(SolveError::from).or_raise()?);
+                own.gradient = Some(own.solver.value_gradient().or_raise()?);
             }
             let Some(writer) = &mut own.gradient else { return Ok(()) };
             let (adjoint, x) = (buffer(adjoint), buffer(x));

@@ -95,11 +95,33 @@ def test_ragged(library, dtype, transpose):
     check(library, result, on_cpu(p.batch(p.values), p.b, transpose=transpose))
 
 
-def test_several_right_hand_sides_of_a_ragged_batch_are_refused(library):
-    p = Ragged()
-    with pytest.raises(sparsebatch.Unsupported, match="one at a time"):
-        b = library.put(np.stack([p.b, p.b], -1))
-        sparsebatch.solve(p.batch(library.put(p.values)), b)
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("method", ["auto", "bicgstab", "lu"])
+def test_several_right_hand_sides_of_a_ragged_batch(library, dtype, method, transpose):
+    p = Ragged(dtype)
+    b = np.stack([p.b, 2 * p.b[::-1], p.b**2], -1)
+    options = {"method": method, "transpose": transpose}
+    expected = on_cpu(p.batch(p.values), b, **options)
+    batch = p.batch(library.put(p.values))
+    check(library, sparsebatch.solve(batch, library.put(b), **options), expected)
+    guessed = sparsebatch.solve(batch, library.put(b), library.put(expected), **options)
+    check(library, guessed, expected)
+    if library.name != "jax":
+        out = library.put(np.zeros_like(b))
+        result = sparsebatch.solve(batch, library.put(b), out=out, **options)
+        assert result.x is out
+        check(library, result, expected)
+
+
+@pytest.mark.parametrize("nrhs", [1, 3])
+def test_gradients_of_a_ragged_batch(library, dtype, nrhs):
+    p = Ragged(dtype)
+    b = p.b if nrhs == 1 else np.stack([p.b, 2 * p.b[::-1], p.b**2], -1)
+    on_host = sparsebatch.Solver(p.batch(p.values), nrhs=nrhs, backend="cpu")
+    solver = sparsebatch.Solver(p.batch(library.put(p.values)), nrhs=nrhs)
+    expected = on_host.value_gradient(b, b[::-1].copy())
+    found = solver.value_gradient(library.put(b), library.put(b[::-1].copy()))
+    close(library.get(found), expected)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "ragged"])
@@ -278,7 +300,7 @@ def test_arrays_of_other_devices_and_types_are_refused(library):
 
 
 def test_what_is_not_supported_is_told(library):
-    p, ragged = Problem(), Ragged()
+    p = Problem()
     interleaved = p.batch(library.put(np.ascontiguousarray(p.values.T)), layout="interleaved")
     solver = sparsebatch.Solver(interleaved)
     b = library.put(np.ascontiguousarray(p.b.T))
@@ -286,10 +308,10 @@ def test_what_is_not_supported_is_told(library):
         solver.value_gradient(b, b)
     with pytest.raises(sparsebatch.Unsupported, match="shift"):
         solver.update_values(interleaved.values, shift=0.1)
+    ragged = Ragged()
     solver = sparsebatch.Solver(ragged.batch(library.put(ragged.values)))
-    b = library.put(ragged.b)
-    with pytest.raises(sparsebatch.Unsupported, match="ragged"):
-        solver.value_gradient(b, b)
+    with pytest.raises(sparsebatch.Unsupported, match="shift of a ragged batch"):
+        solver.update_values(library.put(ragged.values), shift=np.ones(len(ragged.nrows)))
 
 
 # Streams ------------------------------------------------------------------------------------------

@@ -1,9 +1,7 @@
 //! [`ValueGradient`]: gradients by the values of matrices, on the device.
 
-use std::marker::PhantomData;
-
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
-use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_formats::{CsrPatternRef, RaggedCsr, Scalar};
 use sparsebatch_solve_core::{ArgumentError, check_len};
 
 use super::item_grid::{THREADS, item_grid};
@@ -17,8 +15,8 @@ const CHUNK: usize = 256;
 /// Largest number of blocks in y of a launch.
 const MAX_BLOCKS_Y: usize = 65_535;
 
-/// Writes the gradient, by the values of the matrices of a uniform batch, of a loss of the solutions
-/// of `A x = b`: `-lambda[row k] x[col k]` for each stored entry k, summed over right-hand sides, and
+/// Writes the gradient, by the values of the matrices of a batch, of a loss of the solutions of
+/// `A x = b`: `-lambda[row k] x[col k]` for each stored entry k, summed over right-hand sides, and
 /// over items where they share their values. `lambda` solves the transposed systems,
 /// `A^T lambda = dL/dx`. All arrays are on the device, item-major.
 ///
@@ -30,14 +28,37 @@ const MAX_BLOCKS_Y: usize = 65_535;
 pub struct ValueGradient<E: Executor, T: Value> {
     executor: E,
     nitems: usize,
-    nrows: usize,
+    /// Rows of all items.
+    rows: usize,
     nrhs: usize,
+    /// Row and column of each entry of a uniform batch's pattern, or of a ragged batch.
     places: E::Buffer<u64>,
-    /// One sum for each chunk of items and entry, for values that all items share.
-    partial: E::Buffer<T>,
-    keys: [KernelKey; 3],
+    items: Items<E, T>,
     config: LaunchConfig,
-    values: PhantomData<T>,
+}
+
+/// What belongs to the items of a uniform or ragged batch alone.
+enum Items<E: Executor, T: Value> {
+    Uniform {
+        nrows: usize,
+        /// One sum for each chunk of items and entry, for values that all items share.
+        partial: E::Buffer<T>,
+        keys: [KernelKey; 3],
+    },
+    /// Where the entries and rows of each item begin.
+    Ragged { starts: E::Buffer<u64>, rows: E::Buffer<u64>, key: KernelKey },
+}
+
+fn key<T: Value>(name: &str) -> KernelKey {
+    KernelKey::new(&GRADIENT, format!("{name}<{}>", T::CPP))
+}
+
+/// Row and column of each entry of a pattern.
+fn places_of(pattern: CsrPatternRef<'_>) -> impl Iterator<Item = u64> + '_ {
+    (0..pattern.nrows()).flat_map(move |row| {
+        let columns = &pattern.col_idx()[pattern.row(row)];
+        columns.iter().map(move |&column| row as u64 | (column as u64) << 32)
+    })
 }
 
 impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
@@ -56,47 +77,75 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         check_square(0, pattern)?;
         count_systems(nitems, nrhs)?;
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
-        let of_row = |row: usize| {
-            let columns = &pattern.col_idx()[pattern.row(row)];
-            columns.iter().map(move |&column| row as u64 | (column as u64) << 32)
-        };
-        let places: Vec<u64> = (0..nrows).flat_map(of_row).collect();
-        let key = |name: &str| KernelKey::new(&GRADIENT, format!("{name}<{}>", T::CPP));
-        let keys = [key("gradient"), key("gradient_sums"), key("gradient_total")];
+        let keys = [key::<T>("gradient"), key::<T>("gradient_sums"), key::<T>("gradient_total")];
         executor.prepare(&keys)?;
+        let partial = executor.alloc(nitems.div_ceil(CHUNK) * nnz)?;
         Ok(Self {
             nitems,
-            nrows,
+            rows: nitems * nrows,
             nrhs,
-            places: executor.upload(&places)?,
-            partial: executor.alloc(nitems.div_ceil(CHUNK) * nnz)?,
-            keys,
+            places: executor.upload(&places_of(pattern).collect::<Vec<_>>())?,
+            items: Items::Uniform { nrows, partial, keys },
             config: item_grid(executor.info(), nitems, nnz),
             executor: executor.clone(),
-            values: PhantomData,
+        })
+    }
+
+    /// As [`ValueGradient::new`], for the items of a ragged batch, whose values do not matter.
+    ///
+    /// # Errors
+    /// Those of [`ValueGradient::new`].
+    pub fn ragged<V: Scalar>(
+        executor: &E,
+        batch: &RaggedCsr<V>,
+        nrhs: usize,
+    ) -> Result<Self, GpuSolveError> {
+        let nitems = batch.nitems();
+        for item in 0..nitems {
+            check_square(item, batch.item(item).pattern())?;
+        }
+        count_systems(nitems, nrhs)?;
+        let key = key::<T>("gradient_ragged");
+        executor.prepare(std::slice::from_ref(&key))?;
+        let places = (0..nitems).flat_map(|item| places_of(batch.item(item).pattern()));
+        let wide = |offsets: &[usize]| offsets.iter().map(|&at| at as u64).collect::<Vec<_>>();
+        let (starts, rows) = (wide(batch.nnz_offsets()), wide(batch.row_offsets()));
+        Ok(Self {
+            nitems,
+            rows: batch.row_offsets()[nitems],
+            nrhs,
+            places: executor.upload(&places.collect::<Vec<_>>())?,
+            items: Items::Ragged {
+                starts: executor.upload(&starts)?,
+                rows: executor.upload(&rows)?,
+                key,
+            },
+            config: item_grid(executor.info(), nitems, batch.total_nnz() / nitems.max(1)),
+            executor: executor.clone(),
         })
     }
 
     /// Overwrites `gradient`, which holds the entries of item 0 in CSR order, of item 1, ...; or the
-    /// entries of one item, if all items share their values. Allocates nothing and returns before the
-    /// launches are done.
+    /// entries of one item, if all items of a uniform batch share their values. Allocates nothing and
+    /// returns before the launches are done.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when an array does not fit, or `gradient` overlaps another one;
     /// [`GpuSolveError::Gpu`] when a launch is refused. `gradient` is untouched then.
-    #[expect(unsafe_code, reason = "the launches")]
     pub fn apply(
         &mut self,
         lambda: &E::Buffer<T>,
         x: &E::Buffer<T>,
         gradient: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        let (nnz, rows) = (self.places.len(), self.nitems * self.nrhs * self.nrows);
+        let (entries, rows) = (self.places.len(), self.rows * self.nrhs);
         check_len("lambda", rows, lambda.len())?;
         check_len("x", rows, x.len())?;
-        let shared = gradient.len() == nnz && self.nitems != 1;
+        let is_uniform = matches!(self.items, Items::Uniform { .. });
+        let shared = is_uniform && gradient.len() == entries && self.nitems != 1;
         if !shared {
-            check_len("gradient", nnz * self.nitems, gradient.len())?;
+            let items = if is_uniform { self.nitems } else { 1 };
+            check_len("gradient", entries * items, gradient.len())?;
         }
         if lambda.shares_memory_with(gradient) || x.shares_memory_with(gradient) {
             return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
@@ -105,40 +154,67 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
                 found: "memory shared with them".to_owned(),
             }));
         }
-        if gradient.is_empty() {
-            return Ok(());
+        match shared {
+            _ if gradient.is_empty() => Ok(()),
+            true => self.apply_shared(lambda, x, gradient),
+            false => self.apply_each(lambda, x, gradient),
         }
+    }
+
+    /// Writes the gradient of each item. All arrays fit.
+    #[expect(unsafe_code, reason = "the launch")]
+    fn apply_each(
+        &self,
+        lambda: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+        gradient: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
         let mut args = Args::new();
         args.scalar(self.nitems as u64);
-        if shared {
-            args.scalar(CHUNK as u32);
-        }
-        args.scalar(nnz as u32)
-            .scalar(self.nrows as u32)
-            .scalar(self.nrhs as u32)
-            .input(&self.places)
-            .input(lambda)
-            .input(x);
-        if !shared {
-            args.output(gradient);
-            // SAFETY: the arguments are those of `gradient`; lengths were checked here, the places are
-            // those of the square pattern's entries, and `gradient` overlaps nothing that is read.
-            unsafe { self.executor.launch(&self.keys[0], self.config, &mut args) }?;
-            return Ok(());
-        }
+        let key = match &self.items {
+            Items::Uniform { nrows, keys, .. } => {
+                args.scalar(self.places.len() as u32)
+                    .scalar(*nrows as u32)
+                    .scalar(self.nrhs as u32);
+                &keys[0]
+            }
+            Items::Ragged { starts, rows, key } => {
+                args.scalar(self.nrhs as u32).input(starts).input(rows);
+                key
+            }
+        };
+        args.input(&self.places).input(lambda).input(x).output(gradient);
+        // SAFETY: the arguments are those of `gradient` or `gradient_ragged`; the caller checked their
+        // lengths, the places are those of the entries of square patterns, and `gradient` overlaps
+        // nothing that is read.
+        Ok(unsafe { self.executor.launch(key, self.config, &mut args) }?)
+    }
+
+    /// Writes the sum of the gradients of all items of a uniform batch. All arrays fit.
+    #[expect(unsafe_code, reason = "the launches")]
+    fn apply_shared(
+        &mut self,
+        lambda: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+        gradient: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let Items::Uniform { nrows, partial, keys } = &mut self.items else { return Ok(()) };
+        let nnz = self.places.len();
         let chunks = self.nitems.div_ceil(CHUNK);
         let blocks = (nnz.div_ceil(THREADS as usize)).clamp(1, 1 << 16) as u32;
         let linear = LaunchConfig::linear(blocks, THREADS);
         let grid = [blocks, chunks.clamp(1, MAX_BLOCKS_Y) as u32, 1];
-        args.output(&mut self.partial);
-        // SAFETY: the arguments are those of `gradient_sums`; lengths were checked here, `partial` has
-        // nnz values for each chunk, and the places are those of the square pattern's entries.
-        unsafe { self.executor.launch(&self.keys[1], LaunchConfig { grid, ..linear }, &mut args) }?;
         let mut args = Args::new();
-        args.scalar(chunks as u64).scalar(nnz as u32).input(&self.partial).output(gradient);
+        args.scalar(self.nitems as u64).scalar(CHUNK as u32).scalar(nnz as u32);
+        args.scalar(*nrows as u32).scalar(self.nrhs as u32);
+        args.input(&self.places).input(lambda).input(x).output(partial);
+        // SAFETY: the arguments are those of `gradient_sums`; the caller checked their lengths,
+        // `partial` has nnz values for each chunk, and the places are those of a square pattern.
+        unsafe { self.executor.launch(&keys[1], LaunchConfig { grid, ..linear }, &mut args) }?;
+        let mut args = Args::new();
+        args.scalar(chunks as u64).scalar(nnz as u32).input(&*partial).output(gradient);
         // SAFETY: the arguments are those of `gradient_total`; `partial` has nnz values for each chunk,
         // `gradient` has nnz values and overlaps nothing that is read.
-        unsafe { self.executor.launch(&self.keys[2], linear, &mut args) }?;
-        Ok(())
+        Ok(unsafe { self.executor.launch(&keys[2], linear, &mut args) }?)
     }
 }

@@ -33,7 +33,7 @@ use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
 use crate::gpu::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, PinnedOutcomes,
-    RefusedItems, SchemeItems, check_apart, solver_for_batch,
+    RefusedItems, SchemeItems, ValueGradient, check_apart, solver_for_batch,
 };
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
@@ -274,6 +274,23 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             self.guesses = Some(self.executor.alloc(self.rows())?);
         }
         Ok(())
+    }
+
+    /// Prepares gradients, by the values of the matrices, of a loss of the solutions, for the
+    /// right-hand sides of this solver. Its arrays are item-major, those of the values in the order
+    /// of the caller's matrices.
+    ///
+    /// # Errors
+    /// [`SolveError::Unsupported`] with [`DeviceData::transposed`] and for interleaved arrays;
+    /// [`SolveError::Gpu`] when memory or compiler fail.
+    pub fn value_gradient(&self) -> Result<ValueGradient<E, T>, SolveError> {
+        if self.staged_values.is_some() || self.staged_vectors.is_some() {
+            return Err(SolveError::Unsupported {
+                what: "gradients of transposed systems and of interleaved arrays",
+                instead: "make a solver of the matrices in item-major order",
+            });
+        }
+        Ok(self.patterns.value_gradient(&self.executor, self.options.nrhs)?)
     }
 
     /// The number of systems: items times right-hand sides.

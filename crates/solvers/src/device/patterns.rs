@@ -9,8 +9,8 @@ use sparsebatch_formats::{
     Batch, BatchValues, CsrPattern, CsrPatternRef, Layout, Pattern, RaggedCsr, UniformBatch,
 };
 
-use crate::gpu::ItemExtents;
-use crate::{SolveError, SolveScalar};
+use crate::gpu::{GpuSolveError, ItemExtents, ValueGradient};
+use crate::{GpuExecutor, SolveError, SolveScalar};
 
 /// The patterns of a batch whose values lie on a GPU.
 ///
@@ -105,6 +105,20 @@ impl<T: SolveScalar> Patterns<T> {
                 Self::One { pattern, nitems: uniform.nitems() }
             }
             Batch::Ragged(ragged) => Self::Several(ragged.clone()),
+        }
+    }
+
+    /// Writes gradients by the values of all items.
+    pub(super) fn value_gradient<E: GpuExecutor>(
+        &self,
+        executor: &E,
+        nrhs: usize,
+    ) -> Result<ValueGradient<E, T>, GpuSolveError> {
+        match self {
+            Self::One { pattern, nitems } => {
+                ValueGradient::new(executor, pattern.view(), *nitems, nrhs)
+            }
+            Self::Several(ragged) => ValueGradient::ragged(executor, ragged, nrhs),
         }
     }
 

@@ -42,6 +42,31 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, 5)
     }
 }
 
+// gradient_ragged: out[k] = -sum of lambda[row k] * x[col k], for every entry k of a ragged batch.
+// - Launch: as `gradient`.
+// - starts: where the entries of each item begin, and their number at the end; rows: the same of its
+//   rows.
+// - places: row | column << 32 of each entry, both within its item.
+// - lambda, x: the vectors of item 0, of item 1, ..., each of nrhs times the rows of the item.
+// - out: one value for each entry. It overlaps no other argument.
+template <typename V>
+__global__ void __launch_bounds__(GRADIENT_THREADS, 5)
+    gradient_ragged(u64 nitems, u32 nrhs, const u64* __restrict__ starts,
+                    const u64* __restrict__ rows, const u64* __restrict__ places,
+                    const V* __restrict__ lambda, const V* __restrict__ x, V* __restrict__ out) {
+    const u32 lane = threadIdx.x % WARP_THREADS;
+    const u64 first = u64(blockIdx.x) * GRADIENT_ITEMS + threadIdx.x / WARP_THREADS;
+    for (u64 item = first; item < nitems; item += u64(gridDim.x) * GRADIENT_ITEMS) {
+        const u64 row = load(rows + item), end = load(starts + item + 1);
+        const u32 nrows = u32(load(rows + item + 1) - row);
+        for (u64 k = load(starts + item) + u64(blockIdx.y) * WARP_THREADS + lane; k < end;
+             k += u64(gridDim.y) * WARP_THREADS) {
+            out[k] = gradient_of(load(places + k), nrows, nrhs, lambda + row * nrhs,
+                                 x + row * nrhs);
+        }
+    }
+}
+
 // gradient_sums: partial[c*nnz + k] = the gradients by entry k of the items of chunk c, in order:
 // `chunk` items, fewer in the last chunk.
 // - Launch: any block in x; threads in x stride over the entries, blocks in y over the chunks.

@@ -2,7 +2,7 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
-use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{GpuSolveError, ValueGradient};
 use sparsebatch_solvers::{SolveScalar, value_gradient};
 use sparsebatch_testing::random_vector;
@@ -52,6 +52,39 @@ fn the_device_has_the_gradient_of_the_host() {
     }
     // More entries than a warp has lanes, shared by several blocks.
     agree(&dense::<f64>(40, 3.0), 2, 1, 1e-12);
+}
+
+#[test]
+fn items_of_several_patterns_have_their_gradients() {
+    let executor = Emulator::new(Order::Forward);
+    let items =
+        [chain::<f64>(9, 3.0), dense(6, 3.0), chain(1, 2.0), dense(40, 3.0), chain(33, 2.5)];
+    let matrices: Vec<Csr<f64>> = items.iter().cycle().take(60).cloned().collect();
+    let mut ragged = RaggedCsr::<f64>::new();
+    matrices.iter().for_each(|matrix| ragged.push(matrix.view()));
+    for nrhs in [1, 3] {
+        let rows = ragged.row_offsets()[matrices.len()] * nrhs;
+        let (lambda, x) = (random_vector::<f64>(rows, 1), random_vector::<f64>(rows, 2));
+        let mut expected = vec![0.0; ragged.total_nnz()];
+        let batch = Batch::Ragged(ragged.clone());
+        value_gradient(&batch, nrhs, &lambda, &x, &mut expected).unwrap();
+        let (lambda, x) = (executor.upload(&lambda).unwrap(), executor.upload(&x).unwrap());
+        let mut gradient = ValueGradient::ragged(&executor, &ragged, nrhs).unwrap();
+        let mut found = executor.upload(&vec![f64::NAN; expected.len()]).unwrap();
+
+        gradient.apply(&lambda, &x, &mut found).unwrap();
+
+        for (found, expected) in executor.download(&found).unwrap().iter().zip(&expected) {
+            assert!((found - expected).abs() <= 1e-12 * (1.0 + expected.abs()));
+        }
+        let mut short = executor.upload(&[7.0]).unwrap();
+        let refused = gradient.apply(&lambda, &x, &mut short).unwrap_err().to_string();
+        assert!(refused.contains("gradient has 1 entries"), "{refused}");
+    }
+    let mut none: ValueGradient<_, f64> =
+        ValueGradient::ragged(&executor, &RaggedCsr::<f64>::new(), 1).unwrap();
+    let empty = executor.upload::<f64>(&[]).unwrap();
+    none.apply(&empty, &empty, &mut executor.upload(&[]).unwrap()).unwrap();
 }
 
 #[test]
