@@ -40,7 +40,6 @@ struct OnDevice<T: SolveScalar> {
     solver: gpu::DeviceSolver<Device, T>,
     gradient: Option<ValueGradient<Device, T>>,
     shift: Option<ShiftedValues<Device, T>>,
-    nrhs: usize,
 }
 
 /// A call of a solver.
@@ -71,7 +70,7 @@ impl<T: SolveScalar> OnDevice<T> {
             gpu::DeviceSolver::with_values(&device, items, &values, options, data)
         })?;
         let solver = solver.or_raise()?;
-        Ok(Self { device, solver, gradient: None, shift: None, nrhs: options.nrhs })
+        Ok(Self { device, solver, gradient: None, shift: None })
     }
 
     fn enqueue(&mut self, call: Call<'_>) -> Result<(), SolveError> {
