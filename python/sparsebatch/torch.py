@@ -511,10 +511,35 @@ def _warn(report: Report, what: str) -> None:
 
 
 def _apply(op: Any, *arguments: Any) -> Any:
-    """Calls an operator, so that the transforms of `torch.func` see its derivatives."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return _FUNCTIONS[op].apply(*arguments)
-    return op(*arguments)
+    """Calls an operator.
+
+    PyTorch's dispatcher takes part where somebody looks on: compilers, modes, tensors of other
+    kinds. Else the operator is called as a function of autograd, which takes a fifth of the time.
+    The transforms of `torch.func` see its derivatives as a function, too.
+    """
+    if torch.compiler.is_compiling():
+        return op(*arguments)
+    functions = _FUNCTIONS[op]
+    if torch._C._are_functorch_transforms_active():
+        return functions[0].apply(*arguments)
+    return functions[1].apply(*arguments) if _is_plain(arguments) else op(*arguments)
+
+
+def _is_plain(arguments: tuple[Any, ...]) -> bool:
+    """Whether nothing but autograd takes part in a call."""
+    return (
+        torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+        and torch._C._get_tracing_state() is None
+        and all(
+            type(argument) in _PLAIN_TYPES
+            for argument in arguments
+            if isinstance(argument, torch.Tensor)
+        )
+    )
+
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
 @torch.library.custom_op(
@@ -589,6 +614,8 @@ def _solve_context(ctx: Any, inputs: tuple, output: tuple) -> None:
     values, _b, _x0, _kept, handle, transpose, _factor, nan = inputs
     x, converged = output
     ctx.save_for_backward(values, x, converged)
+    # No zeros are made for the outcomes.
+    ctx.set_materialize_grads(False)
     # The pattern is held by the graph.
     ctx.pattern, ctx.handle = _PATTERNS.get(handle), handle
     ctx.transpose, ctx.nan, ctx.shared = transpose, nan, values.dim() == 1
@@ -746,14 +773,28 @@ def _product_vmap(info, in_dims, values, x, handle, transpose):
     return fold.unfold(y, shape), 0
 
 
-def _registered(op: Any, context: Any, backward: Any, vmap: Any) -> type[torch.autograd.Function]:
-    """Registers the rules of an operator, and makes them a function for `torch.func`, which does
-    not know the autograd rules of operators."""
+def _registered(
+    op: Any, context: Any, backward: Any, vmap: Any
+) -> tuple[type[torch.autograd.Function], type[torch.autograd.Function]]:
+    """Registers the rules of an operator, and makes two functions of it: one for `torch.func`, which
+    does not know the autograd rules of operators, and one that goes around the dispatcher."""
     op.register_autograd(backward, setup_context=context)
     op.register_vmap(vmap)
+
+    def function(rules: dict[str, Any]) -> type[torch.autograd.Function]:
+        body = {name: staticmethod(rule) for name, rule in rules.items()}
+        return type(op._qualname.replace("::", "_"), (torch.autograd.Function,), body)
+
+    plain = op._init_fn
+
+    # PyTorch inspects the signature at each call of a function with `setup_context`.
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = plain(*inputs)
+        context(ctx, inputs, output)
+        return output
+
     rules = {"forward": op.__call__, "setup_context": context, "backward": backward, "vmap": vmap}
-    body = {name: staticmethod(rule) for name, rule in rules.items()}
-    return type(op._qualname.replace("::", "_"), (torch.autograd.Function,), body)
+    return function(rules), function({"forward": forward, "backward": backward})
 
 
 _FUNCTIONS = {
