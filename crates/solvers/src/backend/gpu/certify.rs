@@ -42,7 +42,12 @@ impl Bounds {
     }
 
     /// `||A||_F` and sizes of an item.
-    fn of<T: CpuScalar>(&self, batch: &Batch<T>, item: usize, copy: &mut Vec<T>) -> (f64, Sizes) {
+    pub(super) fn of<T: CpuScalar>(
+        &self,
+        batch: &Batch<T>,
+        item: usize,
+        copy: &mut Vec<T>,
+    ) -> (f64, Sizes) {
         let place = if self.norms.len() == 1 { 0 } else { item };
         let mut norm = f64::from_bits(self.norms[place].load(Ordering::Relaxed));
         if norm.is_nan() {

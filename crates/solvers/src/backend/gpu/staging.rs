@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_formats::{Batch, BatchValues, Scalar};
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, Scalar, UniformBatch};
 
 use sparsebatch_solve_core::Watch;
 
@@ -72,8 +72,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
         Some(offset(range.start)..offset(range.end))
     }
 
-    /// The values of items of equal pattern, item after item; those of one item if the batch shares
-    /// its values.
+    /// The values of items, one after the other; those of one item if the batch shares its values.
     pub(super) fn values<'v>(&self, items: &[u32], staging: &'v mut Staging<T>) -> &'v [T]
     where
         'a: 'v,
@@ -103,49 +102,75 @@ impl<'a, T: Scalar> Systems<'a, T> {
 
     /// Copies [`values`](Self::values) to the beginning of `copy`.
     pub(super) fn values_into(&self, items: &[u32], copy: &mut [T]) {
-        let nnz = items.first().map_or(0, |&item| self.batch.pattern(item as usize).nnz());
-        if let Some(values) = self.whole_values(items) {
-            if nnz == 0 || shares_values(self.batch) {
-                return copy_in_parallel(values, copy);
+        match self.batch {
+            Batch::Uniform(batch) => self.uniform_values_into(batch, items, copy),
+            Batch::Ragged(batch) => {
+                let offsets = batch.nnz_offsets();
+                let mut rest = copy;
+                let cut = |&item: &u32| {
+                    let item = item as usize;
+                    let values = &batch.values()[offsets[item]..offsets[item + 1]];
+                    let (copy, left) = std::mem::take(&mut rest).split_at_mut(values.len());
+                    rest = left;
+                    (item, values, copy)
+                };
+                let each: Vec<(usize, &[T], &mut [T])> = items.iter().map(cut).collect();
+                each.into_par_iter().with_min_len(TILE).for_each(|(item, values, copy)| {
+                    copy.copy_from_slice(values);
+                    // The values are read back from the caches.
+                    self.bounds.see(item, values);
+                });
             }
-            let tile = COPIED_AT_ONCE.div_ceil(nnz);
-            let tiles = copy[..values.len()].par_chunks_mut(tile * nnz);
-            let tiles = tiles.zip(values.par_chunks(tile * nnz)).zip(items.par_chunks(tile));
-            return tiles.for_each(|((copy, values), items)| {
-                copy.copy_from_slice(values);
-                // The values are read back from the caches.
-                for (values, &item) in values.chunks(nnz).zip(items) {
-                    self.bounds.see(item as usize, values);
-                }
-            });
         }
-        let tiles = copy[..nnz * items.len()].par_chunks_mut((TILE * nnz).max(1));
-        tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| match self.batch {
-            Batch::Uniform(batch) => match batch.values() {
-                BatchValues::Interleaved(values) => {
+    }
+
+    /// [`values_into`](Self::values_into) of items that all have `nnz` values.
+    fn uniform_values_into(
+        &self,
+        batch: &UniformBatch<CsrPattern, T>,
+        items: &[u32],
+        copy: &mut [T],
+    ) {
+        let nnz = batch.pattern().nnz();
+        if nnz == 0 {
+            return;
+        }
+        match (batch.values(), self.whole_values(items)) {
+            (BatchValues::Shared(values), _) => copy_in_parallel(values, copy),
+            (_, Some(values)) => {
+                let tile = COPIED_AT_ONCE.div_ceil(nnz);
+                let tiles = copy[..values.len()].par_chunks_mut(tile * nnz);
+                let tiles = tiles.zip(values.par_chunks(tile * nnz)).zip(items.par_chunks(tile));
+                tiles.for_each(|((copy, values), items)| {
+                    copy.copy_from_slice(values);
+                    // The values are read back from the caches.
+                    for (values, &item) in values.chunks(nnz).zip(items) {
+                        self.bounds.see(item as usize, values);
+                    }
+                });
+            }
+            (BatchValues::Interleaved(values), None) => {
+                let tiles = copy[..nnz * items.len()].par_chunks_mut(TILE * nnz);
+                tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| {
                     // Neighbouring items share cache lines.
-                    for (k, all) in values.chunks(self.batch.nitems().max(1)).enumerate() {
+                    for (k, all) in values.chunks(batch.nitems().max(1)).enumerate() {
                         for (place, &item) in items.iter().enumerate() {
                             copy[place * nnz + k] = all[item as usize];
                         }
                     }
-                }
-                BatchValues::ItemMajor(values) | BatchValues::Shared(values) => {
-                    for (copy, &item) in copy.chunks_mut(nnz.max(1)).zip(items) {
+                });
+            }
+            (BatchValues::ItemMajor(values), None) => {
+                let tiles = copy[..nnz * items.len()].par_chunks_mut(TILE * nnz);
+                tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| {
+                    for (copy, &item) in copy.chunks_mut(nnz).zip(items) {
                         let values = &values[item as usize * nnz..][..nnz];
                         copy.copy_from_slice(values);
                         self.bounds.see(item as usize, values);
                     }
-                }
-            },
-            Batch::Ragged(batch) => {
-                let offsets = batch.nnz_offsets();
-                for (copy, &item) in copy.chunks_mut(nnz.max(1)).zip(items) {
-                    let item = item as usize;
-                    copy.copy_from_slice(&batch.values()[offsets[item]..offsets[item + 1]]);
-                }
+                });
             }
-        });
+        }
     }
 
     /// The values of items, if they are contiguous.
@@ -288,4 +313,65 @@ fn copy_in_parallel<T: Scalar>(from: &[T], to: &mut [T]) {
 pub(super) fn run(items: &[u32]) -> Option<Range<usize>> {
     let (&first, &last) = (items.first()?, items.last()?);
     ((last - first) as usize + 1 == items.len()).then_some(first as usize..last as usize + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::generate::{Family, Problem};
+    use sparsebatch_formats::{Csr, RaggedCsr};
+    use sparsebatch_solve_core::verdict::frobenius_norm;
+
+    use super::*;
+
+    /// Small items and large ones in turn, of more values than are copied at a time.
+    fn ragged() -> Batch<f64> {
+        let small = Problem::new(Family::Tri, 3).unwrap().batch(300).unwrap().batch;
+        let large = Problem::new(Family::Rand9, 54).unwrap().batch(300).unwrap().batch;
+        let mut all = RaggedCsr::new();
+        (0..300).for_each(|item| {
+            all.push(small.to_csr(item).view());
+            all.push(large.to_csr(item).view());
+        });
+        assert!(all.total_nnz() > COPIED_AT_ONCE);
+        Batch::Ragged(all)
+    }
+
+    fn interleaved(batch: &Batch<f64>) -> Batch<f64> {
+        let Batch::Uniform(batch) = batch else { unreachable!("a uniform batch") };
+        let (nitems, nnz) = (batch.nitems(), batch.pattern().nnz());
+        let item = |item| batch.item_values(item).unwrap();
+        let values = (0..nnz).flat_map(|k| (0..nitems).map(move |i| item(i)[k])).collect();
+        let values = BatchValues::Interleaved(values);
+        UniformBatch::try_new(batch.pattern().clone(), nitems, values).unwrap().into()
+    }
+
+    #[test]
+    fn all_values_are_copied_with_the_norm_of_their_item() {
+        let uniform = Problem::new(Family::Tri, 128).unwrap().batch(600).unwrap().batch;
+        for (name, batch) in
+            [("interleaved", interleaved(&uniform)), ("item-major", uniform), ("ragged", ragged())]
+        {
+            let gaps: Vec<u32> = (0..600).filter(|item| item % 7 != 3).collect();
+            let lists = [(0..600).collect(), (1..600).collect(), (17..499).collect(), gaps];
+            for items in &lists {
+                let items: &Vec<u32> = items;
+                let bounds = Bounds::new(&batch);
+                let systems =
+                    Systems { batch: &batch, nrhs: 1, wanted: None, bounds: &bounds, watch: None };
+                let each = |item: &u32| Csr::values(&batch.to_csr(*item as usize)).to_vec();
+                let expected: Vec<Vec<f64>> = items.iter().map(each).collect();
+                let mut copy = vec![f64::NAN; systems.values_len(items) + 3];
+
+                systems.values_into(items, &mut copy);
+
+                assert!(copy.iter().rev().take(3).all(|value| value.is_nan()), "{name}");
+                copy.truncate(copy.len() - 3);
+                assert!(copy == expected.concat(), "{name}, {} items", items.len());
+                for (item, values) in items.iter().zip(&expected) {
+                    let norm = bounds.of(&batch, *item as usize, &mut Vec::new()).0;
+                    assert_eq!(norm, frobenius_norm(values), "{name}, item {item}");
+                }
+            }
+        }
+    }
 }
