@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -38,13 +39,16 @@ def allocator_of(asked: Any, library: str, ordinal: int, stream: int) -> Any:
     return allocator
 
 
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise OptionError(f"allocator is {name!r}, which is not installed") from error
+
+
 def _torch(ordinal: int) -> tuple[Any, Any]:
     """PyTorch's caching allocator."""
-    try:
-        import torch
-    except ImportError as error:
-        raise OptionError("allocator is 'torch', which is not installed") from error
-    cuda = torch.cuda
+    cuda = _package("torch").cuda
 
     def malloc(nbytes: int, stream: int) -> int:
         return int(cuda.caching_allocator_alloc(nbytes, ordinal, stream))
@@ -59,11 +63,7 @@ def _torch(ordinal: int) -> tuple[Any, Any]:
 
 def _cupy(ordinal: int) -> tuple[Any, Any]:
     """CuPy's current allocator, by default its pool."""
-    try:
-        import cupy
-    except ImportError as error:
-        raise OptionError("allocator is 'cupy', which is not installed") from error
-    cuda = cupy.cuda
+    cuda = _package("cupy").cuda
     #: The pointers that keep what was given out.
     given: dict[int, Any] = {}
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -205,7 +205,7 @@ def _checked(name: str, view: DeviceView) -> DeviceView:
     return view
 
 
-def _by_numpy(name: str, array: Any) -> np.ndarray:
+def _by_numpy(name: str, array: Any) -> Any:
     protocol = "__array_interface__" if _has(array, "__array_interface__") else "__array__"
     if protocol == "__array_interface__":
         interface = _asked(name, array, protocol, lambda: array.__array_interface__)
@@ -216,11 +216,8 @@ def _by_numpy(name: str, array: Any) -> np.ndarray:
 
 def cupy_or_none() -> Any:
     """CuPy, if it is installed."""
-    if "cupy" in sys.modules:
-        return sys.modules["cupy"]
     try:
-        import cupy
+        return importlib.import_module("cupy")
     except Exception:
         # Also one that was installed for another version of CUDA.
         return None
-    return cupy

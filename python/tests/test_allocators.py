@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import numpy as np
@@ -99,11 +100,14 @@ def test_what_free_raises_is_told_as_that_of_a_destructor(monkeypatch):
     assert seen == [ZeroDivisionError]
 
 
-def test_names_and_objects_that_are_no_allocators():
+def test_names_and_objects_that_are_no_allocators(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(OptionError, match="^allocator is 'rmm', expected 'torch', 'cupy', 'driver'"):
         allocator_of("rmm", "cupy", 0, 0)
     with pytest.raises(OptionError, match="^allocator is a int, expected an object with functions"):
         allocator_of(7, "cupy", 0, 0)
+    with pytest.raises(OptionError, match="^allocator is 'cupy', which is not installed$"):
+        allocator_of("cupy", "torch", 0, 0)
     assert allocator_of(None, "cupy", 0, 0) is None
     assert allocator_of("driver", "torch", 0, 0) is None
 

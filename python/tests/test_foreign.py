@@ -48,6 +48,13 @@ class TestHost:
             solver.update_values(wrap(VALUES), shift=wrap(np.array([0.1, 0.2, 0.3])))
             assert solver.solve(B).report.all_converged
 
+    def test_the_functions_of_scipy(self, wrap):
+        import sparsebatch.scipy as like_scipy
+
+        x, info = like_scipy.cg(A, wrap(B[0]), wrap(B[0]), rtol=1e-12, **CPU)
+        assert info == 0
+        np.testing.assert_allclose(x, EXPECTED[0] * VALUES[0, 0] / A.data[0], rtol=1e-9)
+
     def test_ragged_lists_and_products(self, wrap):
         batch = Batch.ragged(
             nrows=wrap(np.array([6, 6])), indptr=wrap(np.tile(A.indptr, 2)),
