@@ -46,9 +46,14 @@ def adopt(name: str, array: Any, *, to_write: bool = False) -> Any:
         return _by_dlpack(name, array, to_write)
     if _has(array, "__cuda_array_interface__"):
         return _by_cuda_interface(name, array)
-    if _has(array, "__array_interface__") or (_has(array, "__array__") and not to_write):
+    if _is_numpys(array, to_write):
         return _by_numpy(name, array)
     return array
+
+
+def _is_numpys(array: Any, to_write: bool) -> bool:
+    """Whether NumPy makes an array of this one. What `__array__` returns may be a copy."""
+    return _has(array, "__array_interface__") or (_has(array, "__array__") and not to_write)
 
 
 def _has(array: Any, protocol: str) -> bool:
@@ -84,7 +89,7 @@ def _by_dlpack(name: str, array: Any, to_write: bool) -> Any:
         host = _asked(name, array, "__dlpack__", lambda: np.from_dlpack(array))
     except OptionError as error:
         # The protocol's own refusal, as for elements that DLPack has not.
-        if isinstance(error.__cause__, BufferError) and _has(array, "__array_interface__"):
+        if isinstance(error.__cause__, BufferError) and _is_numpys(array, to_write):
             return _by_numpy(name, array)
         raise
     if to_write and not host.flags.writeable and _has(array, "__array_interface__"):

@@ -113,6 +113,15 @@ def test_capsules_without_a_version_are_written_to_by_another_protocol():
     assert_array_equal(memory, EXPECTED)
 
 
+def test_what_dlpack_refuses_goes_by_another_protocol():
+    class Both(ByDlpack, ByArray):
+        pass
+
+    swapped = B.astype(">f8")
+    batch = Batch.uniform(A.indptr, A.indices, VALUES)
+    assert_array_equal(sparsebatch.solve(batch, Both(swapped), **CPU).x, EXPECTED)
+
+
 def test_views_that_are_not_plain():
     batch = Batch.uniform(A.indptr, A.indices, VALUES)
     strided, reverse = np.zeros((3, 12)), B[:, ::-1].copy()

@@ -79,8 +79,8 @@ impl Limited {
     }
 }
 
-/// Calls `solve` with x, and gives the systems with these rows the x they had: a solve sets that of a
-/// right-hand side of zeros to 0, and a guess that is not finite.
+/// Calls `solve` with x, and gives the systems with these rows the x they had: a solve sets that of
+/// a right-hand side of zeros to 0, and a guess that is not finite.
 pub(crate) fn keeping<T: Scalar, R>(
     rows: Vec<Range<usize>>,
     x: &mut [T],

@@ -115,9 +115,9 @@ impl ManagedArray {
     fn new(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
         let raw = capsule.as_ptr();
         let refused = |text: String| PyBufferError::new_err(text);
-        // SAFETY: (1) the object is alive and the interpreter's lock is held; (2) a capsule with one
-        // of these names holds a pointer to the struct of this name; (3) renamed, it is not consumed
-        // again, and its own destructor leaves the struct alone.
+        // SAFETY: (1) the object is alive and the interpreter's lock is held; (2) a capsule with
+        // one of these names holds a pointer to the struct of this name; (3) renamed, it is not
+        // consumed again, and its own destructor leaves the struct alone.
         let managed = unsafe {
             if ffi::PyCapsule_IsValid(raw, VERSIONED.as_ptr()) == 1 {
                 let pointer = ffi::PyCapsule_GetPointer(raw, VERSIONED.as_ptr());
