@@ -12,6 +12,7 @@ multiplies. Every system has its own status, iterations and true residual: see `
 """
 
 import os
+from typing import Any
 
 from . import errors, formats
 from ._batch import Batch, load, save
@@ -29,6 +30,7 @@ from .errors import (
     NotConverged,
     NotConvergedWarning,
     OptionError,
+    OutOfMemory,
     SparsebatchWarning,
     Stopped,
     Unsupported,
@@ -48,6 +50,7 @@ __all__ = [
     "NotConverged",
     "NotConvergedWarning",
     "OptionError",
+    "OutOfMemory",
     "Report",
     "Result",
     "Solver",
@@ -72,7 +75,7 @@ __all__ = [
 ]
 
 
-def devices() -> list[dict]:
+def devices() -> list[dict[str, Any]]:
     """The GPUs that the driver shows: `device`, `name`, `compute_capability`, `total_bytes`.
 
     Raises

@@ -6,17 +6,22 @@ never imported for this; an array that is given shows that its package is there.
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from . import _native
 from .errors import OptionError, Unsupported
 
 #: Address and number of elements of an array on a GPU.
 Address = tuple[int, int]
 
 _FLOATS = ("float64", "float32")
+
+#: Packages whose arrays have a class below.
+KNOWN_PACKAGES = frozenset(("numpy", "cupy", "torch", "jax", "jaxlib"))
 
 #: Names of the types of elements that were seen; to make one from a type takes a microsecond.
 _NAMES: dict[Any, str] = {}
@@ -29,7 +34,79 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-class Numpy:
+class Library:
+    """What the package asks of an array library. Its classes are used as they are."""
+
+    name: ClassVar[str]
+
+    @staticmethod
+    def device(_array: Any) -> int | None:
+        """The number of the GPU that an array lies on; `None` for host memory."""
+        raise NotImplementedError
+
+    @staticmethod
+    def dtype(_array: Any) -> str:
+        """The name of the type of elements."""
+        raise NotImplementedError
+
+    @staticmethod
+    def host(_array: Any) -> np.ndarray:
+        """The array in host memory."""
+        raise NotImplementedError
+
+    @staticmethod
+    def empty(_shape: tuple[int, ...], _dtype: str, _like: Any) -> Any:
+        """A new array beside another one."""
+        raise NotImplementedError
+
+    @staticmethod
+    def wrap(_array: np.ndarray, _like: Any) -> Any:
+        """A NumPy array as an array of this library beside another one."""
+        raise NotImplementedError
+
+    @staticmethod
+    def copy(_target: Any, _source: Any) -> None:
+        """Overwrites an array."""
+        raise NotImplementedError
+
+    @staticmethod
+    def contiguous(array: Any) -> Any:
+        """The array in C order; itself if it is."""
+        return array
+
+    # On a GPU:
+
+    @staticmethod
+    def address(_array: Any) -> Address:
+        """Where an array lies."""
+        raise NotImplementedError
+
+    @staticmethod
+    def in_order(_array: Any) -> bool:
+        """Whether an array is in C order."""
+        return True
+
+    @staticmethod
+    def hold(_array: Any, _stream: int) -> None:
+        """Keeps memory from others that work on a stream uses. What is enqueued holds the array,
+        which suffices for most libraries."""
+
+    @staticmethod
+    def stream(_array: Any) -> int:
+        """The address of the current stream."""
+        return 0
+
+    @staticmethod
+    def current(_array: Any) -> Any:
+        """The current stream, as an object that keeps it alive."""
+        return None
+
+    @staticmethod
+    def synchronize(_array: Any) -> None:
+        """Waits for the current stream."""
+
+
+class Numpy(Library):
     """Arrays in host memory, and everything that NumPy makes an array of."""
 
     name = "numpy"
@@ -52,11 +129,10 @@ class Numpy:
 
     @staticmethod
     def wrap(array: np.ndarray, _like: Any) -> Any:
-        """A NumPy array as an array of this library."""
         return array
 
 
-class Cupy:
+class Cupy(Library):
     """Arrays of CuPy."""
 
     name = "cupy"
@@ -76,6 +152,10 @@ class Cupy:
     @staticmethod
     def address(array: Any) -> Address:
         return array.data.ptr, array.size
+
+    @staticmethod
+    def in_order(array: Any) -> bool:
+        return bool(array.flags.c_contiguous)
 
     @staticmethod
     def contiguous(array: Any) -> Any:
@@ -103,16 +183,14 @@ class Cupy:
 
     @staticmethod
     def current(like: Any) -> Any:
-        """The current stream, as an object that keeps it alive."""
         return sys.modules["cupy"].cuda.get_current_stream(like.data.device_id)
 
     @staticmethod
     def synchronize(like: Any) -> None:
-        """Waits for the current stream."""
         Cupy.current(like).synchronize()
 
 
-class Torch:
+class Torch(Library):
     """Tensors of PyTorch, on the CPU or a GPU."""
 
     name = "torch"
@@ -138,6 +216,17 @@ class Torch:
         return array.data_ptr(), array.numel()
 
     @staticmethod
+    def in_order(array: Any) -> bool:
+        return bool(array.is_contiguous())
+
+    @staticmethod
+    def hold(array: Any, stream: int) -> None:
+        """Tells the allocator that another stream than that of the tensor uses its memory."""
+        if Torch.stream(array) != stream:
+            cuda = sys.modules["torch"].cuda
+            array.record_stream(cuda.ExternalStream(stream, device=array.device))
+
+    @staticmethod
     def contiguous(array: Any) -> Any:
         return array if array.is_contiguous() else array.detach().contiguous()
 
@@ -159,20 +248,20 @@ class Torch:
 
     @staticmethod
     def stream(like: Any) -> int:
-        return int(Torch.current(like).cuda_stream)
+        # To make an object of the stream takes most of a call.
+        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
+        return int(Torch.current(like).cuda_stream if raw is None else raw(like.get_device()))
 
     @staticmethod
     def current(like: Any) -> Any:
-        """The current stream, as an object that keeps it alive."""
         return sys.modules["torch"].cuda.current_stream(like.device)
 
     @staticmethod
     def synchronize(like: Any) -> None:
-        """Waits for the current stream."""
         Torch.current(like).synchronize()
 
 
-class Jax:
+class Jax(Library):
     """Arrays of JAX, outside of its transformations."""
 
     name = "jax"
@@ -206,10 +295,6 @@ class Jax:
         return int(array.block_until_ready().unsafe_buffer_pointer()), int(array.size)
 
     @staticmethod
-    def contiguous(array: Any) -> Any:
-        return array
-
-    @staticmethod
     def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
         # Its memory is written to before anybody else has seen the array.
         jax = sys.modules["jax"]
@@ -225,28 +310,174 @@ class Jax:
             raise OptionError(f"JAX makes no arrays of {array.dtype}: set jax_enable_x64")
         return wrapped
 
-    @staticmethod
-    def stream(_like: Any) -> int:
-        # Arrays are ready before their address is taken.
-        return 0
+    # Arrays are ready before their address is taken: no stream is waited for.
+
+
+class DeviceView:
+    """An array on a GPU of a library that is not known: where it lies, and who keeps it.
+
+    `stream`: the stream after whose work it may be read; `None` if at once.
+    """
+
+    __slots__ = (
+        "address", "device", "numpy_dtype", "owner", "readonly", "shape", "stream", "strides",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        dtype: np.dtype[Any],
+        device: int,
+        stream: int | None,
+        readonly: bool,
+        owner: Any,
+    ):
+        self.address, self.shape, self.numpy_dtype = address, shape, dtype
+        # Those of arrays in C order say nothing.
+        self.strides = None if strides == _c_strides(shape, dtype.itemsize) else strides
+        self.device, self.stream, self.readonly, self.owner = device, stream, readonly, owner
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def _c_strides(self) -> tuple[int, ...]:
+        return _c_strides(self.shape, self.numpy_dtype.itemsize)
+
+    @property
+    def is_contiguous(self) -> bool:
+        if self.strides is None or self.size == 0:
+            return True
+        # The stride of a dimension of length 1 has no meaning.
+        plain = zip(self.shape, self.strides, self._c_strides, strict=True)
+        return all(length == 1 or stride == c for length, stride, c in plain)
+
+    def swapaxes(self, one: int, other: int) -> DeviceView:
+        strides = list(self.strides or self._c_strides)
+        shape = list(self.shape)
+        for axes in (shape, strides):
+            axes[one], axes[other] = axes[other], axes[one]
+        return self._like(tuple(shape), tuple(strides))
+
+    def reshape(self, *shape: Any) -> DeviceView:
+        if len(shape) == 1 and isinstance(shape[0], tuple):
+            shape = shape[0]
+        return self._like(tuple(shape), None)
+
+    def _like(self, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> DeviceView:
+        rest = self.numpy_dtype, self.device, self.stream, self.readonly, self
+        return DeviceView(self.address, shape, strides, *rest)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.numpy_dtype.str,
+            "data": (self.address, self.readonly),
+            "stream": 1 if self.stream == 0 else self.stream,
+            "version": 3,
+        }
+
+
+def _c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides, step = [], itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+class Foreign(Library):
+    """Arrays on a GPU of libraries that are not known, as `DeviceView`. New arrays are CuPy's."""
+
+    name = "foreign"
 
     @staticmethod
-    def current(_like: Any) -> Any:
-        return None
+    def cupy(what: str) -> Any:
+        from ._foreign import cupy_or_none
+
+        cupy = cupy_or_none()
+        if cupy is None:
+            raise Unsupported(f"{what} needs CuPy, which is not installed")
+        return cupy
 
     @staticmethod
-    def synchronize(_like: Any) -> None:
-        """Nothing to wait for."""
+    def device(array: DeviceView) -> int:
+        return array.device
 
+    @staticmethod
+    def dtype(array: DeviceView) -> str:
+        return _dtype_name(array.numpy_dtype)
 
-Library = type[Numpy] | type[Cupy] | type[Torch] | type[Jax]
+    @staticmethod
+    def host(array: DeviceView) -> np.ndarray:
+        if not array.is_contiguous:
+            return Foreign.contiguous(array).get()
+        if array.size == 0:
+            return np.empty(array.shape, array.numpy_dtype)
+        bytes_ = array.size * array.numpy_dtype.itemsize
+        data = _native.to_host(array.device, array.stream or 0, array.address, bytes_)
+        return np.frombuffer(data, array.numpy_dtype).reshape(array.shape).copy()
+
+    @staticmethod
+    def address(array: DeviceView) -> Address:
+        return array.address, array.size
+
+    @staticmethod
+    def in_order(array: DeviceView) -> bool:
+        return array.is_contiguous
+
+    @staticmethod
+    def contiguous(array: DeviceView) -> Any:
+        if array.is_contiguous:
+            return array
+        cupy = Foreign.cupy("an array that is not in C order, of an unknown library,")
+        with cupy.cuda.Device(array.device):
+            return cupy.ascontiguousarray(cupy.asarray(array))
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: str, like: DeviceView) -> Any:
+        cupy = Foreign.cupy("a result without out, on a GPU, for arrays of an unknown library,")
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(shape, dtype)
+
+    @staticmethod
+    def copy(target: DeviceView, source: Any) -> None:
+        cupy = Foreign.cupy("a copy to an array of an unknown library")
+        with cupy.cuda.Device(target.device):
+            cupy.asarray(target)[...] = cupy.asarray(source)
+            cupy.cuda.get_current_stream().synchronize()
+
+    @staticmethod
+    def wrap(array: np.ndarray, like: DeviceView) -> Any:
+        cupy = Foreign.cupy("an array on a GPU, beside arrays of an unknown library,")
+        with cupy.cuda.Device(like.device):
+            return cupy.asarray(array)
+
+    @staticmethod
+    def stream(array: DeviceView) -> int:
+        return array.stream or 0
+
+    @staticmethod
+    def current(array: DeviceView) -> Any:
+        return array.owner
+
+    @staticmethod
+    def synchronize(array: DeviceView) -> None:
+        """Waits for the stream of the producer."""
+        if array.stream is not None and array.size:
+            _native.synchronize(array.device, array.stream)
 
 
 #: The library of each type that was seen.
-_LIBRARIES: dict[type, Library] = {np.ndarray: Numpy}
+_LIBRARIES: dict[type, type[Library]] = {np.ndarray: Numpy, DeviceView: Foreign}
 
 
-def library_of(array: Any) -> Library:
+def library_of(array: Any) -> type[Library]:
     """The library whose array this is; NumPy's for lists and numbers."""
     kind = type(array)
     library = _LIBRARIES.get(kind)
@@ -255,7 +486,7 @@ def library_of(array: Any) -> Library:
     return library
 
 
-def _library_of_type(kind: type) -> Library:
+def _library_of_type(kind: type) -> type[Library]:
     # Subclasses, such as the parameters of a torch module, belong to the library of their base.
     for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
@@ -281,6 +512,7 @@ def floats(name: str, array: Any) -> np.ndarray:
 
     Integers become float64. Other kinds of numbers are refused by their name.
     """
+    array = _adopted(name, array)
     host = library_of(array).host(array)
     if isinstance(host, np.ma.MaskedArray):
         raise OptionError(f"{name} is a masked array, which has no meaning here: fill it")
@@ -291,11 +523,20 @@ def floats(name: str, array: Any) -> np.ndarray:
         raise OptionError(f"{name} has elements of {dtype}, expected float64 or float32")
     elif not dtype.isnative:
         host = host.astype(dtype.newbyteorder("="))
-    return np.require(host, requirements=["C", "A"])
+    return in_own_order(np.require(host, requirements=["C", "A"]))
+
+
+def in_own_order(array: np.ndarray) -> np.ndarray:
+    """The array under a type that does not spell out the machine's own order of bytes, as those of
+    ctypes do: the native part would not know it."""
+    if array.dtype.byteorder in "=|":
+        return array
+    return array.view(array.dtype.newbyteorder("="))
 
 
 def indices(name: str, array: Any) -> np.ndarray:
     """Indices of any integer type as int64, in host memory."""
+    array = _adopted(name, array)
     host = library_of(array).host(array)
     if host.dtype.kind not in "iu":
         if host.size == 0 and host.dtype.kind == "f":
@@ -303,7 +544,15 @@ def indices(name: str, array: Any) -> np.ndarray:
         raise OptionError(f"{name} has elements of {host.dtype}, expected integers")
     if host.dtype == np.uint64 and host.size and host.max() > np.iinfo(np.int64).max:
         raise OptionError(f"{name} has an element of {host.max()}, more than 2**63 - 1")
-    return host.astype(np.int64, copy=False)
+    return in_own_order(host.astype(np.int64, copy=False))
+
+
+def _adopted(name: str, array: Any) -> Any:
+    if type(array) is np.ndarray:
+        return array
+    from ._foreign import adopt
+
+    return adopt(name, array)
 
 
 def narrow(name: str, array: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from ._arrays import (
     library_of,
     narrow,
 )
+from ._foreign import adopt
 from ._warnings import caller_level
 from .errors import FormatError, OptionError, SparsebatchWarning, Unsupported
 
@@ -86,7 +87,7 @@ class Batch:
         )
 
     @classmethod
-    def _new(cls, patterns: Any, sizes: tuple, values: Any, layout: str, single: bool) -> Batch:
+    def _new(cls, patterns: Any, sizes: tuple[Any, ...], values: Any, layout: str, single: bool) -> Batch:
         self = object.__new__(cls)
         self._patterns = patterns
         self._row_sizes, self._col_sizes, self._nnz_sizes = sizes
@@ -123,7 +124,8 @@ class Batch:
             Columns, row by row.
         values : array of float64 or float32
             Of shape `(nitems, nnz)`; `(nnz, nitems)` if interleaved; `(nnz,)` for one matrix, or
-            for `nitems` that all are the same. It may lie on a GPU.
+            for `nitems` that all are the same. It may lie on a GPU. Any library's array with
+            `__dlpack__` or `__cuda_array_interface__` is read where it lies.
         shape : (int, int), optional
             Rows and columns of a matrix. Default: square.
         layout : {"item", "interleaved"}
@@ -236,6 +238,7 @@ class Batch:
         nnz = pointers[ends].astype(np.int64) if len(rows) else np.empty(0, np.int64)
         if (nnz >= 0).all() and len(columns) != int(nnz.sum()):
             raise FormatError(f"indices has {len(columns)} entries, expected {int(nnz.sum())}")
+        values = adopt("values", values)
         is_on_host = library_of(values).device(values) is None
         is_reordered = False
         if is_on_host:
@@ -442,6 +445,7 @@ class Batch:
         made, since columns were sorted, they are refused: `canonical()` says that they are.
         """
         self._check_order()
+        values = adopt("values", values)
         given = library_of(values)
         if given.device(values) is None:
             values = floats("values", values)
@@ -579,7 +583,7 @@ class Batch:
         place = library_of(self.values).device(self.values)
         return f"{text}, {self.dtype}" + ("" if place is None else f", on cuda:{place}")
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         values = np.array(library_of(self.values).host(self.values))
         sizes = (self._row_sizes, self._col_sizes, self._nnz_sizes)
         arrays = (self.indptr, self.indices)
@@ -588,8 +592,8 @@ class Batch:
 
 
 def _restore(
-    arrays: tuple,
-    sizes: tuple,
+    arrays: tuple[Any, ...],
+    sizes: tuple[Any, ...],
     values: np.ndarray,
     layout: str,
     nitems: int,
@@ -630,7 +634,7 @@ def as_batch(a: Any) -> Batch:
 
 
 def load(
-    paths: str | os.PathLike | Sequence[str | os.PathLike],
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
 ) -> tuple[Batch, np.ndarray | None]:
     """Read matrices from files and folders.
 
@@ -666,7 +670,7 @@ def load(
     return Batch._new(patterns, (rows, cols, nnz), values, "item", False), rhs
 
 
-def save(path: str | os.PathLike, batch: Batch, b: Any = None) -> None:
+def save(path: str | os.PathLike[str], batch: Batch, b: Any = None) -> None:
     """Write a batch of square float64 matrices to a `.batch` file, whole or not at all.
 
     Parameters
@@ -715,6 +719,7 @@ def _uniform_values(
     is_count = isinstance(nitems, int | np.integer) and not isinstance(nitems, bool)
     if nitems is not None and not is_count:
         raise OptionError(f"nitems is {nitems!r}, expected a number of items")
+    values = adopt("values", values)
     library = library_of(values)
     if library.device(values) is None:
         values = floats("values", values)

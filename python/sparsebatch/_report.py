@@ -15,7 +15,11 @@ STATUSES: tuple[str, ...] = tuple(_native.status_names())
 #: Names of the rungs of the ladder, by number.
 RUNGS: tuple[str, ...] = tuple(_native.rung_names())
 
-_STATUS_ARRAY = np.array(STATUSES)
+#: The code of a system that was not active in its solve.
+INACTIVE = 255
+
+_STATUS_ARRAY = np.full(256, "Inactive", dtype=f"<U{max(map(len, STATUSES))}")
+_STATUS_ARRAY[: len(STATUSES)] = STATUSES
 _RUNG_ARRAY = np.array(RUNGS)
 
 
@@ -28,9 +32,12 @@ class Report:
     Attributes
     ----------
     status : ndarray of str
-        `"Converged"`, or why not; see `sparsebatch.STATUSES`.
+        `"Converged"`, or why not; see `sparsebatch.STATUSES`. `"Inactive"` for systems that
+        `active` left out.
+    active : ndarray of bool
+        Whether the system was to be solved.
     converged : ndarray of bool
-        Whether the true residual `b - A x`, recomputed, passed the test.
+        Whether the true residual `b - A x`, recomputed, passed the test; false where not active.
     iterations, restarts : ndarray of uint32
         Those of all rungs of the ladder together.
     residual_norm, rhs_norm : ndarray of float64
@@ -57,18 +64,32 @@ class Report:
         Seconds of analysis and of the solve.
     """
 
-    def __init__(self, native: Any, fallback: bool = True, cpu_reason: str | None = None):
+    def __init__(
+        self,
+        native: Any,
+        fallback: bool = True,
+        cpu_reason: str | None = None,
+        active: np.ndarray | None = None,
+    ):
         self._native = native
         self._fallback = fallback
         self.cpu_reason = cpu_reason
+        self._active = active
 
     def __len__(self) -> int:
         return len(self._native)
 
     @cached_property
     def status_code(self) -> np.ndarray:
-        """Statuses as numbers: places in `sparsebatch.STATUSES`."""
-        return np.frombuffer(self._native.status(), np.uint8)
+        """Statuses as numbers: places in `sparsebatch.STATUSES`, or 255 where not active."""
+        codes = np.frombuffer(self._native.status(), np.uint8)
+        if self._active is None:
+            return codes
+        return np.where(self._active, codes, np.uint8(INACTIVE))
+
+    @cached_property
+    def active(self) -> np.ndarray:
+        return np.ones(len(self), bool) if self._active is None else self._active
 
     @cached_property
     def status(self) -> np.ndarray:
@@ -80,13 +101,20 @@ class Report:
 
     @property
     def nconverged(self) -> int:
-        """The number of systems that converged."""
-        return self._native.nconverged
+        """The number of active systems that converged."""
+        if self._active is None:
+            return self._native.nconverged
+        return int(np.count_nonzero(self.converged))
+
+    @property
+    def nactive(self) -> int:
+        """The number of systems that were to be solved."""
+        return len(self) if self._active is None else int(np.count_nonzero(self._active))
 
     @property
     def all_converged(self) -> bool:
-        """Whether every system converged; true for an empty batch."""
-        return self._native.nconverged == len(self._native)
+        """Whether every active system converged; true for an empty batch."""
+        return self.nconverged == self.nactive
 
     @cached_property
     def iterations(self) -> np.ndarray:
@@ -127,7 +155,10 @@ class Report:
     @property
     def status_counts(self) -> dict[str, int]:
         """How many systems ended with each status."""
-        return self._native.status_counts()
+        if self._active is None:
+            return self._native.status_counts()
+        codes, counts = np.unique(self.status_code, return_counts=True)
+        return {str(_STATUS_ARRAY[code]): int(n) for code, n in zip(codes, counts, strict=True)}
 
     @property
     def rung_counts(self) -> dict[str, int]:
@@ -157,17 +188,20 @@ class Report:
         """What to try next for a system that did not converge; `None` for one that did."""
         if not 0 <= system < len(self):
             raise IndexError(f"system {system} of a report of {len(self)}")
+        if self._active is not None and not self._active[system]:
+            return None
         return self._native.advice(system, self._fallback)
 
     def problem(self) -> str | None:
         """One line about the systems that did not converge: counts, and what to try next."""
-        failed = len(self) - self.nconverged
+        failed = self.nactive - self.nconverged
         if failed == 0:
             return None
-        counts = {name: n for name, n in self.status_counts.items() if name != "Converged"}
+        others = ("Converged", "Inactive")
+        counts = {name: n for name, n in self.status_counts.items() if name not in others}
         ended = ", ".join(f"{n} {name}" for name, n in counts.items())
-        advice = self.advice(int(np.flatnonzero(~self.converged)[0]))
-        return f"{failed} of {len(self)} systems did not converge ({ended}); try next: {advice}"
+        advice = self.advice(int(np.flatnonzero(self.active & ~self.converged)[0]))
+        return f"{failed} of {self.nactive} systems did not converge ({ended}); try next: {advice}"
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [("systems", f"{len(self):,}"), ("converged", f"{self.nconverged:,}")]
@@ -189,8 +223,8 @@ class Report:
             rows.append(("next", self.problem().rpartition("try next: ")[2]))
         return rows
 
-    def __reduce__(self) -> tuple:
-        return Report, (_StoredReport(self), self._fallback, self.cpu_reason)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Report, (_StoredReport(self), self._fallback, self.cpu_reason, self._active)
 
     def __repr__(self) -> str:
         rows = self._rows()
@@ -238,6 +272,7 @@ class _StoredReport:
     )
 
     def __init__(self, report: Report):
+        # What the native part says, without the systems that were not active.
         native = report._native
         self._parts = {name: getattr(native, name)() for name in self._ARRAYS}
         self._parts |= {name: getattr(native, name) for name in self._NUMBERS}
@@ -285,7 +320,8 @@ class Result:
         return iter((self.x, self.report))
 
     def __repr__(self) -> str:
-        return f"Result of {self.report.nconverged} of {len(self.report)} systems converged\n{self.report!r}"
+        report = self.report
+        return f"Result of {report.nconverged} of {report.nactive} systems converged\n{report!r}"
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()

@@ -11,7 +11,9 @@ import numpy as np
 
 from . import _native
 from ._arrays import Numpy, floats, library_of
+from ._allocators import allocator_of
 from ._batch import Batch, as_batch
+from ._foreign import adopt
 from ._nvrtc import find_nvrtc
 from ._report import Report, Result
 from ._vectors import Frame, writable
@@ -84,12 +86,15 @@ def solve(
     stream : int, optional
         Address of the CUDA stream. Default: the current stream of the library of the arrays.
     **options
-        Those of `Solver`.
+        Those of `Solver`, `allocator` among them.
 
     Returns
     -------
     Result
-        Solutions `x` in the array library of `b`, on its device, and the `report`.
+        Solutions `x` in the array library of `b`, on its device, and the `report`. Where `b` comes
+        from a library that this package does not know, by `__dlpack__`,
+        `__cuda_array_interface__` or `__array_interface__`, they are in NumPy, on a GPU in CuPy,
+        or in `out`.
 
     Raises
     ------
@@ -107,6 +112,7 @@ def solve(
     True
     """
     batch = as_batch(A)
+    b = adopt("b", b)
     rows = batch.ncols if transpose else None
     nrhs = Frame.nrhs_of(batch, b, rows)
     solver = Solver(
@@ -161,6 +167,12 @@ class Solver:
         by this kernel (`csr-i`, ...), to study formats. Default: fused kernels, which are faster.
     backend, threads, progress, stream, on_failure
         As for `sparsebatch.solve`.
+    allocator : {"torch", "cupy", "driver"} or object, optional
+        Where the solver takes memory of its own on a GPU: PyTorch's caching allocator, CuPy's pool,
+        the driver (`cuMemAlloc`), or an object with `malloc(nbytes, stream) -> address`, aligned to
+        256 bytes, and `free(address, nbytes, stream)`, which any thread may call. Default: PyTorch
+        where the values are its tensors, else the driver. Values in host memory go through memory
+        of the driver.
     pin : str, optional
         The text that `sparsebatch solve --export-plan FILE` wrote, possibly on another machine: the
         solver makes the same choices, or refuses.
@@ -193,6 +205,7 @@ class Solver:
         stream: int | None = None,
         on_failure: OnFailure = "warn",
         pin: str | None = None,
+        allocator: Any = None,
         **options: Any,
     ):
         batch = as_batch(A)
@@ -206,6 +219,7 @@ class Solver:
         self._frame = Frame(batch, self._options["nrhs"])
         self._is_factored = False
         self._stale = False
+        self._pending_out: Any = None
         ordinal = library_of(batch.values).device(batch.values)
         place = _place(backend, ordinal)
         if place[0] != "cpu":
@@ -214,11 +228,13 @@ class Solver:
         if ordinal is None:
             if stream is not None:
                 raise OptionError("stream is given, but the values lie in host memory")
+            if allocator is not None:
+                raise OptionError("allocator is given, but the values lie in host memory")
             self._engine: _Host | _Device = _Host(self, place, threads, pin)
         else:
             if pin is not None:
                 raise Unsupported("pin with values on a GPU: give the values in host memory")
-            self._engine = _Device(self, ordinal, stream)
+            self._engine = _Device(self, ordinal, stream, allocator)
 
     @property
     def batch(self) -> Batch:
@@ -272,8 +288,12 @@ class Solver:
         transpose: bool = False,
         near: bool = False,
         out: Any = None,
+        active: Any = None,
+        rtol: Any = None,
+        atol: Any = None,
+        maxiter: Any = None,
     ) -> Result:
-        """Solve every system.
+        """Solve every system, or those that are active.
 
         Parameters
         ----------
@@ -289,11 +309,23 @@ class Solver:
             factors of their own.
         out : array, optional
             Where the solutions go, of the shape of `b`.
+        active : array of bool, shape (nitems,) or (nsystems,), optional
+            The systems to solve. Others keep their guess, or 0; the report calls them `"Inactive"`,
+            and they are no failures. Default: all.
+        rtol, atol, maxiter : as for `Solver`, optional
+            Limits of this call. Afterwards those of the solver hold again. Nothing is analysed or
+            compiled for them; on a GPU they wait for the stream.
 
         Returns
         -------
         Result
         """
+        b, x0 = adopt("b", b), None if x0 is None else adopt("x0", x0)
+        given, out = out, None if out is None else adopt("out", out, to_write=True)
+        limits, mask = None, None
+        if not (active is None and rtol is None and atol is None and maxiter is None):
+            mask = None if active is None else self._mask(active)
+            limits = _call_limits(mask, rtol, atol, maxiter)
         if near and (transpose or not self._is_factored):
             raise OptionError("near is given, expected a call of factor before, and no transpose")
         kept = self._is_factored and not self._stale
@@ -301,14 +333,27 @@ class Solver:
             by = "kept-transposed" if kept else "transposed"
         else:
             by = "near" if near else "kept" if kept else "values"
-        x, native = self._engine.solve(by, b, x0, out)
-        report = Report(native, self._options["fallback"], self._cpu_reason)
-        result = Result(x, report)
+        x, native = self._engine.solve(by, b, x0, out, limits)
+        report = Report(native, self._options["fallback"], self._cpu_reason, mask)
+        result = Result(x if out is None else given, report)
         if self._progress is not None:
             self._progress(len(report), len(report))
         if not report.all_converged:
             _fail(result, self._on_failure)
         return result
+
+    def _mask(self, active: Any) -> np.ndarray:
+        """Which systems are active, one element for each."""
+        active = adopt("active", active)
+        mask = np.asarray(library_of(active).host(active))
+        if mask.dtype != np.bool_:
+            raise OptionError(f"active has elements of {mask.dtype}, expected bool")
+        nitems, nrhs = self._batch.nitems, self.nrhs
+        if mask.shape == (nitems,):
+            mask = np.repeat(mask, nrhs)
+        if mask.size != nitems * nrhs:
+            raise OptionError(f"active has shape {mask.shape}, expected ({nitems * nrhs},)")
+        return np.ascontiguousarray(mask.reshape(-1))
 
     def enqueue(self, b: Any, out: Any, *, from_out: bool = False) -> None:
         """Start the first method for every system on the stream of the solver, and return.
@@ -326,7 +371,8 @@ class Solver:
             Whether `out` holds initial guesses. Call `prepare_guesses` before a graph is recorded.
         """
         by = "kept" if self._is_factored and not self._stale else "values"
-        self._engine.enqueue(by, b, out, from_out)
+        self._pending_out = out
+        self._engine.enqueue(by, adopt("b", b), adopt("out", out, to_write=True), from_out)
 
     def prepare_guesses(self) -> None:
         """Compile the kernels of solves from guesses on a GPU, and allocate their memory."""
@@ -340,8 +386,8 @@ class Solver:
         -------
         Result
         """
-        x, native = self._engine.finish()
-        result = Result(x, Report(native, self._options["fallback"], None))
+        native = self._engine.finish()
+        result = Result(self._pending_out, Report(native, self._options["fallback"], None))
         if not result.report.all_converged:
             _fail(result, self._on_failure)
         return result
@@ -374,7 +420,7 @@ class Solver:
         array
             Of the shape of the values of the batch.
         """
-        return self._engine.value_gradient(adjoint, x)
+        return self._engine.value_gradient(adopt("adjoint", adjoint), adopt("x", x))
 
     def __enter__(self) -> Solver:
         return self
@@ -419,7 +465,7 @@ class _Closed:
 class _Host:
     """Solves of batches in host memory, on the CPU or through a GPU."""
 
-    def __init__(self, solver: Solver, place: tuple, threads: int | None, pin: str | None):
+    def __init__(self, solver: Solver, place: tuple[Any, ...], threads: int | None, pin: str | None):
         batch = solver._batch
         self.frame = solver._frame
         self.progress = solver._progress
@@ -467,13 +513,15 @@ class _Host:
     def prepare_guesses(self) -> None:
         """Nothing is compiled for arrays in host memory."""
 
-    def finish(self) -> tuple[Any, Any]:
+    def finish(self) -> Any:
         raise OptionError("finish without enqueue before")
 
     def outcomes(self) -> dict[str, DeviceArray]:
         raise Unsupported("outcomes on a GPU of a solver of host memory: read the report")
 
-    def solve(self, by: str, b: Any, x0: Any, out: Any) -> tuple[Any, Any]:
+    def solve(
+        self, by: str, b: Any, x0: Any, out: Any, limits: dict[str, Any] | None
+    ) -> tuple[Any, Any]:
         frame, like = self.frame, b
         inner_b = frame.host("b", b)
         if out is not None:
@@ -487,7 +535,7 @@ class _Host:
             inner_x[...] = frame.host("x0", x0).reshape(inner_x.shape)
         elif inner_x is out:
             inner_x[...] = 0
-        native = self.native.solve(by, inner_b, inner_x, self.progress)
+        native = self.native.solve(by, inner_b, inner_x, self.progress, limits)
         if out is None:
             library = library_of(like)
             x = frame.like(b, frame.outer(inner_x))
@@ -504,8 +552,8 @@ class _Host:
     @staticmethod
     def _target(frame: Frame, out: Any) -> np.ndarray:
         """An array for solutions in the order of solvers: the caller's, if it has that order."""
-        direct = frame.nrhs == 1 and not frame.interleaved
-        if direct and isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.aligned:
+        direct = frame.nrhs == 1 and not frame.interleaved and isinstance(out, np.ndarray)
+        if direct and out.flags.carray and out.dtype.byteorder == "=":
             return out
         # The system's own zeros: threads of the solver are the first to touch the memory.
         return np.zeros(frame.size, frame.dtype)
@@ -522,7 +570,7 @@ class _Host:
 class _Device:
     """Solves of batches whose arrays lie on a GPU, on a stream of their library."""
 
-    def __init__(self, solver: Solver, ordinal: int, stream: int | None):
+    def __init__(self, solver: Solver, ordinal: int, stream: int | None, allocator: Any):
         batch = solver._batch
         self.frame, self.ordinal = solver._frame, ordinal
         self.options, self.progress = solver._options, solver._progress
@@ -531,6 +579,9 @@ class _Device:
         # A stream of the library lives as long as its object.
         self.stream_owner = None if stream is not None else self.library.current(batch.values)
         self.values = batch.values
+        self.allocator = allocator_of(allocator, self.library.name, ordinal, self.stream)
+        # What was enqueued on other streams comes before our work.
+        self._wait(batch.values)
         self.native = self._make(batch, transposed=False)
         self.adjoint: Any = None
         self.pending: Any = None
@@ -547,6 +598,7 @@ class _Device:
             self.options,
             self.ordinal,
             self.stream,
+            self.allocator,
         )
 
     def update(self, batch: Batch) -> None:
@@ -565,6 +617,7 @@ class _Device:
         wait_for(arrays, self.stream)
 
     def shifted(self, batch: Batch, dt: Any) -> Any:
+        dt = adopt("shift", dt)
         library = library_of(batch.values)
         place = library_of(dt).device(dt)
         if place is not None:
@@ -579,58 +632,85 @@ class _Device:
         values = library.empty(tuple(batch.values.shape), batch.dtype, batch.values)
         if batch.layout == "interleaved":
             raise Unsupported("a shift of interleaved values on a GPU: add it to the values")
-        address = library.address
         jacobian = library.contiguous(batch.values)
         self._wait(jacobian, dt, values)
-        arrays = address(jacobian), library_of(dt).address(dt), address(values)
-        self.native.shift(batch._patterns, *arrays)
+        self.native.shift(batch._patterns, *map(_address, (jacobian, dt, values)))
         self.native.synchronize()
         return values
 
-    def solve(self, by: str, b: Any, x0: Any, out: Any) -> tuple[Any, Any]:
+    def solve(
+        self, by: str, b: Any, x0: Any, out: Any, limits: dict[str, Any] | None
+    ) -> tuple[Any, Any]:
         frame = self.frame
-        library = library_of(b)
         inner_b = frame.device("b", b, self.ordinal)
-        x = self._target(library, b, out)
+        x = self._target(b, out)
+        kept: Any = None
         if x0 is not None:
             guess = frame.device("x0", x0, self.ordinal)
-            x = self._with_guess(library, x, guess)
+            if limits is not None and limits["active"] is not None:
+                is_written = _address(guess)[0] == _address(x)[0]
+                kept = library_of(guess).host(guess) if is_written else guess
+            x = self._with_guess(x, guess)
         self._wait(self.values, inner_b, x)
         native = self.native
         if by == "transposed":
             if self.adjoint is None:
                 self.adjoint = self._make(frame.batch, transposed=True)
             native = self.adjoint
-        address = self.library.address(self.values)
-        arrays = library.address(inner_b), library.address(x)
-        report = native.solve(by, address, *arrays, x0 is not None, self.progress)
+        arrays = map(_address, (self.values, inner_b, x))
+        report = native.solve(by, *arrays, x0 is not None, self.progress, limits)
+        if kept is not None and limits is not None:
+            x = self._with_inactive(x, kept, limits["active"].view(np.bool_), report)
         x = frame.from_device(x)
         if out is None:
             x = frame.like(b, x)
         elif x is not out:
-            library.copy(out, x.reshape(out.shape))
+            library_of(out).copy(out, x.reshape(out.shape))
             x = out
         return x, report
 
+    def _with_inactive(self, x: Any, kept: Any, active: np.ndarray, report: Any) -> Any:
+        """x with the guesses of systems that were not active and lost them: a solve sets x to 0
+        for a right-hand side of zeros, and where a guess is not finite."""
+        is_zero = np.frombuffer(report.rhs_norm(), np.float64) == 0
+        has_failed = np.frombuffer(report.status(), np.uint8) != 0
+        if not (~active & (is_zero | has_failed)).any():
+            return x
+        library = library_of(x)
+        solved, kept = library.host(x), library_of(kept).host(kept)
+        if not self.frame.batch.is_uniform:
+            where = np.repeat(active, np.repeat(np.asarray(self.frame.rows), self.frame.nrhs))
+        elif self.frame.interleaved:
+            where = active
+        else:
+            where = active.reshape(*solved.shape[:-1], 1)
+        mended = library.wrap(np.where(where, solved, kept), x)
+        if library.name == "jax":
+            return mended
+        library.copy(x, mended)
+        library.synchronize(x)
+        return x
+
     def enqueue(self, by: str, b: Any, out: Any, from_out: bool) -> None:
-        frame, library = self.frame, library_of(b)
+        frame = self.frame
         inner_b = frame.device("b", b, self.ordinal)
-        if frame.nrhs != 1 or inner_b is not b or self._target(library, b, out) is not out:
+        if frame.nrhs != 1 or inner_b is not b or self._target(b, out) is not out:
             raise OptionError("enqueue takes one right-hand side, and b and out in C order")
-        address = self.library.address(self.values)
-        arrays = library.address(inner_b), library.address(out)
-        self.native.enqueue(by, address, *arrays, from_out)
-        self.pending = by, self.values, inner_b, out
+        arrays = self.values, inner_b, out
+        self.native.enqueue(by, *map(_address, arrays), from_out)
+        for array in arrays:
+            # Their memory is not given to anybody before our work is done.
+            library_of(array).hold(array, self.stream)
+        self.pending = by, *arrays
 
     def prepare_guesses(self) -> None:
         self.native.prepare_guesses()
 
-    def finish(self) -> tuple[Any, Any]:
+    def finish(self) -> Any:
         if self.pending is None:
             raise OptionError("finish without enqueue before")
         by, *arrays = self.pending
-        addresses = [library_of(array).address(array) for array in arrays]
-        return arrays[-1], self.native.finish(by, *addresses)
+        return self.native.finish(by, *map(_address, arrays))
 
     def outcomes(self) -> dict[str, DeviceArray]:
         kinds = {
@@ -645,23 +725,24 @@ class _Device:
             for (name, kind), (address, size) in arrays
         }
 
-    def _target(self, library: Any, b: Any, out: Any) -> Any:
+    def _target(self, b: Any, out: Any) -> Any:
         frame = self.frame
         if out is None:
-            return library.empty(frame.device_shape(), frame.dtype, b)
+            return library_of(b).empty(frame.device_shape(), frame.dtype, b)
         writable(frame, out)
-        if library_of(out) is not library or library.device(out) != self.ordinal:
-            raise OptionError(f"out is not an array of {library.name} on cuda:{self.ordinal}")
-        in_order = (
-            out.is_contiguous() if library.name == "torch" else bool(out.flags.c_contiguous)
-        )
-        is_direct = frame.nrhs == 1 and in_order
-        return out if is_direct else library.empty(frame.device_shape(), frame.dtype, b)
+        library = library_of(out)
+        if library.device(out) != self.ordinal:
+            raise OptionError(f"out is not an array on cuda:{self.ordinal}")
+        if frame.nrhs == 1 and library.in_order(out):
+            return out
+        return library.empty(frame.device_shape(), frame.dtype, out)
 
-    @staticmethod
-    def _with_guess(library: Any, x: Any, guess: Any) -> Any:
+    def _with_guess(self, x: Any, guess: Any) -> Any:
+        library = library_of(x)
         if library.name == "jax":
             return (guess + 0).block_until_ready()
+        if library_of(guess) is not library:
+            self._wait(guess)
         library.copy(x, guess)
         return x
 
@@ -673,7 +754,7 @@ class _Device:
         if frame.interleaved:
             raise Unsupported("gradients of interleaved values on a GPU: give layout='item'")
         self._wait(*inner, gradient)
-        addresses = [library.address(array) for array in (*inner, gradient)]
+        addresses = map(_address, (*inner, gradient))
         self.native.value_gradient(*addresses)
         self.native.synchronize()
         return gradient
@@ -684,10 +765,27 @@ def wait_for(arrays: Any, stream: int) -> None:
     waited: list[Any] = []
     for array in arrays:
         library = library_of(array)
-        if library not in waited:
+        # Each array of an unknown library has a stream of its own.
+        if library not in waited or library.name == "foreign":
             waited.append(library)
             if library.stream(array) != stream:
                 library.synchronize(array)
+
+
+def _address(array: Any) -> tuple[int, int]:
+    return library_of(array).address(array)
+
+
+def _call_limits(
+    mask: np.ndarray | None, rtol: Any, atol: Any, maxiter: Any
+) -> dict[str, Any]:
+    """The limits of one call, as the native part takes them."""
+    return {
+        "rtol": None if rtol is None else _limits("rtol", rtol, np.float64),
+        "atol": None if atol is None else _limits("atol", atol, np.float64),
+        "maxiter": None if maxiter is None else _limits("maxiter", maxiter, np.int64),
+        "active": None if mask is None else mask.view(np.uint8),
+    }
 
 
 @cache
@@ -763,6 +861,7 @@ _MOST_THREADS = 1024
 
 def _limits(name: str, value: Any, dtype: type) -> Any:
     """A limit as a number, or as an array of one for each system."""
+    value = adopt(name, value)
     array = np.asarray(library_of(value).host(value))
     if array.dtype.kind not in ("iuf" if dtype is np.float64 else "iu"):
         raise OptionError(f"{name} is {value!r}, expected numbers")

@@ -9,6 +9,7 @@ import numpy as np
 from . import _native
 from ._arrays import Numpy, library_of
 from ._batch import as_batch
+from ._foreign import adopt
 from ._nvrtc import find_nvrtc
 from ._solve import wait_for
 from ._vectors import Frame, writable
@@ -132,8 +133,14 @@ class Spmv:
         """
         if y is None and beta != 0.0:
             raise OptionError("beta is given without y")
+        x, given = adopt("x", x), y
+        y = None if y is None else adopt("y", y, to_write=True)
+        product = self._product(x, float(alpha), float(beta), y)
+        return product if y is None else given
+
+    def _product(self, x: Any, alpha: float, beta: float, y: Any) -> Any:
         if self._ordinal is not None:
-            return self._on_device(x, float(alpha), float(beta), y)
+            return self._on_device(x, alpha, beta, y)
         inner_x = self._inputs.host("x", x)
         if y is not None:
             writable(self._outputs, y)
@@ -142,7 +149,7 @@ class Spmv:
             if y is None or beta == 0.0
             else self._outputs.host("y", y).reshape(-1).copy()
         )
-        self._native.apply(float(alpha), inner_x, float(beta), inner_y)
+        self._native.apply(alpha, inner_x, beta, inner_y)
         result = self._outputs.outer(inner_y)
         library = library_of(x if y is None else y)
         if y is None:
@@ -163,13 +170,15 @@ class Spmv:
             y = library.empty(shape, self._outputs.dtype, x)
         else:
             writable(self._outputs, y)
-            if library_of(y) is not library or library.device(y) != self._ordinal:
-                raise OptionError(f"y is not an array of {library.name} on cuda:{self._ordinal}")
-            if library.contiguous(y) is not y:
+            if library_of(y).device(y) != self._ordinal:
+                raise OptionError(f"y is not an array on cuda:{self._ordinal}")
+            if library_of(y).contiguous(y) is not y:
                 raise OptionError("y is not contiguous, expected C order")
         wait_for([inner_x, y], self._stream)
-        self._native.apply(alpha, library.address(inner_x), beta, library.address(y))
-        if library.name == "jax" or library.stream(y) != self._stream:
+        of_y = library_of(y)
+        address = library_of(inner_x).address(inner_x)
+        self._native.apply(alpha, address, beta, of_y.address(y))
+        if of_y.name in ("jax", "foreign") or of_y.stream(y) != self._stream:
             # The library reads y on another stream.
             self._native.synchronize()
         return y if self._outputs.nrhs == 1 else y.swapaxes(-1, -2)

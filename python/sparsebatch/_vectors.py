@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import Numpy, floats, library_of
+from ._arrays import DeviceView, Numpy, floats, library_of
 from ._batch import Batch
+from ._foreign import adopt
 from .errors import OptionError, Unsupported
 
 
@@ -64,7 +65,7 @@ class Frame:
 
     def host(self, name: str, array: Any) -> np.ndarray:
         """An array of the user, in host memory, in the order of solvers: a view where it is."""
-        array = given = self.joined(name, array)
+        array = given = adopt(name, self.joined(name, array))
         refuse_gradient(name, array)
         array = floats(name, array) if type(array) is not np.ndarray else self._floats(name, array)
         self.check(name, array)
@@ -81,7 +82,7 @@ class Frame:
     def _floats(name: str, array: np.ndarray) -> np.ndarray:
         # Other orders are brought into that of solvers below, in one copy.
         is_plain = array.dtype.kind == "f" and type(array) is np.ndarray
-        if is_plain and array.dtype.isnative and array.dtype.itemsize in (4, 8):
+        if is_plain and array.dtype.byteorder == "=" and array.dtype.itemsize in (4, 8):
             return array
         return floats(name, array)
 
@@ -214,6 +215,8 @@ def writable(frame: Frame, out: Any) -> None:
             raise OptionError(f"out is a {type(out).__name__}, expected an array")
         if not out.flags.writeable:
             raise OptionError("out is read-only, expected an array to write to")
+    if isinstance(out, DeviceView) and out.readonly:
+        raise OptionError("out is read-only, expected an array to write to")
     frame.check("out", out)
     if library.dtype(out) != frame.dtype:
         raise OptionError(f"out has elements of {library.dtype(out)}, expected {frame.dtype}")

@@ -8,6 +8,7 @@ __all__ = [
     "GpuError",
     "NotConverged",
     "OptionError",
+    "OutOfMemory",
     "SparsebatchWarning",
     "NotConvergedWarning",
     "Stopped",
@@ -33,6 +34,10 @@ class Unsupported(Error, NotImplementedError):
 
 class GpuError(Error, RuntimeError):
     """There is no usable GPU, or it refused a call. The message names driver, compiler or memory."""
+
+
+class OutOfMemory(GpuError, MemoryError):
+    """There is not enough memory on the GPU, or the allocator in use refused it."""
 
 
 class Broken(Error, RuntimeError):

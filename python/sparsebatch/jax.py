@@ -271,7 +271,7 @@ class _Spec:
 
 
 #: Specs by the identity of their patterns and by options; they hold the patterns.
-_SPECS: OrderedDict[tuple, _Spec] = OrderedDict()
+_SPECS: OrderedDict[tuple[Any, ...], _Spec] = OrderedDict()
 _MOST_SPECS = 256
 _SPECS_LOCK = threading.Lock()
 
@@ -292,7 +292,7 @@ def _spec_of(batch: Batch, options: dict[str, Any]) -> _Spec:
     return spec
 
 
-def _frozen(options: dict[str, Any]) -> tuple:
+def _frozen(options: dict[str, Any]) -> tuple[Any, ...]:
     """Options that can be hashed, and whose `repr` tells them."""
     return tuple(
         (name, (str(value.dtype), value.tobytes()) if isinstance(value, np.ndarray) else value)
@@ -423,7 +423,7 @@ class _Call:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _solve_in_frame(
-    call: _Call, frame: _Frame, values: jax.Array, b: jax.Array, guess: tuple
+    call: _Call, frame: _Frame, values: jax.Array, b: jax.Array, guess: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """A solve of arrays of the user; compiled for callers who do not compile themselves."""
     guess = tuple(frame.inner(array) for array in guess)
@@ -433,12 +433,12 @@ def _solve_in_frame(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _solve(
-    call: _Call, values: jax.Array, b: jax.Array, guess: tuple
+    call: _Call, values: jax.Array, b: jax.Array, guess: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
     return _run(call, values, b, guess)
 
 
-def _solve_jvp(call: _Call, primals: tuple, tangents: tuple) -> tuple:
+def _solve_jvp(call: _Call, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, ...]:
     values, b, guess = primals
     values_dot, b_dot, _ = tangents
     x, status = _solve(dataclasses.replace(call, keep=True), values, b, guess)
@@ -478,7 +478,7 @@ def _solve_linear(call: _Call, values: jax.Array, right: jax.Array) -> jax.Array
 
 
 def _run(
-    call: _Call, values: jax.Array, b: jax.Array, guess: tuple
+    call: _Call, values: jax.Array, b: jax.Array, guess: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The solve itself, without derivatives; under `jax.vmap`, that of a larger batch."""
 
@@ -487,7 +487,7 @@ def _run(
         return _ffi_call(call, values, b, guess)
 
     @run.def_vmap
-    def _(size: int, is_batched: list, *arrays: jax.Array) -> tuple:
+    def _(size: int, is_batched: list[Any], *arrays: jax.Array) -> tuple[Any, ...]:
         batched = _run_batched if call.spec.is_uniform else _run_one_by_one
         return batched(call, size, is_batched, *arrays), (True, True)
 
@@ -495,7 +495,7 @@ def _run(
 
 
 def _ffi_call(
-    call: _Call, values: jax.Array, b: jax.Array, guess: tuple
+    call: _Call, values: jax.Array, b: jax.Array, guess: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
     spec = call.spec
     if spec.is_uniform:
@@ -521,7 +521,7 @@ def _ffi_call(
 
 
 def _run_batched(
-    call: _Call, size: int, is_batched: list, values: jax.Array, *vectors: jax.Array
+    call: _Call, size: int, is_batched: list[Any], values: jax.Array, *vectors: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """`size` calls as one, of more items or of more right-hand sides."""
     vectors = tuple(
@@ -567,11 +567,11 @@ def _run_of_more_sides(
 
 
 def _run_one_by_one(
-    call: _Call, size: int, is_batched: list, *arrays: jax.Array
+    call: _Call, size: int, is_batched: list[Any], *arrays: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Calls of a ragged batch, one after the other."""
 
-    def one(mapped: list) -> tuple[jax.Array, jax.Array]:
+    def one(mapped: list[Any]) -> tuple[jax.Array, jax.Array]:
         rest = iter(mapped)
         own = [
             next(rest) if batched else array

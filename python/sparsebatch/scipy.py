@@ -20,6 +20,7 @@ import numpy as np
 
 from ._arrays import library_of
 from ._batch import Batch, as_batch
+from ._foreign import adopt
 from ._report import STATUSES, Report
 from ._solve import solve
 from .errors import NotConvergedWarning, OptionError, Unsupported
@@ -270,7 +271,7 @@ def _system(A: Any, b: Any) -> tuple[Batch, Any, bool]:
     if issparse(A) or isinstance(A, np.ndarray):
         if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
             raise OptionError(f"A has shape {A.shape}, expected a square matrix")
-        b = np.asarray(b)
+        b = np.asarray(adopt("b", b))
         if b.shape[:1] != A.shape[:1] or b.ndim > 2:
             raise OptionError(
                 f"A has shape {A.shape} and b has shape {b.shape}, expected as many rows"
@@ -308,7 +309,7 @@ def _guess(x0: Any, b: Any, batch: Batch, is_single: bool) -> Any:
         return b
     if x0 is None or not is_single or not isinstance(b, np.ndarray):
         return x0
-    guess = np.asarray(x0)
+    guess = np.asarray(adopt("x0", x0))
     _common_type(guess.dtype)
     if guess.ndim == 2 and guess.shape[1] == 1:
         guess = guess.ravel()

@@ -32,6 +32,7 @@ except ImportError as error:
         "sparsebatch.torch needs PyTorch: pip install 'sparsebatch[torch]'"
     ) from error
 
+from ._arrays import Torch
 from ._batch import _BY_KEY, Batch
 from ._report import Report
 from ._solve import DEFAULTS, Solver
@@ -395,7 +396,7 @@ def _prepare_by_key(
     return pattern.handle, pattern.nrows, len(pattern.indices), batch._is_single
 
 
-def _frozen(options: tuple[tuple[str, Any], ...]) -> tuple:
+def _frozen(options: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     """Options as something that can be a key."""
     frozen = []
     for name, value in options:
@@ -408,7 +409,7 @@ def _frozen(options: tuple[tuple[str, Any], ...]) -> tuple:
     return tuple(sorted(frozen))
 
 
-def _pattern_of(batch: Batch, options: dict[str, Any], frozen: tuple) -> _Pattern:
+def _pattern_of(batch: Batch, options: dict[str, Any], frozen: tuple[Any, ...]) -> _Pattern:
     if not batch.is_uniform:
         raise Unsupported("a ragged batch: make one of each pattern, or use sparsebatch.solve")
     if batch.layout == "interleaved":
@@ -460,10 +461,10 @@ def _engine(pattern: _Pattern, values: torch.Tensor, b: torch.Tensor) -> _Engine
         return engine
 
 
-def _engine_key(handle: int, shared: bool, b: torch.Tensor) -> tuple:
+def _engine_key(handle: int, shared: bool, b: torch.Tensor) -> tuple[Any, ...]:
     nrhs = 1 if b.dim() == 2 else b.shape[2]
     # Work of two streams of PyTorch is not mixed in one solver.
-    stream = torch.cuda.current_stream(b.device).cuda_stream if b.is_cuda else None
+    stream = Torch.stream(b) if b.is_cuda else None
     return handle, b.shape[0], nrhs, shared, b.dtype, b.device, stream
 
 
@@ -610,7 +611,7 @@ def _(values, x, handle, transpose):
     return x.new_empty(x.shape)
 
 
-def _solve_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+def _solve_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     values, _b, _x0, _kept, handle, transpose, _factor, nan = inputs
     x, converged = output
     ctx.save_for_backward(values, x, converged)
@@ -621,7 +622,7 @@ def _solve_context(ctx: Any, inputs: tuple, output: tuple) -> None:
     ctx.transpose, ctx.nan, ctx.shared = transpose, nan, values.dim() == 1
 
 
-def _solve_backward(ctx: Any, gradient: torch.Tensor | None, _: Any) -> tuple:
+def _solve_backward(ctx: Any, gradient: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
     if gradient is None:
         return (None,) * 8
     values, x, converged = ctx.saved_tensors
@@ -634,13 +635,13 @@ def _solve_backward(ctx: Any, gradient: torch.Tensor | None, _: Any) -> tuple:
     return by_values, adjoint if ctx.needs_input_grad[1] else None, *(None,) * 6
 
 
-def _value_gradient_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+def _value_gradient_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     adjoint, x, ctx.handle, _shared = inputs
     ctx.pattern = _PATTERNS.get(ctx.handle)
     ctx.save_for_backward(adjoint, x)
 
 
-def _value_gradient_backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+def _value_gradient_backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     adjoint, x = ctx.saved_tensors
     by_adjoint = by_x = None
     if ctx.needs_input_grad[0]:
@@ -650,13 +651,13 @@ def _value_gradient_backward(ctx: Any, gradient: torch.Tensor) -> tuple:
     return by_adjoint, by_x, None, None
 
 
-def _product_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+def _product_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     values, x, ctx.handle, ctx.transpose = inputs
     ctx.pattern, ctx.shared = _PATTERNS.get(ctx.handle), values.dim() == 1
     ctx.save_for_backward(values, x)
 
 
-def _product_backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+def _product_backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     values, x = ctx.saved_tensors
     by_values = by_x = None
     if ctx.needs_input_grad[0]:

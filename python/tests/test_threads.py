@@ -394,6 +394,9 @@ class TestInterrupt:
     def test_of_few_entries(self):
         assert interrupt(128, 600, 20_000) == "interrupted early\nalive 600\n"
 
+    def test_of_one_large_system(self):
+        assert interrupt(90_000, 1, 1_000_000) == "interrupted early\nalive 1\n"
+
     def test_handlers_of_the_program_run(self):
         received = []
         before = signal.signal(signal.SIGUSR1, lambda *_: received.append(1))

@@ -8,10 +8,12 @@ use sparsebatch::gpu::{
 };
 use sparsebatch::{CsrPatternRef, Pattern, SolveError, SolveOptions, SolveScalar};
 
+use crate::allocator::Allocator;
 use crate::backend::device_of;
 use crate::errors::{OptionError, OrRaise, Unsupported};
 use crate::ffi::{device_on, view};
 use crate::interrupt::Control;
+use crate::limits::CallLimits;
 use crate::options::Options;
 use crate::patterns::{Patterns, Place};
 use crate::precision::{each, locked};
@@ -27,6 +29,8 @@ pub(crate) type Array = (u64, usize);
 #[pyclass(frozen, module = "sparsebatch._native")]
 pub(crate) struct DeviceSolver {
     control: Control,
+    allocator: Option<Py<Allocator>>,
+    systems: usize,
     engine: Mutex<Engine>,
 }
 
@@ -40,6 +44,7 @@ struct OnDevice<T: SolveScalar> {
     solver: gpu::DeviceSolver<Device, T>,
     gradient: Option<ValueGradient<Device, T>>,
     shift: Option<ShiftedValues<Device, T>>,
+    options: SolveOptions,
 }
 
 /// A call of a solver.
@@ -70,7 +75,7 @@ impl<T: SolveScalar> OnDevice<T> {
             gpu::DeviceSolver::with_values(&device, items, &values, options, data)
         })?;
         let solver = solver.or_raise()?;
-        Ok(Self { device, solver, gradient: None, shift: None })
+        Ok(Self { device, solver, gradient: None, shift: None, options: options.clone() })
     }
 
     fn enqueue(&mut self, call: Call<'_>) -> Result<(), SolveError> {
@@ -97,12 +102,32 @@ impl<T: SolveScalar> OnDevice<T> {
         self.enqueue(call)?;
         self.finish(call)
     }
+
+    /// Solves with the limits of one call; those of the solver hold again afterwards.
+    fn solve_limited(
+        &mut self,
+        call: Call<'_>,
+        limited: &SolveOptions,
+    ) -> Result<sparsebatch::BatchReport, SolveError> {
+        let solved = self.solver.replace_limits(limited).and_then(|()| self.solve(call));
+        let restored = self.solver.replace_limits(&self.options);
+        let report = solved?;
+        restored.map(|()| report)
+    }
 }
 
 impl DeviceSolver {
     fn engine(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Engine>> {
         self.control.refuse_own_callback()?;
         locked(py, &self.engine)
+    }
+
+    /// The result of a call that may have allocated: what the allocator raised is told.
+    fn told<R>(&self, py: Python<'_>, result: PyResult<R>) -> PyResult<R> {
+        match &self.allocator {
+            Some(allocator) => allocator.get().told(py, result),
+            None => result,
+        }
     }
 }
 
@@ -135,6 +160,7 @@ impl DeviceSolver {
         options: Options<'_>,
         ordinal: usize,
         stream: u64,
+        allocator: Option<Py<Allocator>>,
     ) -> PyResult<Self> {
         let control = Control::new(None)?;
         let options = options.solve_options()?.watch(control.watch.clone());
@@ -143,8 +169,11 @@ impl DeviceSolver {
             .vectors(Place::named(vectors)?.layout())
             .transposed(transposed);
         let patterns = patterns.get();
+        let systems = patterns.nitems() * options.nrhs;
+        let memory = allocator.as_ref().map(Py::get);
         let make = || {
             let device = device_on(&device_of(ordinal)?, stream);
+            let device = memory.map_or_else(|| device.clone(), |memory| memory.on(&device));
             match dtype {
                 "float64" => {
                     OnDevice::new(patterns, values, device, &options, data).map(Engine::F64)
@@ -155,12 +184,17 @@ impl DeviceSolver {
                 _ => Err(OptionError::new_err(format!("values are {dtype}"))),
             }
         };
-        let engine = control.run(py, true, None, make)??;
-        Ok(Self { control, engine: Mutex::new(engine) })
+        let made = control.run(py, true, None, make)?;
+        let engine = match memory {
+            Some(memory) => memory.told(py, made)?,
+            None => made?,
+        };
+        Ok(Self { control, allocator, systems, engine: Mutex::new(engine) })
     }
 
-    /// Solves and waits; guesses are in `x` if `from_x`. `by` names the matrices, as for `Solver`.
-    #[pyo3(signature = (by, values, b, x, from_x, progress=None))]
+    /// Solves and waits; guesses are in `x` if `from_x`. `by` names the matrices, as for `Solver`;
+    /// `limits` are those of this call.
+    #[pyo3(signature = (by, values, b, x, from_x, progress=None, limits=None))]
     #[allow(clippy::too_many_arguments)]
     fn solve(
         &self,
@@ -171,14 +205,20 @@ impl DeviceSolver {
         x: Array,
         from_x: bool,
         progress: Option<&Bound<'_, PyAny>>,
+        limits: Option<CallLimits<'_>>,
     ) -> PyResult<Report> {
         let call = Call { by, values, b, x, guess: guess_of(from_x) };
         let mut engine = self.engine(py)?;
         let long = values.1 >= LONG;
         let solved = each!(Engine, &mut *engine, own => {
-            self.control.run(py, long, progress, || own.solve(call))?
+            let limited = limits.map(|limits| limits.limited(&own.options, self.systems));
+            let limited = limited.transpose()?;
+            self.control.run(py, long, progress, || match &limited {
+                None => own.solve(call),
+                Some(limited) => own.solve_limited(call, &limited.options),
+            })?
         });
-        Ok(Report::from(solved.or_raise()?))
+        self.told(py, solved.or_raise()).map(Report::from)
     }
 
     /// Starts the first method and returns; may be recorded in a graph.
@@ -211,20 +251,23 @@ impl DeviceSolver {
         let solved = each!(Engine, &mut *engine, own => {
             self.control.run(py, long, None, || own.finish(call))?
         });
-        Ok(Report::from(solved.or_raise()?))
+        self.told(py, solved.or_raise()).map(Report::from)
     }
 
     /// Compiles the kernels of solves from guesses, and allocates their memory.
     fn prepare_guesses(&self, py: Python<'_>) -> PyResult<()> {
-        each!(Engine, &mut *self.engine(py)?, own => own.solver.prepare_guesses().or_raise())
+        let mut engine = self.engine(py)?;
+        let prepared = each!(Engine, &mut *engine, own => own.solver.prepare_guesses());
+        self.told(py, prepared.or_raise())
     }
 
     /// Keeps the matrices, and their factors where the method has some.
     fn factor(&self, py: Python<'_>, values: Array) -> PyResult<()> {
         let mut engine = self.engine(py)?;
-        each!(Engine, &mut *engine, own => {
-            self.control.run(py, false, None, || own.solver.factor(&buffer(values)))?.or_raise()
-        })
+        let factored = each!(Engine, &mut *engine, own => {
+            self.control.run(py, false, None, || own.solver.factor(&buffer(values)))?
+        });
+        self.told(py, factored.or_raise())
     }
 
     fn keeps_factors(&self, py: Python<'_>) -> PyResult<bool> {

@@ -10,6 +10,7 @@ import_exception!(sparsebatch.errors, FormatError);
 import_exception!(sparsebatch.errors, OptionError);
 import_exception!(sparsebatch.errors, Unsupported);
 import_exception!(sparsebatch.errors, GpuError);
+import_exception!(sparsebatch.errors, OutOfMemory);
 import_exception!(sparsebatch.errors, Broken);
 import_exception!(sparsebatch.errors, Forked);
 import_exception!(sparsebatch.errors, Stopped);
@@ -59,6 +60,7 @@ impl IntoException for DeviceError {
             Self::Length { .. } | Self::InvalidArgument { .. } | Self::OtherPattern { .. } => {
                 OptionError::new_err(message)
             }
+            Self::OutOfMemory { .. } => OutOfMemory::new_err(message),
             _ => GpuError::new_err(message),
         }
     }

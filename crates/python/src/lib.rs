@@ -2,6 +2,7 @@
 //! address on a GPU, solvers, products, reports. Its Python part is in `python/sparsebatch`.
 #![deny(unsafe_code)]
 
+mod allocator;
 mod backend;
 mod device;
 mod errors;
@@ -11,6 +12,8 @@ mod files;
 mod formats;
 mod interrupt;
 mod jax;
+mod limits;
+mod memory;
 mod options;
 mod patterns;
 mod precision;
@@ -24,17 +27,23 @@ use pyo3::prelude::*;
 #[pymodule(name = "_native")]
 mod native {
     #[pymodule_export]
+    use super::allocator::Allocator;
+    #[pymodule_export]
     use super::backend::{devices, driver, gpu_unavailable, use_nvrtc};
     #[pymodule_export]
     use super::command_line;
     #[pymodule_export]
     use super::device::DeviceSolver;
     #[pymodule_export]
+    use super::ffi::ManagedArray;
+    #[pymodule_export]
     use super::files::{load, save};
     #[pymodule_export]
     use super::formats::{convert, to_csr};
     #[pymodule_export]
     use super::jax::{jax_clear, jax_counts, jax_handler, jax_register};
+    #[pymodule_export]
+    use super::memory::{ordinal_of, synchronize, to_host};
     #[pymodule_export]
     use super::patterns::Patterns;
     #[pymodule_export]

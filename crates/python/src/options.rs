@@ -38,14 +38,14 @@ fn named<V: FromStr<Err = sparsebatch::ArgumentError>>(name: &str) -> PyResult<V
 }
 
 /// One number, or an array of them with one for each system.
-fn tolerance(name: &str, value: &Bound<'_, PyAny>) -> PyResult<PerSystem<f64>> {
+pub(crate) fn tolerance(name: &str, value: &Bound<'_, PyAny>) -> PyResult<PerSystem<f64>> {
     match value.extract::<f64>() {
         Ok(value) => Ok(PerSystem::All(value)),
         Err(_) => Ok(PerSystem::Each(Input::<f64>::of(name, value)?.as_ref().to_vec())),
     }
 }
 
-fn limit(value: &Bound<'_, PyAny>) -> PyResult<PerSystem<u32>> {
+pub(crate) fn limit(value: &Bound<'_, PyAny>) -> PyResult<PerSystem<u32>> {
     let limit = |value: i64| {
         u32::try_from(value).map_err(|_| {
             OptionError::new_err(format!("maxiter is {value}, expected 0 to {}", u32::MAX))

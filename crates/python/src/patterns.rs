@@ -159,7 +159,7 @@ impl Patterns {
     }
 
     #[getter]
-    fn nitems(&self) -> usize {
+    pub(crate) fn nitems(&self) -> usize {
         match &self.0 {
             Kind::Uniform { nitems, .. } => *nitems,
             Kind::Ragged(ragged) => ragged.nrows.len(),

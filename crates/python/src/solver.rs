@@ -14,6 +14,7 @@ use crate::backend::backend;
 use crate::errors::{OptionError, OrRaise};
 use crate::ffi::{Input, Output};
 use crate::interrupt::Control;
+use crate::limits::{CallLimits, Limited, keeping};
 use crate::options::Options;
 use crate::patterns::{Patterns, Place};
 use crate::precision::{each, locked};
@@ -109,6 +110,41 @@ impl<T: SolveScalar + Element> Host<T> {
         entries >= LONG || work >= LONG_WITH_ITERATIONS
     }
 
+    /// Analyses the transposed matrices, unless that was done.
+    fn prepare_adjoint(&mut self) -> Result<(), SolveError> {
+        if self.adjoint.is_none() {
+            let made = AdjointSolver::on(&self.backend, &self.batch, &self.options)?;
+            self.adjoint = Some(made);
+        }
+        Ok(())
+    }
+
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        self.solver.replace_limits(options)?;
+        self.adjoint.as_mut().map_or(Ok(()), |adjoint| adjoint.replace_limits(options))
+    }
+
+    /// Solves with the limits of one call; those of the solver hold again afterwards.
+    fn solve_limited(
+        &mut self,
+        by: By,
+        b: &[T],
+        x: &mut [T],
+        limited: &Limited,
+    ) -> Result<BatchReport, SolveError> {
+        if matches!(by, By::Transposed) {
+            self.prepare_adjoint()?;
+        }
+        let kept = limited.rows(&self.batch);
+        let solved = self
+            .replace_limits(&limited.options)
+            .and_then(|()| keeping(kept, x, |x| self.solve(by, b, x)));
+        let own = self.options.clone();
+        let restored = self.replace_limits(&own);
+        let report = solved?;
+        restored.map(|()| report)
+    }
+
     fn solve(&mut self, by: By, b: &[T], x: &mut [T]) -> Result<BatchReport, SolveError> {
         match by {
             By::Values => self.solver.solve(&self.batch, b, x),
@@ -116,14 +152,8 @@ impl<T: SolveScalar + Element> Host<T> {
             By::Near => self.solver.solve_near(&self.batch, b, x),
             By::KeptTransposed => self.solver.solve_transposed_again(b, x),
             By::Transposed => {
-                let adjoint = match &mut self.adjoint {
-                    Some(adjoint) => adjoint,
-                    None => self.adjoint.insert(AdjointSolver::on(
-                        &self.backend,
-                        &self.batch,
-                        &self.options,
-                    )?),
-                };
+                self.prepare_adjoint()?;
+                let adjoint = self.adjoint.as_mut().ok_or(SolveError::NotFactored)?;
                 adjoint.solve(&self.batch, b, x)
             }
         }
@@ -217,8 +247,9 @@ impl Solver {
     }
 
     /// Solves; `x` holds guesses and becomes solutions. `by` names the matrices; `progress` is
-    /// called with the numbers of systems that have ended and of all systems.
-    #[pyo3(signature = (by, b, x, progress=None))]
+    /// called with the numbers of systems that have ended and of all systems; `limits` are those of
+    /// this call.
+    #[pyo3(signature = (by, b, x, progress=None, limits=None))]
     fn solve(
         &self,
         py: Python<'_>,
@@ -226,13 +257,19 @@ impl Solver {
         b: &Bound<'_, PyAny>,
         x: &Bound<'_, PyAny>,
         progress: Option<&Bound<'_, PyAny>>,
+        limits: Option<CallLimits<'_>>,
     ) -> PyResult<Report> {
         let by = By::named(by)?;
         let mut engine = self.engine(py)?;
         let report = each!(Engine, &mut *engine, host => {
             let (b, mut x) = (Input::of("b", b)?, Output::of("x", x)?);
+            let systems = host.batch.nitems() * host.options.nrhs;
+            let limited = limits.map(|limits| limits.limited(&host.options, systems)).transpose()?;
             let long = host.is_long();
-            self.control.run(py, long, progress, || host.solve(by, b.as_ref(), x.as_mut()))?
+            self.control.run(py, long, progress, || match &limited {
+                None => host.solve(by, b.as_ref(), x.as_mut()),
+                Some(limited) => host.solve_limited(by, b.as_ref(), x.as_mut(), limited),
+            })?
         });
         Ok(Report::from(report.or_raise()?))
     }

@@ -225,6 +225,17 @@ impl SolveOptions {
         }
     }
 
+    /// These options with the tolerances and iteration limits of others.
+    #[must_use]
+    pub fn with_limits_of(&self, other: &Self) -> Self {
+        Self {
+            rel_tol: other.rel_tol.clone(),
+            abs_tol: other.abs_tol.clone(),
+            max_iters: other.max_iters.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Whether a tolerance or an iteration limit is given per system.
     pub fn has_own_limits(&self) -> bool {
         let each = |limit: &PerSystem<f64>| matches!(limit, PerSystem::Each(_));

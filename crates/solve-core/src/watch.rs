@@ -22,9 +22,10 @@ type Callback = dyn Fn(Progress) -> ControlFlow<()> + Send + Sync;
 ///
 /// Clones share one state, so that one thread may hold a clone and call [`Watch::stop`] or
 /// [`Watch::progress`] while another thread solves with
-/// [`SolveOptions::watch`](crate::SolveOptions::watch). A stopped solve finishes the systems at hand,
-/// and on a GPU the launches that are queued, starts no others, and returns an error. A request between
-/// solves stops the next one. One watch follows one solve at a time.
+/// [`SolveOptions::watch`](crate::SolveOptions::watch). A stopped solve starts no other systems and
+/// returns an error. On the CPU, iterations and the sparse LU end within milliseconds, while a
+/// factorisation with partial pivoting is completed; on a GPU, the launches that are queued are. A
+/// request between solves stops the next one. One watch follows one solve at a time.
 ///
 /// # Examples
 /// ```

@@ -38,7 +38,7 @@ enum Side {
 
 /// A solver of the transposed matrices of another solver.
 pub(crate) struct Adjoint<T> {
-    solver: BatchSolver<T>,
+    pub(crate) solver: BatchSolver<T>,
     transposed: TransposedBatch<T>,
     /// Whether it has the values of the kept matrices.
     is_current: bool,

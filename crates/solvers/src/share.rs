@@ -64,6 +64,17 @@ impl<T: Scalar> Share<T> {
         Ok(Self { chosen, engine, scope })
     }
 
+    /// Takes tolerances and iteration limits of other options of the whole batch.
+    pub(crate) fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        match self.scope {
+            Scope::All | Scope::Only(_) => self.engine.replace_limits(options),
+            Scope::Copied => {
+                let systems = systems_of(&self.chosen.items, options.nrhs);
+                self.engine.replace_limits(&options.for_systems(&systems))
+            }
+        }
+    }
+
     /// Solves the systems of the share and writes their outcomes into those of the batch.
     pub(crate) fn solve(
         &mut self,

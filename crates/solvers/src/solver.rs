@@ -11,7 +11,7 @@ use sparsebatch_solve_core::{
 
 use crate::again::{Adjoint, Matrices};
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
-use crate::choose::choose;
+use crate::choose::{Target, choose};
 use crate::error::{go_on, stopped};
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
@@ -224,6 +224,51 @@ impl<T: SolveScalar> BatchSolver<T> {
             [share] => share.engine.kept_factors(),
             _ => None,
         }
+    }
+
+    /// Takes tolerances and iteration limits of other options for the solves that follow. The
+    /// analysis stays, and so do kept matrices and factors.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] when there is not one per system, for negative ones;
+    /// [`SolveError::Unsupported`] for a composed engine on a GPU. The limits are as before then.
+    ///
+    /// # Examples
+    /// ```
+    /// use sparsebatch_formats::{Batch, Csr};
+    /// use sparsebatch_solvers::{BatchSolver, Method, SolveOptions, Status};
+    /// // [4 1; 1 3]
+    /// let a = Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![4.0, 1.0, 1.0, 3.0])?;
+    /// let batch = Batch::from(a);
+    /// let options = SolveOptions::new().method(Method::Cg).fallback(false);
+    /// let mut solver = BatchSolver::new(&batch, &options)?;
+    /// solver.replace_limits(&options.clone().max_iters(1))?;
+    /// let mut x = [0.0; 2];
+    /// let report = solver.solve(&batch, &[1.0, 2.0], &mut x)?;
+    /// assert_eq!(report.systems[0].outcome.status, Status::MaxIterations);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        let own = self.options.with_limits_of(options);
+        own.criteria::<T>(self.nitems * own.nrhs)?;
+        for place in 0..self.shares.len() {
+            if let Err(error) = self.shares[place].replace_limits(&own) {
+                for share in &mut self.shares[..place] {
+                    share.replace_limits(&self.options)?;
+                }
+                return Err(error);
+            }
+        }
+        if let Some(adjoint) = &mut self.adjoint {
+            adjoint.solver.replace_limits(&own)?;
+        }
+        self.backend = self.backend.with_options(&own);
+        if matches!(self.backend.target(), Target::Gpu(_)) {
+            // Plans of later rungs hold limits.
+            self.kept.clear();
+        }
+        self.options = own;
+        Ok(())
     }
 
     /// Solves every system; `x` holds the initial guesses on entry and the solutions on return.

@@ -63,7 +63,8 @@ impl<T: CpuScalar> Kernel<T> for Direct<'_, T> {
             if T::NAME == "f64" {
                 lanes.know_norms(&norms(&v.a, lanes.active));
             }
-            let bad = self.lu.factor(&mut state, &v.a) & lanes.active;
+            let bad = self.lu.factor_until(&mut state, &v.a, || lanes.is_stopped());
+            let bad = bad & lanes.active;
             fail(&mut lanes, bad, &v);
             while lanes.active != 0 {
                 self.lu.solve(&mut state, &v.r, &mut v.dx);

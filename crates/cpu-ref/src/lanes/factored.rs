@@ -39,6 +39,9 @@ pub(crate) struct LuState<V: Vector> {
     rounded: Option<Rounded<V>>,
 }
 
+/// Rows that a factorisation eliminates between two looks at the watch.
+const LOOK_ROWS: usize = 128;
+
 impl LuOnPattern {
     /// `single`: factors are stored in f32.
     pub(crate) fn new(pattern: FactorPattern, single: bool) -> Self {
@@ -65,6 +68,17 @@ impl LuOnPattern {
     /// with a factor beyond the range of f32 where factors are rounded.
     #[inline(always)]
     pub(crate) fn factor<V: Vector>(&self, state: &mut LuState<V>, a: &[V]) -> u32 {
+        self.factor_until(state, a, || false)
+    }
+
+    /// As [`LuOnPattern::factor`]; ends early, with all lanes bad, when `is_stopped`.
+    #[inline(always)]
+    pub(crate) fn factor_until<V: Vector>(
+        &self,
+        state: &mut LuState<V>,
+        a: &[V],
+        is_stopped: impl Fn() -> bool,
+    ) -> u32 {
         let (pattern, cols, perm) = (&self.pattern, self.pattern.cols(), self.pattern.perm());
         let LuState { lu, inverse_diagonal, work, rounded } = state;
         if let Some(rounded) = rounded {
@@ -77,6 +91,9 @@ impl LuOnPattern {
         let one = V::splat(V::Scalar::ONE);
         let mut bad = 0;
         for row in 0..pattern.nrows() {
+            if row % LOOK_ROWS == LOOK_ROWS - 1 && is_stopped() {
+                return !0;
+            }
             let (lower, upper) = (pattern.lower(row), pattern.upper(row));
             for k in lower.start..upper.end {
                 work[cols[k] as usize] = source_value(a, pattern.source()[k]);

@@ -12,6 +12,9 @@ use sparsebatch_solve_core::evaluate::{by_power_of_two, frobenius_norm, pow2};
 use sparsebatch_solve_core::verdict::{Check, Entry, Prepared, Stop, System, scale_by_norm};
 use sparsebatch_solve_core::{Criteria, Outcome, Status, is_stopped};
 
+/// Matrix entries, times lanes, that iterations multiply between two looks at the watch.
+const LOOK_ENTRIES: usize = 1 << 20;
+
 /// A system to solve, with the destinations of its solution and outcome.
 pub(crate) struct Slot<'a, T> {
     /// Number of the system: `item * nrhs + rhs`.
@@ -83,8 +86,10 @@ pub(crate) struct Lanes<'a, T> {
     pub(crate) active: u32,
     /// Batched iterations done.
     pub(crate) step: u64,
-    /// The first step at which an occupant reaches its iteration limit.
-    pub(crate) next_deadline: u64,
+    /// The next step at which an occupant reaches its iteration limit, or the watch is looked at.
+    next_look: u64,
+    /// Steps between two looks at the watch: one millisecond of work, or one step.
+    look_every: u64,
     /// Systems whose values the matrix cannot store.
     pub(crate) unsuited: Vec<Slot<'a, T>>,
     /// The residuals from which the lanes started or restarted, lane after lane.
@@ -95,12 +100,17 @@ pub(crate) struct Lanes<'a, T> {
 impl<'a, T: CpuScalar> Lanes<'a, T> {
     pub(crate) fn new(job: Job<'a, T>, lanes: usize) -> Self {
         let nrows = job.matrix.nrows();
+        let look_every = match job.criteria.watch {
+            Some(_) => (LOOK_ENTRIES / (job.matrix.nvalues() * lanes).max(1)).max(1) as u64,
+            None => u64::MAX,
+        };
         Self {
             job,
             occupants: (0..lanes).map(|_| None).collect(),
             active: 0,
             step: 0,
-            next_deadline: u64::MAX,
+            next_look: look_every,
+            look_every,
             unsuited: Vec::new(),
             residuals: vec![T::ZERO; nrows * lanes],
             values: Vec::new(),
@@ -174,7 +184,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
                 set_lane(x, lane, occupant.slot.x.iter().map(|&v| down(v) + T::ZERO));
                 set_lane(r, lane, self.residual(lane).iter().copied());
                 threshold.set(lane, square);
-                self.next_deadline = self.next_deadline.min(occupant.deadline);
+                self.next_look = self.next_look.min(occupant.deadline);
                 self.occupants[lane] = Some(occupant);
                 loaded |= 1 << lane;
                 break;
@@ -287,15 +297,31 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
         }
     }
 
-    /// The lanes that have reached their iteration limit, one bit each.
-    pub(crate) fn overdue(&self) -> u32 {
-        if self.step < self.next_deadline {
+    /// The lanes that have reached their iteration limit, one bit each: all of them when the solve
+    /// was stopped.
+    pub(crate) fn overdue(&mut self) -> u32 {
+        if self.step < self.next_look {
             return 0;
         }
+        if is_stopped(&self.job.criteria.watch) {
+            let occupants = self.occupants.iter_mut().flatten();
+            occupants.for_each(|o| o.deadline = o.deadline.min(self.step));
+        }
+        self.plan_look();
         let overdue =
             |o: &Option<Occupant<'_, T>>| o.as_ref().is_some_and(|o| o.deadline <= self.step);
         (self.occupants.iter().enumerate())
             .fold(0, |bits, (l, o)| bits | u32::from(overdue(o)) << l)
+    }
+
+    fn plan_look(&mut self) {
+        let deadlines = self.occupants.iter().flatten().map(|o| o.deadline);
+        self.next_look = deadlines.fold(self.step.saturating_add(self.look_every), u64::min);
+    }
+
+    /// Whether the solve was stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        is_stopped(&self.job.criteria.watch)
     }
 
     /// The right-hand sides of the occupied lanes.
@@ -373,8 +399,7 @@ impl<'a, T: CpuScalar> Lanes<'a, T> {
             history: std::mem::take(&mut occupant.history),
         });
         self.active &= !(1 << lane);
-        self.next_deadline =
-            self.occupants.iter().flatten().map(|o| o.deadline).min().unwrap_or(u64::MAX);
+        self.plan_look();
         Verdict::Ended
     }
 }

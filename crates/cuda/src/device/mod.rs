@@ -28,6 +28,7 @@ mod memory;
 mod model;
 pub mod nvrtc;
 mod pinned;
+mod pointer;
 mod resources;
 mod staging;
 mod stream;
@@ -47,6 +48,7 @@ pub use info::DeviceInfo;
 pub use memory::DeviceAllocator;
 pub use model::DeviceModel;
 pub use pinned::PinnedBuffer;
+pub use pointer::ordinal_of;
 pub use resources::Resources;
 
 use crate::{GpuError, KernelKey};

@@ -2,7 +2,11 @@
 //! this crate.
 
 mod address;
+mod allocator;
 mod array;
+mod dlpack;
 
 pub(crate) use address::{device_on, view};
+pub(crate) use allocator::PythonAllocator;
 pub(crate) use array::{Input, Output};
+pub(crate) use dlpack::ManagedArray;

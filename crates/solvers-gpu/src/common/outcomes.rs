@@ -27,25 +27,20 @@ impl<E: Executor> Limits<E> {
         })
     }
 
-    /// Takes the limits of other systems. Each limit must be given per system if and only if it was
-    /// before. Allocates nothing.
+    /// Takes other limits, for as many systems. Allocates only for a limit that is given per system
+    /// for the first time; memory that a recorded graph reads stays and holds the new limits.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] when a limit changes between common and per system, or has another
-    /// length; what the device reports.
+    /// [`GpuSolveError::Argument`] when a limit has another length; what the device reports.
     pub(crate) fn replace(
         &mut self,
         executor: &E,
         criteria: Criteria,
     ) -> Result<(), GpuSolveError> {
         // All fit before any is overwritten.
-        check_each("rel_tol", &criteria.rel_tol, self.rel_tols.as_ref().map(KernelBuffer::len))?;
-        check_each("abs_tol", &criteria.abs_tol, self.abs_tols.as_ref().map(KernelBuffer::len))?;
-        check_each(
-            "max_iters",
-            &criteria.max_iters,
-            self.max_iters.as_ref().map(KernelBuffer::len),
-        )?;
+        check_each("rel_tol", &criteria.rel_tol, &self.rel_tols)?;
+        check_each("abs_tol", &criteria.abs_tol, &self.abs_tols)?;
+        check_each("max_iters", &criteria.max_iters, &self.max_iters)?;
         overwrite(executor, &criteria.rel_tol, &mut self.rel_tols)?;
         overwrite(executor, &criteria.abs_tol, &mut self.abs_tols)?;
         overwrite(executor, &criteria.max_iters, &mut self.max_iters)?;
@@ -112,29 +107,34 @@ fn upload_each<E: Executor, V: Pod>(
     }
 }
 
-/// Refuses limits that are given per system where they were not, or the reverse, or of another number
-/// of systems.
-fn check_each<V>(
+/// Refuses limits of another number of systems than before.
+fn check_each<V: Pod>(
     what: &'static str,
     limits: &PerSystem<V>,
-    before: Option<usize>,
+    before: &Option<impl KernelBuffer<V>>,
 ) -> Result<(), ArgumentError> {
     match (limits, before) {
-        (PerSystem::All(_), None) => Ok(()),
-        (PerSystem::Each(each), before) => check_len(what, before.unwrap_or(0), each.len()),
-        (PerSystem::All(_), Some(systems)) => check_len(what, systems, 0),
+        (PerSystem::Each(each), Some(before)) => check_len(what, before.len(), each.len()),
+        _ => Ok(()),
     }
 }
 
-/// Overwrites limits that are given per system.
+/// Overwrites limits on the device; those given per system for the first time are uploaded.
 fn overwrite<E: Executor, V: Pod>(
     executor: &E,
     limits: &PerSystem<V>,
     buffer: &mut Option<E::Buffer<V>>,
 ) -> Result<(), GpuError> {
-    match (limits, buffer) {
+    match (limits, &mut *buffer) {
         (PerSystem::Each(each), Some(buffer)) => executor.copy_from_host(each, buffer),
-        _ => Ok(()),
+        (PerSystem::All(limit), Some(buffer)) => {
+            let each = vec![*limit; buffer.len()];
+            executor.copy_from_host(&each, buffer)
+        }
+        (limits, None) => {
+            *buffer = upload_each(executor, limits)?;
+            Ok(())
+        }
     }
 }
 

@@ -106,6 +106,14 @@ impl<T: SolveScalar> AdjointSolver<T> {
         self.solver.solve(self.transposed.batch(), g, lambda)
     }
 
+    /// [`BatchSolver::replace_limits`].
+    ///
+    /// # Errors
+    /// Those of [`BatchSolver::replace_limits`].
+    pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        self.solver.replace_limits(options)
+    }
+
     /// Keeps the matrices of a batch, and their factors as [`BatchSolver::keeps_factors`] says, for
     /// [`AdjointSolver::solve_again`].
     ///

@@ -76,6 +76,16 @@ pub(crate) trait AnalysedSolve<T>: Send + Sync {
         only: Option<&[usize]>,
     ) -> Result<Vec<Outcome>, SolveError>;
 
+    /// Takes tolerances and iteration limits of other options, for the systems that were analysed,
+    /// where the engine holds some beside the criteria of each solve.
+    ///
+    /// # Errors
+    /// [`SolveError::Unsupported`] where it cannot; what a device reports.
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        let _ = options;
+        Ok(())
+    }
+
     /// The interface for kept factors, if this engine supports it.
     fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
         None

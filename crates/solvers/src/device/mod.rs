@@ -303,17 +303,14 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.extents.total_rows() * self.options.nrhs
     }
 
-    /// Takes tolerances and iteration limits of other options for the solves that follow. Each must be
-    /// given per system if and only if it was before. Waits for the last solve. A graph that was
-    /// recorded before keeps the limits that are common to all systems.
+    /// Takes tolerances and iteration limits of other options for the solves that follow. Waits for
+    /// the last solve; allocates for a limit that is given per system for the first time. A graph
+    /// that was recorded before keeps the limits that were common to all systems then.
     ///
     /// # Errors
     /// [`SolveError::Argument`] when there is not one per system, for negative ones.
     pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
-        let mut own = self.options.clone();
-        own.rel_tol.clone_from(&options.rel_tol);
-        own.abs_tol.clone_from(&options.abs_tol);
-        own.max_iters.clone_from(&options.max_iters);
+        let own = self.options.with_limits_of(options);
         let criteria = own.criteria::<T>(self.systems())?;
         self.plan.replace_limits(&self.executor, &own)?;
         self.confirmer.replace_limits(&own)?;

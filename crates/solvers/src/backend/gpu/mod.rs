@@ -455,6 +455,18 @@ where
         Ok(outcomes.into_iter().flatten().collect())
     }
 
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        if self.composed.is_some() {
+            return Err(SolveError::Unsupported {
+                what: "other tolerances and limits for a composed solve",
+                instead: "give them when the batch is analysed, or solve on the CPU",
+            });
+        }
+        self.site.options = self.site.options.with_limits_of(options);
+        let site = &self.site;
+        self.parts.iter_mut().try_for_each(|part| part.replace_limits(site))
+    }
+
     fn kept_factors(&mut self) -> Option<&mut dyn KeptFactors<T>> {
         // The plans of parts have all items, all at once.
         let is_whole = !self.in_turns && self.composed.is_none() && self.cpu.is_none();

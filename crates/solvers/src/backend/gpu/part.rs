@@ -288,6 +288,18 @@ where
         Ok(())
     }
 
+    /// Gives the plans the limits of the site's options.
+    pub(super) fn replace_limits(&mut self, site: &Site<E>) -> Result<(), SolveError> {
+        match &mut self.held {
+            Some(PartMemory::Whole(whole)) => whole.replace_limits(site, &self.items),
+            Some(PartMemory::Chunks(pipe)) => {
+                let pipe = pipe.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+                pipe.replace_limits(site, &self.items)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Releases the memory.
     pub(super) fn unload(&mut self) {
         self.held = None;
@@ -442,6 +454,10 @@ where
             x: executor.alloc(lens.rows)?,
             guess: Guess::Zero,
         })
+    }
+
+    fn replace_limits(&mut self, site: &Site<E>, items: &[u32]) -> Result<(), SolveError> {
+        Ok(self.plan.replace_limits(&site.executor, &options_of(&site.options, items))?)
     }
 
     fn bytes(&self) -> u64 {

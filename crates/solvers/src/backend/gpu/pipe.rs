@@ -95,6 +95,24 @@ where
         (values * size_of::<T>()) as u64 + plans
     }
 
+    /// Gives the plans the limits of the site's options. Those of the systems of each chunk come
+    /// with the chunk where chunks share a plan.
+    pub(super) fn replace_limits(
+        &mut self,
+        site: &Site<E>,
+        items: &[u32],
+    ) -> Result<(), SolveError> {
+        self.abandon(site);
+        if self.plans.len() < self.chunks.len() && site.options.has_own_limits() {
+            return Ok(());
+        }
+        for (plan, chunk) in self.plans.iter_mut().zip(&self.chunks) {
+            let options = options_of(&site.options, &items[chunk.clone()]);
+            plan.replace_limits(&site.executor, &options)?;
+        }
+        Ok(())
+    }
+
     /// Starts all chunks in turn, and stores the results of those that have finished.
     pub(super) fn run(
         &mut self,

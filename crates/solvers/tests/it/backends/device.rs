@@ -359,16 +359,18 @@ fn limits_are_replaced_between_solves() {
     let values = executor.upload(&values_of(&batch)).unwrap();
     let on_b = executor.upload(&b).unwrap();
     let mut x = executor.alloc(b.len()).unwrap();
-    for limited in [options.clone().max_iters(2), options.clone().rel_tol(1e-2), options] {
+    let each = options.clone().rel_tol(vec![1e-2, 1e-10, 1e-4]).max_iters(vec![50, 2, 9]);
+    let common = [options.clone().max_iters(2), options.clone().rel_tol(1e-2), options.clone()];
+    for limited in [&common[..], &[each], &common[..]].concat() {
         solver.replace_limits(&limited).unwrap();
         let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
         let (expected, host) = from_host(&batch, &b, None, &limited);
         assert_eq!(report.systems, host.systems);
         assert_eq!(executor.download(&x).unwrap(), expected);
     }
-    let per_system = SolveOptions::new().rel_tol(vec![1e-3; 3]);
-    let error = solver.replace_limits(&per_system).unwrap_err();
-    assert!(error.to_string().contains("rel_tol has 3"), "{error}");
+    let of_others = SolveOptions::new().rel_tol(vec![1e-3; 4]);
+    let error = solver.replace_limits(&of_others).unwrap_err();
+    assert!(error.to_string().contains("rel_tol has 4"), "{error}");
 }
 
 #[test]

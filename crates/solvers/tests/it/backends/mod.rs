@@ -14,6 +14,7 @@ mod factors;
 mod fallback;
 mod gradient;
 mod large_lu;
+mod limits;
 mod listed;
 mod memory;
 mod pin;

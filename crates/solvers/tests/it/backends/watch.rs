@@ -2,9 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::Batch;
+use sparsebatch_formats::generate::{Stencil, laplace};
 use sparsebatch_solvers::{
     Backend, BatchSolver, Chunks, Engine, Gpu, Method, Preconditioner, Progress, SolveError,
     SolveOptions, SpmvOptions, Watch, solve_on_executor,
@@ -168,4 +171,53 @@ fn a_stopped_composed_solve_leaves_numbers_without_its_scales() {
     // The iterates of the system that had not ended are of the size of the guess, not of that by
     // 2^-scale.
     assert!(x[1..].iter().all(|x| (1e11..1e13).contains(x)), "{x:?}");
+}
+
+/// Stops a solve of one system of 90,000 rows after a tenth of a second, and returns how long it
+/// took to end, and its x.
+fn stop_large(options: &SolveOptions) -> (Duration, Vec<f64>) {
+    let batch = Batch::from(laplace(Stencil::Point5, &[300, 300]).unwrap());
+    let b = vec![1.0; 90_000];
+    let watch = Watch::new();
+    let mut solver = BatchSolver::new(&batch, &options.clone().watch(watch.clone())).unwrap();
+    let mut x = vec![0.0; b.len()];
+    let asked = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        watch.stop();
+        Instant::now()
+    });
+
+    let error = solver.solve(&batch, &b, &mut x).unwrap_err();
+
+    let ended = Instant::now();
+    assert!(matches!(error, SolveError::Stopped { systems: 1, .. }), "{error}");
+    (ended.duration_since(asked.join().unwrap()), x)
+}
+
+#[test]
+fn the_iterations_of_one_large_system_stop() {
+    // The tolerance is below what rounding allows: without the stop they take minutes.
+    let endless = SolveOptions::new().rel_tol(0.0).max_iters(1_000_000).max_restarts(1_000_000);
+    let ilu0 = "ilu0".parse().unwrap();
+    for (method, precond) in [
+        (Method::Cg, Preconditioner::None),
+        (Method::BiCgStab, Preconditioner::None),
+        (Method::BiCgStab, ilu0),
+    ] {
+        let options = endless.clone().method(method).preconditioner(precond);
+        let (took, x) = stop_large(&options);
+        assert!(took < Duration::from_secs(1), "{method} {took:?}");
+        // x is the better of guess and iterate.
+        assert!(x.iter().all(|x| x.is_finite()), "{method}");
+    }
+    let composed = endless.method(Method::Cg).engine(Engine::Composed(SpmvOptions::default()));
+    let (took, _) = stop_large(&composed.preconditioner(Preconditioner::None));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn the_factorisation_of_one_large_system_stops() {
+    let (took, x) = stop_large(&SolveOptions::new().method(Method::Lu));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(x.iter().all(|&x| x == 0.0));
 }
