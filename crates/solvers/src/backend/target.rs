@@ -46,17 +46,18 @@ impl Backend {
 }
 
 impl<E: GpuExecutor> Backend<E> {
-    /// Several GPUs of this process, each with a thread of its own, for batches in the memory of the
-    /// host. One GPU is the same as [`Backend::Gpu`].
+    /// Several GPUs of this process, each with a thread of its own, for batches in the memory of
+    /// the host. One GPU is the same as [`Backend::Gpu`].
     ///
-    /// Solutions and outcomes have the bits that they have on one of these GPUs, whatever their number
-    /// and whichever solves a system. Where they are of different models all plan as for the least of
-    /// each limit, as [`Backend::pinned`] does; [`PlanPin::of`](crate::PlanPin::of) tells it.
+    /// Solutions and outcomes have the bits that they have on one of these GPUs, whatever their
+    /// number and whichever solves a system. Where they are of different models all plan as for the
+    /// least of each limit, as [`Backend::pinned`] does; [`PlanPin::of`](crate::PlanPin::of) tells
+    /// it.
     ///
-    /// A batch of one pattern goes to whichever GPU is free, chunk by chunk; a ragged batch is cut into
-    /// pieces of equal estimated cost. A GPU that fails, or has no memory left, leaves its systems to
-    /// the others, and [`GpuRun::lost`](crate::GpuRun::lost) says why. Products that were asked for
-    /// ([`Engine::Composed`](crate::Engine::Composed)) run on one GPU.
+    /// A batch of one pattern goes to whichever GPU is free, chunk by chunk; a ragged batch is cut
+    /// into pieces of equal estimated cost. A GPU that fails, or has no memory left, leaves its
+    /// systems to the others, and [`GpuRun::lost`](crate::GpuRun::lost) says why. Products that
+    /// were asked for ([`Engine::Composed`](crate::Engine::Composed)) run on one GPU.
     ///
     /// # Errors
     /// [`SolveError::Argument`] for no GPU, and for settings that differ in more than the

@@ -122,7 +122,7 @@ where
             factor_again(piece, kept)?;
             piece.run_again(systems, true, Part::start_again, b, target)
         })?;
-        certify(batch, nrhs, &bounds, vectors, x, criteria, &mut outcomes);
+        certify(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria);
         Ok(Some(outcomes.into_iter().flatten().collect()))
     }
 
@@ -153,8 +153,9 @@ where
         let guesses = guesses(&kept.batch, nrhs, x, None);
         let mut outcomes =
             self.run_kept(kept, Part::start_again, (nrhs, b, guesses.as_deref()), x, criteria)?;
-        let KeptBatch { batch, bounds, .. } = kept;
-        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let systems = Systems { nrhs, ..kept.matrices() };
+        let target = PartResults { x, outcomes: &mut outcomes };
+        certify(systems, (b, guesses.as_deref()), target, criteria);
         Ok(outcomes.into_iter().flatten().collect())
     }
 
@@ -181,7 +182,9 @@ where
         };
         let batch = transposed.batch();
         let bounds = bounds.get_or_insert_with(|| Bounds::new(batch));
-        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds, watch: None };
+        let target = PartResults { x, outcomes: &mut outcomes };
+        certify(systems, (b, guesses.as_deref()), target, criteria);
         Ok(outcomes.into_iter().flatten().collect())
     }
 

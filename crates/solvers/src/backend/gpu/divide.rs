@@ -74,8 +74,8 @@ impl Refused {
 }
 
 /// Divides the items `only`, or all items, between the GPU and the CPU. A ragged batch is loaded as
-/// one part if possible, where `is_pooled`. Otherwise each pattern is a part. All parts are loaded at once, or in
-/// turns if memory is short and the batch `may` be divided.
+/// one part if possible, where `is_pooled`. Otherwise each pattern is a part. All parts are loaded
+/// at once, or in turns if memory is short and the batch `may` be divided.
 ///
 /// # Errors
 /// Those of [`all_together`], [`at_once`] and [`in_turns`].

@@ -234,7 +234,7 @@ where
         }
     }
 
-    /// Solves all systems that are wanted.
+    /// Solves all systems that are wanted, and confirms their outcomes.
     fn run(
         &mut self,
         systems: Systems<'_, T>,
@@ -243,6 +243,12 @@ where
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let Self { pieces, cpu, .. } = self;
+        // Vectors of `systems` alone, whose guesses are those of the batch from their first row.
+        let certify = |systems: Systems<'_, T>, b: &[T], target: PartResults<'_, T>| {
+            let rows = systems.batch.row_offset(systems.first) * systems.nrhs;
+            let guesses = guesses.map(|guesses| &guesses[rows..][..b.len()]);
+            certify(systems, (b, guesses), target, criteria);
+        };
         let mut cpu = |target: PartResults<'_, T>| match cpu {
             Some(cpu) => cpu.solve(systems, b, target, criteria),
             None => Ok(()),
@@ -252,10 +258,12 @@ where
                 piece.begin(systems, b, target.reborrow())?;
                 // The CPU solves its items while the GPU works.
                 cpu(target.reborrow())?;
-                piece.finish(systems, b, target)
+                piece.finish(systems, b, target.reborrow())?;
+                certify(systems, b, target);
+                Ok(())
             }
             None => {
-                pieces.run(systems, (b, guesses), target.reborrow())?;
+                pieces.run(systems, (b, guesses), target.reborrow(), &certify)?;
                 cpu(target)
             }
         }
@@ -347,7 +355,6 @@ where
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
         let vectors = (b, guesses.as_deref());
         self.run(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria)?;
-        certify(batch, nrhs, &bounds, vectors, x, criteria, &mut outcomes);
         self.solve_left(batch, nrhs, vectors, x, criteria, &mut outcomes)?;
         Ok(outcomes.into_iter().flatten().collect())
     }

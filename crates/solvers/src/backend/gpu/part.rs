@@ -10,7 +10,7 @@ use sparsebatch_solve_core::{Outcome, Scheme};
 
 use super::pipe::{Lens, Pipe};
 use super::plan::{options_of, tuning};
-use super::several::Queue;
+use super::several::{Certify, Queue};
 use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
 use super::staging::{Staging, Systems};
 use crate::backend::Chunks;
@@ -403,10 +403,13 @@ where
         site: &Site<E>,
         systems: Systems<'_, T>,
         queue: &Queue<'_, T>,
+        certify: &Certify<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => (0, Ok(())),
-            PartMemory::Chunks(pipe) => reach(pipe).draw(site, systems, &self.items, queue),
+            PartMemory::Chunks(pipe) => {
+                reach(pipe).draw(site, systems, &self.items, (queue, certify))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use sparsebatch_solve_core::Scheme;
 use super::divide::May;
 use super::part::{Part, PartResults};
 use super::piece::{Piece, Wanted};
-use super::several::{Queue, Window, cut, estimated_cost};
+use super::several::{Certify, Queue, Window, cut, estimated_cost};
 use super::size::Size;
 use super::staging::Systems;
 use super::{GpuBackend, OneGpu};
@@ -18,9 +18,12 @@ use crate::report::GpuRun;
 use crate::share::rows_of;
 use crate::{SolveError, SolveOptions};
 
-/// Bytes of values and vectors of a piece, at least, where the chunks are not asked to be smaller:
-/// less is solved sooner by one GPU than shared out.
+/// Bytes of values and vectors of a piece, at least: less is solved sooner by one GPU than shared
+/// out.
 const LEAST_PIECE_BYTES: u64 = 1 << 20;
+
+/// ... and at least this part of a chunk, where chunks of some size are asked for.
+const LEAST_PIECE_OF_CHUNK: u64 = 8;
 
 /// The pieces of a batch, and the GPUs that have them; see [`several`](super::several).
 pub(super) struct Pieces<E: Executor, T: Value> {
@@ -40,10 +43,12 @@ pub(super) struct Pieces<E: Executor, T: Value> {
     all_lost: Option<GpuError>,
 }
 
-/// What the thread of a GPU does with a piece and the part of `b`, `x` and outcomes that belongs to it.
-type Work<'w, E, T> = dyn Fn(&mut Piece<E, T>, Systems<'_, T>, &[T], PartResults<'_, T>) -> Result<(), SolveError>
-    + Sync
-    + 'w;
+/// What the thread of a GPU does with a piece and the part of `b`, `x` and outcomes that belongs to
+/// it.
+type Work<'w, E, T> =
+    dyn Fn(&mut Piece<E, T>, Systems<'_, T>, &[T], PartResults<'_, T>) -> Done + Sync + 'w;
+
+type Done = Result<(), SolveError>;
 
 impl<E, T> Pieces<E, T>
 where
@@ -191,8 +196,8 @@ where
         Ok(true)
     }
 
-    /// Cuts each of some lists of items into a piece for each GPU, and analyses the pieces there. What
-    /// a GPU has no memory for goes to the others, and at last to the CPU where it may.
+    /// Cuts each of some lists of items into a piece for each GPU, and analyses the pieces there.
+    /// What a GPU has no memory for goes to the others, and at last to the CPU where it may.
     fn analysed(
         &mut self,
         batch: &Batch<T>,
@@ -207,8 +212,8 @@ where
             }
             let options = &self.backend.options;
             let chunks = self.backend.gpus[usable[0]].gpu.chunks;
-            let least =
-                chunks.bytes.map_or(LEAST_PIECE_BYTES, |bytes| bytes.min(LEAST_PIECE_BYTES));
+            let of_chunk = chunks.bytes.map(|bytes| bytes / LEAST_PIECE_OF_CHUNK);
+            let least = of_chunk.map_or(LEAST_PIECE_BYTES, |bytes| bytes.min(LEAST_PIECE_BYTES));
             let mut each: Vec<(usize, Vec<Vec<u32>>)> =
                 usable.iter().map(|&gpu| (gpu, Vec::new())).collect();
             for items in waiting.drain(..) {
@@ -299,20 +304,25 @@ where
         if self.backend.gpus.len() > 1 { &self.runs } else { &[] }
     }
 
-    /// Solves all systems of the pieces. `guesses` are the initial guesses, unless they are 0.
+    /// Solves all systems of the pieces, on several GPUs. `guesses` are the initial guesses, unless
+    /// they are 0. The thread of a GPU calls `certify` with the results of a chunk or piece, while
+    /// the GPU goes on.
     pub(super) fn run(
         &mut self,
         systems: Systems<'_, T>,
         vectors: (&[T], Option<&[T]>),
         target: PartResults<'_, T>,
+        certify: &Certify<'_, T>,
     ) -> Result<(), SolveError> {
         if self.drawn.is_some() {
-            return self.run_queue(systems, vectors.0, target);
+            return self.run_queue(systems, vectors.0, target, certify);
         }
         let is_loss = |_: &GpuError| true;
         self.on_each(systems, vectors, target, is_loss, &|piece, systems, b, mut target| {
             piece.begin(systems, b, target.reborrow())?;
-            piece.finish(systems, b, target)
+            piece.finish(systems, b, target.reborrow())?;
+            certify(systems, b, target);
+            Ok(())
         })
     }
 
@@ -322,6 +332,7 @@ where
         systems: Systems<'_, T>,
         b: &[T],
         target: PartResults<'_, T>,
+        certify: &Certify<'_, T>,
     ) -> Result<(), SolveError> {
         self.begin_count()?;
         let items = self.drawn.clone().unwrap_or_default();
@@ -333,8 +344,10 @@ where
                 return Err(self.lost_error());
             }
             let pieces = self.pieces.iter_mut().map(|piece| (piece.gpu, piece)).collect();
-            let drawn =
-                self.backend.teams.each(pieces, |gpu, piece| (gpu, piece.draw(systems, &queue)));
+            let drawn = self
+                .backend
+                .teams
+                .each(pieces, |gpu, piece| (gpu, piece.draw(systems, &queue, certify)));
             let mut other = None;
             for (gpu, (ended, result)) in drawn {
                 self.runs[gpu].systems += ended;
@@ -364,8 +377,8 @@ where
     }
 
     /// Does `work` on each piece, with the part of the vectors and outcomes that belongs to it, on
-    /// all GPUs at once. The items of a GPU that fails, by an error that is a loss, are analysed for
-    /// the others, which do the work. With `nrhs` 0 there are no vectors.
+    /// all GPUs at once. The items of a GPU that fails, by an error that is a loss, are analysed
+    /// for the others, which do the work. With `nrhs` 0 there are no vectors.
     pub(super) fn on_each(
         &mut self,
         systems: Systems<'_, T>,
@@ -381,24 +394,30 @@ where
         let (mut waiting, mut done) = (std::mem::take(&mut self.pieces), Vec::new());
         let mut other = None;
         loop {
-            if !self.missing.is_empty() {
-                // No more than before goes to the CPU.
-                let may = May { full_beyond: None, divide: true, ..self.may };
-                match self.analysed(systems.batch, self.missing.clone(), may) {
-                    Ok(made) => waiting.extend(made),
-                    Err(error) => {
-                        other = Some(error);
-                        done.append(&mut waiting);
-                        break;
-                    }
+            match self.remade(systems.batch) {
+                Ok(made) => waiting.extend(made),
+                Err(error) => {
+                    other = Some(error);
+                    done.append(&mut waiting);
+                    break;
                 }
-                self.missing.clear();
-                waiting.sort_by_key(|piece| piece.span().start);
             }
+            waiting.sort_by_key(|piece| piece.span().start);
             if waiting.is_empty() {
                 break;
             }
-            let ended = self.round(std::mem::take(&mut waiting), systems, b, &mut target, work);
+            let pieces = std::mem::take(&mut waiting);
+            let ended = if done.is_empty() {
+                self.round(pieces, systems, b, target.reborrow(), work)
+            } else {
+                // The windows of these pieces may hold others, whose outcomes are not theirs.
+                let mut outcomes = vec![None; target.outcomes.len()];
+                let own = PartResults { x: &mut *target.x, outcomes: &mut outcomes };
+                let ended = self.round(pieces, systems, b, own, work);
+                let all = target.outcomes.iter_mut().zip(outcomes);
+                all.filter(|(_, own)| own.is_some()).for_each(|(all, own)| *all = own);
+                ended
+            };
             for (piece, result) in ended {
                 match result {
                     Ok(ended) => {
@@ -425,23 +444,33 @@ where
         other.map_or(Ok(()), Err)
     }
 
-    /// Does `work` once on each of some pieces. A GPU stops at its first error, with which its other
-    /// pieces come back too. Returns the pieces with the number of systems that ended.
+    /// Analyses the items that were on lost GPUs for the others. No more than before goes to the
+    /// CPU.
+    fn remade(&mut self, batch: &Batch<T>) -> Result<Vec<Piece<E, T>>, SolveError> {
+        let may = May { full_beyond: None, divide: true, ..self.may };
+        let made = self.analysed(batch, self.missing.clone(), may)?;
+        self.missing.clear();
+        Ok(made)
+    }
+
+    /// Does `work` once on each of some pieces. A GPU stops at its first error, with which its
+    /// other pieces come back too. Returns the pieces with the number of systems that ended.
     fn round(
         &self,
         pieces: Vec<Piece<E, T>>,
         systems: Systems<'_, T>,
         b: &[T],
-        target: &mut PartResults<'_, T>,
+        target: PartResults<'_, T>,
         work: &Work<'_, E, T>,
     ) -> Vec<(Piece<E, T>, Result<usize, SolveError>)> {
         let starts: Vec<u32> = pieces.iter().map(|piece| piece.span().start as u32).collect();
         let counts = (starts.len(), systems.batch.nitems());
-        let PartResults { x, outcomes } = target.reborrow();
+        let PartResults { x, outcomes } = target;
         let mut rest = Window::whole(counts, b, x, outcomes);
         let mut each: Vec<(usize, Vec<_>)> = Vec::new();
         for piece in pieces {
-            // The items between the pieces belong to the one ahead; those ahead of the first, to it.
+            // The items between the pieces belong to the one ahead; those ahead of the first, to
+            // it.
             let window = rest.split_off(1, &starts, systems);
             match each.iter_mut().find(|(gpu, _)| *gpu == piece.gpu) {
                 Some((_, own)) => own.push((piece, window)),
@@ -461,12 +490,7 @@ where
                 if let Err(SolveError::Gpu(error)) = &done {
                     failed = Some(error.clone());
                 }
-                let nrhs = systems.nrhs;
-                let systems_of = |&item: &u32| {
-                    let first = systems.place(item as usize * nrhs);
-                    outcomes[first..first + nrhs].iter().flatten().count()
-                };
-                let ended = done.map(|()| piece.items.iter().map(systems_of).sum());
+                let ended = done.map(|()| outcomes.iter().flatten().count());
                 (piece, ended)
             });
             each.collect::<Vec<_>>()

@@ -8,7 +8,7 @@ use sparsebatch_solve_core::Outcome;
 
 use super::part::{PartResults, Site};
 use super::plan::options_of;
-use super::several::{Queue, Window};
+use super::several::{Certify, Queue, Window};
 use super::staging::Systems;
 use crate::SolveError;
 use crate::error::go_on;
@@ -114,15 +114,15 @@ where
         Ok(())
     }
 
-    /// Solves the chunks that it draws from a queue, until that is empty and the last one has ended.
-    /// Chunks that did not end, because of an error, go back to the queue. Returns the number of
-    /// systems solved; after an error too.
+    /// Solves the chunks that it draws from a queue, until that is empty and the last one has
+    /// ended. Chunks that did not end, because of an error, go back to the queue. Returns the
+    /// number of systems solved; after an error too.
     pub(super) fn draw(
         &mut self,
         site: &Site<E>,
         systems: Systems<'_, T>,
         items: &[u32],
-        queue: &Queue<'_, T>,
+        (queue, certify): (&Queue<'_, T>, &Certify<'_, T>),
     ) -> (usize, Result<(), SolveError>) {
         let mut running: Vec<Option<Window<'_, T>>> = Vec::new();
         running.resize_with(self.host.len(), || None);
@@ -132,7 +132,7 @@ where
             loop {
                 go_on(&site.options.watch)?;
                 let slot = turn % running.len();
-                ended += self.receive_window(turn, systems, items, &mut running[slot])?;
+                ended += self.receive_window(turn, systems, items, &mut running[slot], certify)?;
                 let Some(window) = queue.take(self.chunks[0].len()) else { break };
                 let window = running[slot].insert(window);
                 let systems = Systems { first: window.first, ..systems };
@@ -142,7 +142,7 @@ where
             }
             for later in turn..turn + running.len() {
                 let slot = later % running.len();
-                ended += self.receive_window(later, systems, items, &mut running[slot])?;
+                ended += self.receive_window(later, systems, items, &mut running[slot], certify)?;
             }
             Ok(())
         });
@@ -150,20 +150,23 @@ where
         (ended, drawn)
     }
 
-    /// [`Pipe::receive`] into the window of a chunk. Returns the number of its systems.
+    /// [`Pipe::receive`] into the window of a chunk, whose outcomes are confirmed. Returns the
+    /// number of its systems.
     fn receive_window(
         &mut self,
         later: usize,
         systems: Systems<'_, T>,
         items: &[u32],
         running: &mut Option<Window<'_, T>>,
+        certify: &Certify<'_, T>,
     ) -> Result<usize, SolveError> {
         let Some(window) = running else { return Ok(0) };
         let systems = Systems { first: window.first, ..systems };
         let target = PartResults { x: &mut *window.x, outcomes: &mut *window.outcomes };
         self.receive(later, systems, items, target)?;
-        let ended = window.outcomes.iter().flatten().count();
-        *running = None;
+        let Window { b, x, outcomes, .. } = running.take().expect("checked above");
+        let ended = outcomes.iter().flatten().count();
+        certify(systems, b, PartResults { x, outcomes });
         Ok(ended)
     }
 

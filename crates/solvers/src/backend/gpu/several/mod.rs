@@ -1,32 +1,35 @@
 //! Several GPUs in one process, for a batch in the memory of the host.
 //!
-//! **What lies where.** Every GPU has an executor, a thread and [`Piece`](super::piece::Piece)s: plans
-//! and device memory for some items. There are two ways to divide a batch; `several.rs` of the
-//! analysis takes the first where it can.
+//! **What lies where.** Every GPU has an executor, a thread and [`Piece`](super::piece::Piece)s:
+//! plans and device memory for some items. There are two ways to divide a batch; `pieces.rs`
+//! takes the first where it can.
 //!
-//! 1. *One queue.* A batch of one pattern that goes through the GPUs in chunks: one plan serves every
-//!    chunk, so every GPU makes that plan and the memory of its pipeline, and draws the next chunk
-//!    from a [`Queue`] whenever a slot of its pipeline is free. A fast GPU draws more, copies and
-//!    solves overlap from the first chunk to the last, and nothing of the batch is copied on the host
-//!    but to page-locked memory. Items of one pattern cost alike before their iterations are known, so
-//!    the queue has the order of the items; chunks that a failed GPU gives back come first.
-//! 2. *Static pieces.* A ragged batch needs a plan for each chunk, kept factors must stay where they
-//!    are, and a small batch has one chunk: the items are [cut] into one run for each GPU, of equal
-//!    [estimated cost](estimated_cost). Plans are made once, on the GPU that will solve.
+//! 1. *One queue.* A batch of one pattern that goes through the GPUs in chunks: one plan serves
+//!    every chunk, so every GPU makes that plan and the memory of its pipeline, and draws the next
+//!    chunk from a [`Queue`] whenever a slot of its pipeline is free. A fast GPU draws more, copies
+//!    and solves overlap from the first chunk to the last, and nothing of the batch is copied on
+//!    the host but to page-locked memory. Items of one pattern cost alike before their iterations
+//!    are known, so the queue has the order of the items; chunks that a failed GPU gives back come
+//!    first.
+//! 2. *Static pieces.* A ragged batch needs a plan for each chunk, kept factors must stay where
+//!    they are, and a small batch has one chunk: the items are [cut] into one run for each GPU, of
+//!    equal [estimated cost](estimated_cost). Plans are made once, on the GPU that will solve.
 //!
-//! A queue of analysed pieces for ragged batches was not built: a piece that is drawn by another GPU
-//! than in the solve before would have to be analysed there, which takes longer than the solve.
+//! A queue of analysed pieces for ragged batches was not built: a piece that is drawn by another
+//! GPU than in the solve before would have to be analysed there, which takes longer than the solve.
 //!
 //! **Results.** The thread of a GPU gets a [`Window`]: the part of `x` and of the outcomes that
-//! belongs to consecutive items, cut apart beforehand. Guesses, bounds, the check of verdicts and
-//! what the CPU solves belong to the whole batch and are done once, by the calling thread, as for one
-//! GPU. The bits are those of one GPU, since plans depend neither on the number of systems nor on
-//! chunks, and all GPUs plan for the same model (`Gpus::new`).
+//! belongs to consecutive items, cut apart beforehand, and confirms the verdicts of a chunk while
+//! its GPU solves the next. Guesses, bounds and what the CPU solves belong to the whole batch and
+//! are done by the calling thread, as for one GPU. The bits are those of one GPU, since plans
+//! depend neither on the number of systems nor on chunks, and all GPUs plan for the same model
+//! (`Backend::gpus`).
 //!
 //! **Faults.** An error of a GPU in the analysis or in a solve takes that GPU out of the analysed
-//! batch. Its chunks go back to the queue; its pieces are cut anew among the GPUs that are left, and
-//! analysed there. The report names it with the reason. Where no GPU is left the error of the last
-//! one is the error of the solve; the rules of one GPU on what the CPU may take hold unchanged.
+//! batch. Its chunks go back to the queue; its pieces are cut anew among the GPUs that are left,
+//! and analysed there. The report names it with the reason. Where no GPU is left the error of the
+//! last one is the error of the solve; the rules of one GPU on what the CPU may take hold
+//! unchanged.
 //!
 //! **Threads.** A GPU's thread is the first of a rayon pool of its own, which copies to and from
 //! page-locked memory; the pools share the threads of the caller's pool in equal parts. Pools, and
@@ -41,8 +44,14 @@ use std::process;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use super::part::PartResults;
+use super::staging::Systems;
+
 pub(super) use cut::{cut, estimated_cost};
 pub(super) use queue::{Queue, Window};
+
+/// Confirms outcomes; `b` and the results begin with the first item of the systems.
+pub(super) type Certify<'c, T> = dyn Fn(Systems<'_, T>, &[T], PartResults<'_, T>) + Sync + 'c;
 
 /// The threads of several GPUs.
 pub(crate) struct Teams {

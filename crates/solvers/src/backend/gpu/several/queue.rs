@@ -35,8 +35,8 @@ impl<'a, T: Scalar> Window<'a, T> {
         Self { places: 0..count, first: 0, end: nitems, b, x, outcomes }
     }
 
-    /// Cuts off the first `count` of its items, and all rows ahead of the next one. `items` are those
-    /// that are solved, `systems` those of the whole batch.
+    /// Cuts off the first `count` of its items, and all rows ahead of the next one. `items` are
+    /// those that are solved, `systems` those of the whole batch.
     pub(in crate::backend::gpu) fn split_off(
         &mut self,
         count: usize,
