@@ -96,3 +96,64 @@ impl<'a, T: Scalar> Queue<'a, T> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::{Batch, Csr, UniformBatch};
+
+    use super::super::super::certify::Bounds;
+    use super::*;
+
+    /// Takes chunks of `most` items by turns, gives the second one back, and returns the rows that
+    /// each item got.
+    fn drawn(
+        items: &[u32],
+        nitems: usize,
+        nrhs: usize,
+        most: &[usize],
+    ) -> Vec<(Range<usize>, usize)> {
+        let matrix = Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![1.0, 1.0]).unwrap();
+        let batch = Batch::Uniform(UniformBatch::shared(matrix, nitems));
+        let bounds = Bounds::new(&batch);
+        let systems =
+            Systems { batch: &batch, nrhs, first: 0, wanted: None, bounds: &bounds, watch: None };
+        let b: Vec<f64> = (0..2 * nitems * nrhs).map(|row| row as f64).collect();
+        let (mut x, mut outcomes) = (b.clone(), vec![None; nitems * nrhs]);
+        let window = Window::whole((items.len(), nitems), &b, &mut x, &mut outcomes);
+        let queue = Queue::new(window, items, systems);
+        let mut all = Vec::new();
+        for turn in 0.. {
+            let Some(window) = queue.take(most[turn % most.len()]) else { break };
+            assert_eq!(window.x, window.b);
+            assert_eq!(window.x.len(), 2 * window.outcomes.len());
+            let first = systems.offset(window.first) as f64;
+            assert!(window.b.first().is_none_or(|&row| row == first));
+            if turn == 1 {
+                queue.give_back(window);
+            } else {
+                all.push((window.places.clone(), window.outcomes.len()));
+            }
+        }
+        assert!(queue.is_empty());
+        all.sort_by_key(|(places, _)| places.start);
+        all
+    }
+
+    #[test]
+    fn every_item_is_drawn_once_whatever_comes_back() {
+        let all: Vec<u32> = (0..7).collect();
+        assert_eq!(drawn(&all, 7, 2, &[3]), [(0..3, 6), (3..6, 6), (6..7, 2)]);
+        // What comes back is cut for a GPU with smaller chunks.
+        assert_eq!(
+            drawn(&all, 7, 1, &[2, 4, 1]),
+            [(0..2, 2), (2..3, 1), (3..5, 2), (5..6, 1), (6..7, 1)]
+        );
+        assert_eq!(drawn(&all, 7, 1, &[9]), [(0..7, 7)]);
+        assert_eq!(drawn(&[], 7, 1, &[1]), []);
+    }
+
+    #[test]
+    fn windows_hold_the_rows_ahead_of_the_next_item() {
+        assert_eq!(drawn(&[1, 4, 5], 8, 1, &[1]), [(0..1, 4), (1..2, 1), (2..3, 3)]);
+    }
+}
