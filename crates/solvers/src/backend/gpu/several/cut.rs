@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn little_work_stays_together() {
-        assert_eq!(cut(&[1; 10], 4, 100), [0..10]);
+        assert!(matches!(&cut(&[1; 10], 4, 100)[..], [run] if *run == (0..10)));
         assert_eq!(cut(&[1; 10], 4, 5), [0..5, 5..10]);
     }
 
