@@ -63,11 +63,12 @@ pub use sparsebatch_solve_core::{
 };
 pub use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchReport, BatchSolver, Budget, Chunks, CpuScalar, Engine,
-    FormatChoice, Gpu, GpuExecutor, InnerPrecision, KernelChoice, Krylov, LinOp, Machine, Method,
-    OperatorError, Order, Outcome, PerSystem, PlanPin, PrecondPrecision, Preconditioner,
-    ProductCost, Progress, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution, SolveError,
-    SolveOptions, SolveScalar, SpmvOptions, Status, SystemReport, Watch, choose_schemes,
-    cpu_instruction_sets, solve, solve_on, solve_operator, solve_preconditioned, value_gradient,
+    FormatChoice, Gpu, GpuExecutor, GpuRun, Gpus, InnerPrecision, KernelChoice, Krylov, LinOp,
+    Machine, Method, OperatorError, Order, Outcome, PerSystem, PlanPin, PrecondPrecision,
+    Preconditioner, ProductCost, Progress, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution,
+    SolveError, SolveOptions, SolveScalar, SpmvOptions, Status, SystemReport, Watch,
+    choose_schemes, cpu_instruction_sets, solve, solve_on, solve_operator, solve_preconditioned,
+    value_gradient,
 };
 
 /// Products on the CPU: the sequential reference, all cores, plans for repeated products.

@@ -9,7 +9,7 @@ VERSION: str
 #: Address and number of elements of an array on a GPU.
 _Array = tuple[int, int]
 #: Where to solve: `("cpu", 0)`, `("gpu", ordinal)` or `("auto", 0)`.
-_Place = tuple[str, int]
+_Place = tuple[str, list[int]]
 _Progress = Callable[[int, int], object]
 #: `rtol`, `atol`, `maxiter` and `active` of a call, or `None` each.
 _Limits = dict[str, Any]
@@ -191,6 +191,7 @@ class Report:
     def rung_counts(self) -> dict[str, int]: ...
     def schemes(self) -> list[tuple[str, int, str, str]]: ...
     def runs(self) -> list[tuple[str, int, str, str, str | None]]: ...
+    def gpus(self) -> list[tuple[str, int, str | None]]: ...
     @property
     def solver(self) -> str: ...
     @property

@@ -175,6 +175,14 @@ class Report:
         """What ran: rung, number of systems, machine, kernel, why the CPU took systems of a GPU."""
         return self._native.runs()
 
+    @property
+    def gpus(self) -> list[tuple[str, int, str | None]]:
+        """Each of several GPUs: name, number of systems that it solved, why it was lost if it was.
+
+        The others solve the systems of one that was lost. Empty where there is one GPU or none.
+        """
+        return self._native.gpus()
+
     solver = property(lambda self: self._native.solver)
     reason = property(lambda self: self._native.reason)
     backend = property(lambda self: self._native.backend)
@@ -258,6 +266,7 @@ class _StoredReport:
         "rung_counts",
         "schemes",
         "runs",
+        "gpus",
     )
     _NUMBERS = (
         "nconverged",

@@ -75,9 +75,10 @@ def solve(
     on_failure : {"warn", "raise", "report"}
         What happens where systems do not converge: a `NotConvergedWarning`, a `NotConverged`, or
         nothing but the report.
-    backend : str
+    backend : str or list of str
         `"auto"`: a GPU if there is one, else the CPU; `"cpu"`, `"gpu"`, `"cuda:1"`. Arrays on a GPU
-        are solved there.
+        are solved there. `["cuda:0", "cuda:1"]`: arrays in host memory on these GPUs together, with
+        the same bits as on one.
     threads : int, optional
         Threads of the CPU for this call. Default: all cores (`RAYON_NUM_THREADS`).
     progress : callable, optional
@@ -870,11 +871,11 @@ def _limits(name: str, value: Any, dtype: type) -> Any:
     return np.ascontiguousarray(array.reshape(-1), dtype)
 
 
-def _place(backend: Any, ordinal: int | None) -> tuple[str, int]:
+def _place(backend: Any, ordinal: int | None) -> tuple[str, list[int]]:
     """Where to solve, for values on this GPU, or in host memory."""
+    if isinstance(backend, list | tuple):
+        return "gpu", _gpus(backend, ordinal)
     if not isinstance(backend, str):
-        if isinstance(backend, list | tuple):
-            raise Unsupported("several devices in one solver are not supported yet: give one")
         raise OptionError(f"backend is {backend!r}, expected 'auto', 'cpu', 'gpu' or 'cuda:N'")
     name, _, number = backend.partition(":")
     known = backend in ("auto", "cpu", "gpu") or (name == "cuda" and number.isdecimal())
@@ -885,7 +886,22 @@ def _place(backend: Any, ordinal: int | None) -> tuple[str, int]:
         raise OptionError(
             f"backend is {backend!r}, but the values lie on cuda:{ordinal}: copy them, or leave it out"
         )
-    return ("gpu" if name == "cuda" else name), asked
+    return ("gpu" if name == "cuda" else name), [asked]
+
+
+def _gpus(backend: list | tuple, ordinal: int | None) -> list[int]:
+    """The numbers of several GPUs, for values on this GPU, or in host memory."""
+    if ordinal is not None:
+        raise Unsupported(
+            f"several devices for values on cuda:{ordinal}: make a solver for each device"
+        )
+    names = [str(name).partition(":") for name in backend]
+    if not names or not all(name == "cuda" and number.isdecimal() for name, _, number in names):
+        raise OptionError(f"backend is {backend!r}, expected such as ['cuda:0', 'cuda:1']")
+    numbers = [int(number) for _, _, number in names]
+    if len(set(numbers)) < len(numbers):
+        raise OptionError(f"backend is {backend!r}, expected each device once")
+    return numbers
 
 
 def _diagonal(batch: Batch) -> np.ndarray:

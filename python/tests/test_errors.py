@@ -442,7 +442,7 @@ NO_GPU = sparsebatch.gpu_unavailable() is not None
 class TestNoGpu:
     """Machines without a GPU."""
 
-    @pytest.mark.parametrize("backend", ["gpu", "cuda:0", "cuda:1"])
+    @pytest.mark.parametrize("backend", ["gpu", "cuda:0", "cuda:1", ["cuda:0", "cuda:1"]])
     def test_asked_for(self, backend):
         with pytest.raises(sparsebatch.GpuError) as caught:
             sparsebatch.solve(A, B, backend=backend)
@@ -464,10 +464,20 @@ class TestNoGpu:
         check_sentence(caught.value)
 
 
-@pytest.mark.parametrize("devices", [["cuda:0", "cuda:1"], ("cuda:0",), []])
-def test_several_devices(devices):
-    with pytest.raises(Unsupported, match="several devices in one solver are not supported yet"):
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        ([], r"backend is \[\], expected such as \['cuda:0', 'cuda:1'\]"),
+        (["cpu", "cuda:1"], "expected such as"),
+        (["gpu"], "expected such as"),
+        (("cuda:0", 1), "expected such as"),
+        (["cuda:1", "cuda:0", "cuda:1"], "expected each device once"),
+    ],
+)
+def test_lists_that_are_no_devices(devices, expected):
+    with pytest.raises(OptionError, match=expected) as caught:
         sparsebatch.solve(A, B, backend=devices)
+    check_sentence(caught.value)
 
 
 class TestRanks:

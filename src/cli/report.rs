@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use sparsebatch::{BatchReport, RungRun, SchemeRun, Status, SystemReport};
+use sparsebatch::{BatchReport, GpuRun, RungRun, SchemeRun, Status, SystemReport};
 
 use super::Global;
 use super::error::CliError;
@@ -109,6 +109,20 @@ struct Run<'a> {
     device_bytes: u64,
     cpu_reason: Option<&'a str>,
     composed_reason: Option<&'a str>,
+    gpus: Vec<Gpu<'a>>,
+}
+
+#[derive(Serialize)]
+struct Gpu<'a> {
+    device: &'a str,
+    systems: usize,
+    lost: Option<&'a str>,
+}
+
+impl<'a> Gpu<'a> {
+    fn of(run: &'a GpuRun) -> Self {
+        Self { device: &run.device, systems: run.systems, lost: run.lost.as_deref() }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -122,6 +136,7 @@ impl<'a> Run<'a> {
             device_bytes: run.device_bytes,
             cpu_reason: run.cpu_reason.as_deref(),
             composed_reason: run.composed_reason.as_deref(),
+            gpus: run.gpus.iter().map(Gpu::of).collect(),
         }
     }
 }
@@ -277,6 +292,9 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
         ("products", format!("{}, {}", report.format, report.kernel)),
         ("device", device(context, report)),
     ];
+    if !report.gpus().is_empty() {
+        lines.push(("GPUs", report.gpus().iter().map(of_gpu).collect::<Vec<_>>().join("; ")));
+    }
     if let Some(reason) = report.runs.first().and_then(|run| run.composed_reason.as_ref()) {
         lines.push(("not fused", reason.clone()));
     }
@@ -371,6 +389,12 @@ fn device(context: &Context<'_>, report: &BatchReport) -> String {
     };
     let reason = backend_reason(context, report);
     format!("{}, {}{memory} ({reason})", report.backend, report.device)
+}
+
+/// What one of several GPUs did.
+fn of_gpu(gpu: &GpuRun) -> String {
+    let lost = gpu.lost.as_ref().map_or(String::new(), |why| format!(", then lost: {why}"));
+    format!("{}, {}{lost}", gpu.device, output::counted(gpu.systems, "system"))
 }
 
 /// Describes the run of a rung after the first.

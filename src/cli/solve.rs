@@ -89,7 +89,11 @@ pub(crate) struct SolveArgs {
     /// have 16 million entries with the default of 4 billion, and in proportion with a larger value
     #[arg(long, value_name = "PRODUCTS", value_parser = clap::value_parser!(u64).range(1..), default_value_t = Budget::default().products)]
     fallback_budget: u64,
-    /// Largest amount of GPU memory to use, such as 8GiB; a larger batch is solved in chunks
+    /// Solve on these GPUs together: numbers as in 0,1, or all. Solutions have the same bits as on one
+    /// [default: GPU 0]
+    #[arg(long, value_name = "LIST")]
+    gpus: Option<gpu::Gpus>,
+    /// Largest amount of memory to use of each GPU, such as 8GiB; a larger batch is solved in chunks
     /// [default: all free GPU memory]
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     gpu_memory: Option<u64>,
@@ -152,7 +156,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let mut outputs = args.outputs();
     outputs.check(&args.inputs())?;
 
-    let (mut backend, backend_reason) = backend(args.machine.backend, args.gpu_memory)?;
+    let (mut backend, backend_reason) = args.backend()?;
     if let Some(path) = &args.pin_plan {
         backend = pin::pinned(&backend, path)?;
     }
@@ -206,22 +210,6 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
 }
 
-/// The backend of a solve, and the reason for it. A GPU that was not requested leaves to the CPU
-/// what it cannot do.
-fn backend(
-    asked: options::Backend,
-    memory_limit: Option<u64>,
-) -> Result<(Backend, String), CliError> {
-    Ok(match gpu::open(asked)? {
-        Ok((device, reason)) => {
-            let or_cpu = asked == options::Backend::Auto;
-            let gpu = Gpu::new(device).or_cpu(or_cpu).in_chunks(true).memory_limit(memory_limit);
-            (Backend::Gpu(gpu), reason.to_owned())
-        }
-        Err(reason) => (Backend::Cpu, reason),
-    })
-}
-
 /// Solves in the precision asked for. For f32 the systems are scaled and narrowed first, and
 /// solutions and report are scaled back.
 fn solve_in(
@@ -258,6 +246,24 @@ fn solve<T: SolveScalar>(
 }
 
 impl SolveArgs {
+    /// The backend of a solve, and the reason for it. GPUs leave to the CPU what they cannot do,
+    /// unless `--backend gpu` is given.
+    fn backend(&self) -> Result<(Backend, String), CliError> {
+        let asked = self.machine.backend;
+        let gpu = |device| {
+            let or_cpu = asked == options::Backend::Auto;
+            Gpu::new(device).or_cpu(or_cpu).in_chunks(true).memory_limit(self.gpu_memory)
+        };
+        if let Some(gpus) = &self.gpus {
+            let gpus = gpus.open(asked)?.into_iter().map(gpu).collect();
+            return Ok((Backend::gpus(gpus)?, "asked for".to_owned()));
+        }
+        Ok(match gpu::open(asked)? {
+            Ok((device, reason)) => (Backend::Gpu(gpu(device)), reason.to_owned()),
+            Err(reason) => (Backend::Cpu, reason),
+        })
+    }
+
     /// The files to write.
     fn outputs(&self) -> Outputs<'_> {
         Outputs::new([

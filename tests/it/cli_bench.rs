@@ -58,6 +58,11 @@ fn the_experiment_of_chunks_checks_its_options() {
     chunks("--at-once", "0").assert_bad_input(&["--at-once", "1..=16"]);
     chunks("--backend", "cpu").assert_bad_input(&["--backend is cpu, expected gpu"]);
     chunks("--case", "lap2d 33").assert_bad_input(&["--case is lap2d 33"]);
+    run(&["bench", "solvers", "--experiment", "gpus", "--gpus", "1,1"])
+        .assert_bad_input(&["--gpus", "found 1 twice"]);
+    run(&["bench", "solvers", "--experiment", "gpus", "--backend", "cpu"])
+        .assert_bad_input(&["gpu with --experiment gpus"]);
+    run(&["bench", "solvers", "--gpus", "all"]).assert_bad_input(&["--experiment"]);
     run(&["bench", "solvers", "--experiment", "pieces"]).assert_bad_input(&["pieces", "chunks"]);
     run(&["bench", "solvers", "--data", "1GiB"]).assert_bad_input(&["--experiment"]);
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::{ALPHA13, Folder, Run, SPD, diagonal_batch, root, run, run_with};
 use serde_json::Value;
 use sparsebatch::gpu::SingleKernel;
-use sparsebatch::gpu::testing::device_or_skip;
+use sparsebatch::gpu::testing::{device_or_skip, devices_or_skip};
 use sparsebatch::io::{read_npz_array, read_vector};
 use sparsebatch_testing::shared_dir;
 
@@ -69,6 +69,51 @@ impl FakeDriver {
             assert!(holds(&doctor.json()["gpu"], part), "{part}: {doctor:?}");
         }
     }
+}
+
+#[test]
+fn lists_of_gpus_that_are_not_there_are_bad_usage() {
+    for (list, found) in [
+        ("", "expected all, or numbers of GPUs such as 0,1, found \"\""),
+        ("0;1", "found \"0;1\""),
+        ("2,2", "expected each GPU once, found 2 twice"),
+    ] {
+        run(&["solve", ALPHA13, "--gpus", list]).assert_bad_input(&["--gpus", found]);
+    }
+    run(&["solve", ALPHA13, "--gpus", "0,1", "--backend", "cpu"])
+        .assert_bad_input(&["--gpus asks for GPUs, expected --backend gpu, found cpu"]);
+    if let Some(driver) = FakeDriver::new(13_000, 0, 2) {
+        // The first GPU is opened first, and lacks a compiler.
+        driver.run(&["solve", ALPHA13, "--gpus", "all"]).assert_bad_input(&["--gpus: NVRTC"]);
+        driver
+            .run(&["solve", ALPHA13, "--gpus", "7"])
+            .assert_bad_input(&["--gpus: no GPU number 7, the driver shows 2"]);
+    }
+    if let Some(driver) = FakeDriver::new(13_000, 100, 0) {
+        for list in ["0", "all"] {
+            driver
+                .run(&["solve", ALPHA13, "--gpus", list])
+                .assert_bad_input(&["--gpus: no GPU number 0"]);
+        }
+    }
+}
+
+#[test]
+fn several_gpus_are_in_the_report() {
+    let Some(_) = devices_or_skip(2) else { return };
+    let folder = Folder::new();
+    generated(&folder, "tri --n 128 --batch 20000 t.batch");
+    let solve = |gpus: &str, to: &str| {
+        folder.run(&["solve", "t.batch", "--gpus", gpus, "--output", to, "--json"]).json()
+    };
+    let (one, two) = (solve("1", "one.npz"), solve("0,1", "two.npz"));
+    assert_eq!(two["converged"], 20_000, "{two}");
+    let gpus = two["runs"][0]["gpus"].as_array().unwrap();
+    assert_eq!(gpus.iter().map(|gpu| gpu["systems"].as_u64().unwrap()).sum::<u64>(), 20_000);
+    assert!(gpus.len() == 2 && gpus.iter().all(|gpu| gpu["lost"].is_null()), "{two}");
+    assert_eq!(one["runs"][0]["gpus"].as_array().unwrap().len(), 0, "{one}");
+    let bytes = |name| std::fs::read(folder.path().join(name)).unwrap();
+    assert!(bytes("one.npz") == bytes("two.npz"), "other solutions");
 }
 
 #[test]

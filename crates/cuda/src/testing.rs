@@ -1,7 +1,7 @@
 //! Helpers for tests that need a GPU or its compiler.
 //!
-//! Without them a test prints that it was skipped and passes. `SPARSEBATCH_REQUIRE_GPU=1` and
-//! `SPARSEBATCH_REQUIRE_NVRTC=1` turn the skip into a failure, so that a run on a machine meant to
+//! Without them a test prints that it was skipped and passes. `SPARSEBATCH_REQUIRE_GPU=1`,
+//! `SPARSEBATCH_REQUIRE_GPUS=1` (as many as a test needs) and `SPARSEBATCH_REQUIRE_NVRTC=1` turn the skip into a failure, so that a run on a machine meant to
 //! have them cannot pass by doing nothing.
 
 use std::fmt::Display;
@@ -15,6 +15,14 @@ use crate::device::library::{self, NvrtcInfo};
 /// Without a GPU when `SPARSEBATCH_REQUIRE_GPU` is 1.
 pub fn device_or_skip() -> Option<Device> {
     or_skip(Device::new(0), "SPARSEBATCH_REQUIRE_GPU")
+}
+
+/// The first `count` GPUs, or `None` after printing why the test is skipped.
+///
+/// # Panics
+/// With fewer GPUs when `SPARSEBATCH_REQUIRE_GPUS` is 1.
+pub fn devices_or_skip(count: usize) -> Option<Vec<Device>> {
+    or_skip((0..count).map(Device::new).collect::<Result<_, _>>(), "SPARSEBATCH_REQUIRE_GPUS")
 }
 
 /// The compiler, or `None` after printing why the test is skipped.

@@ -25,13 +25,14 @@ pub(crate) fn device_of(ordinal: usize) -> PyResult<Device> {
     Ok(device)
 }
 
-/// `("cpu", _)`, `("gpu", ordinal)`, or `("auto", ordinal)`: the GPU where there is one.
-pub(crate) fn backend(place: &(String, usize), pin: Option<&PlanPin>) -> PyResult<Backend> {
-    let gpu = |device| Gpu::new(device).or_cpu(true).in_chunks(true);
+/// `("cpu", _)`, `("gpu", ordinals)`, or `("auto", ordinals)`: GPUs where there are some.
+pub(crate) fn backend(place: &(String, Vec<usize>), pin: Option<&PlanPin>) -> PyResult<Backend> {
+    let gpu = |&ordinal: &usize| Ok(Gpu::new(device_of(ordinal)?).or_cpu(true).in_chunks(true));
+    let gpus = || Backend::gpus(place.1.iter().map(gpu).collect::<PyResult<_>>()?).or_raise();
     let backend = match place.0.as_str() {
         "cpu" => Backend::Cpu,
-        "gpu" => Backend::Gpu(gpu(device_of(place.1)?)),
-        "auto" => device_of(place.1).map_or(Backend::Cpu, |device| Backend::Gpu(gpu(device))),
+        "gpu" => gpus()?,
+        "auto" => gpus().unwrap_or(Backend::Cpu),
         name => return Err(OptionError::new_err(format!("no backend is called {name}"))),
     };
     match pin {

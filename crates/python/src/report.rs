@@ -137,6 +137,12 @@ impl Report {
         .collect()
     }
 
+    /// Each of several GPUs: name, number of systems that it solved, why it was lost.
+    fn gpus(&self) -> Vec<(String, usize, Option<String>)> {
+        let gpus = self.0.gpus().iter();
+        gpus.map(|gpu| (gpu.device.clone(), gpu.systems, gpu.lost.clone())).collect()
+    }
+
     #[getter]
     fn solver(&self) -> String {
         self.0.scheme.to_string()

@@ -196,7 +196,7 @@ impl Solver {
         dtype: &str,
         layout: &str,
         options: Options<'_>,
-        place: (String, usize),
+        place: (String, Vec<usize>),
         threads: Option<usize>,
         pin: Option<String>,
     ) -> PyResult<Self> {

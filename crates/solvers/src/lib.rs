@@ -47,7 +47,7 @@ mod solver;
 mod static_pivoting;
 
 pub use adjoint::{AdjointSolver, value_gradient};
-pub use backend::{Backend, Chunks, Gpu};
+pub use backend::{Backend, Chunks, Gpu, Gpus};
 pub use choose::choose_schemes;
 pub use device::{
     BatchPatterns, DeviceData, DeviceReport, DeviceSolver, SolverMemory, solver_memory,
@@ -55,7 +55,7 @@ pub use device::{
 pub use error::SolveError;
 pub use operators::{LinOp, OperatorError, solve_operator, solve_preconditioned};
 pub use pin::PlanPin;
-pub use report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
+pub use report::{BatchReport, GpuRun, Machine, Rung, RungRun, SchemeRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]
 pub use solver::solve_on_executor;

@@ -55,6 +55,7 @@ impl PlanPin {
         let device = match backend {
             Backend::Cpu => None,
             Backend::Gpu(gpu) => Some(gpu.executor.info().model()),
+            Backend::Gpus(gpus) => gpus.each().first().map(|gpu| gpu.executor.info().model()),
         };
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -97,8 +98,9 @@ impl<E: GpuExecutor> Backend<E> {
                 let executor = gpu.executor.planned_as(model)?;
                 Ok(Self::Gpu(Gpu { executor, ..gpu.clone() }))
             }
+            (Self::Gpus(gpus), Some(model)) => Ok(Self::Gpus(gpus.planned_as(model)?)),
             (Self::Cpu, Some(_)) => Err(differs("backend", "GPU", "CPU")),
-            (Self::Gpu(_), None) => Err(differs("backend", "CPU", "GPU")),
+            (Self::Gpu(_) | Self::Gpus(_), None) => Err(differs("backend", "CPU", "GPU")),
         }
     }
 }

@@ -150,6 +150,43 @@ pub struct SchemeRun {
     pub kernel: String,
 }
 
+/// What one of several GPUs did in a rung of a solve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GpuRun {
+    /// The name of the GPU.
+    pub device: String,
+    /// Number of systems that it solved. How many is decided while the GPUs solve, so that it may
+    /// differ between solves.
+    pub systems: usize,
+    /// Why it was lost, if it was: the other GPUs then solve its systems.
+    pub lost: Option<String>,
+}
+
+impl GpuRun {
+    /// A GPU that has done nothing yet.
+    pub(crate) fn new(device: String) -> Self {
+        Self { device, systems: 0, lost: None }
+    }
+
+    /// Adds up what the GPUs did in shares of a batch.
+    pub(crate) fn together<'a>(shares: impl Iterator<Item = &'a [Self]>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for share in shares {
+            for (place, run) in share.iter().enumerate() {
+                match all.get_mut(place) {
+                    Some(sum) => {
+                        sum.systems += run.systems;
+                        sum.lost = sum.lost.take().or_else(|| run.lost.clone());
+                    }
+                    None => all.push(run.clone()),
+                }
+            }
+        }
+        all
+    }
+}
+
 /// What one rung of a solve ran, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -171,13 +208,27 @@ pub struct RungRun {
     pub cpu_reason: Option<String>,
     /// Why systems were solved by the composed engine instead of the fused one.
     pub composed_reason: Option<String>,
+    /// What each GPU did, in the order of [`Backend::gpus`](crate::Backend::gpus); empty where there
+    /// is one.
+    pub gpus: Vec<GpuRun>,
 }
 
 impl RungRun {
     pub(crate) fn new(rung: Rung, systems: usize, placement: Placement) -> Self {
         let Placement { backend, kernel, chunks, device_bytes, .. } = placement;
         let (cpu_reason, composed_reason) = (placement.cpu_reason, placement.composed_reason);
-        Self { rung, systems, backend, kernel, chunks, device_bytes, cpu_reason, composed_reason }
+        let gpus = placement.gpus;
+        Self {
+            rung,
+            systems,
+            backend,
+            kernel,
+            chunks,
+            device_bytes,
+            cpu_reason,
+            composed_reason,
+            gpus,
+        }
     }
 }
 
@@ -196,7 +247,8 @@ pub struct BatchReport {
     pub schemes: Vec<SchemeRun>,
     /// What solved the systems first.
     pub backend: Machine,
-    /// Its device, e.g. instruction set and threads, or the name of the GPU.
+    /// Its device, e.g. instruction set and threads, or the name of the GPU, such as `2 x NVIDIA
+    /// H200` for two.
     pub device: String,
     /// The matrix format of the products.
     pub format: &'static str,
@@ -216,6 +268,11 @@ impl BatchReport {
     /// Why the CPU solved, first, what a GPU was to solve.
     pub fn cpu_reason(&self) -> Option<&str> {
         self.runs.first()?.cpu_reason.as_deref()
+    }
+
+    /// What each of several GPUs did, first; empty where there is one.
+    pub fn gpus(&self) -> &[GpuRun] {
+        self.runs.first().map_or(&[], |run| &run.gpus)
     }
 
     /// Systems that converged.

@@ -157,7 +157,8 @@ impl<T: SolveScalar> BatchSolver<T> {
     ) -> Result<Self, SolveError> {
         let backend: Box<dyn SolveBackend<T>> = match backend {
             Backend::Cpu => Box::new(CpuBackend),
-            Backend::Gpu(gpu) => Box::new(GpuBackend::new(gpu.clone(), options.clone())),
+            Backend::Gpu(gpu) => Box::new(GpuBackend::new(vec![gpu.clone()], options.clone())),
+            Backend::Gpus(gpus) => Box::new(GpuBackend::new(gpus.each().to_vec(), options.clone())),
         };
         Self::analyse(backend, batch, rhs, options)
     }

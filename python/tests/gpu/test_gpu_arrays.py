@@ -367,3 +367,30 @@ def test_libraries_meet_in_one_solver():
     check(cupy, solver.solve(cupy.put(p.b)), on_cpu(p.batch(p.values), p.b))
     solver.update_values(cupy.put(p.values * 2))
     check(torch, solver.solve(torch.put(p.b)), on_cpu(p.batch(p.values * 2), p.b))
+
+
+# Several GPUs --------------------------------------------------------------------------------------
+
+
+def test_several_gpus_make_the_bits_of_one():
+    count = len(sparsebatch.devices())
+    if count < 2:
+        pytest.skip(f"needs two GPUs, there is {count}")
+    nitems, n = 20_000, 128
+    indptr = np.arange(n + 1)
+    values = 1.0 + np.random.default_rng(1).random((nitems, n))
+    batch = sparsebatch.Batch.uniform(indptr, np.arange(n), values)
+    b = np.random.default_rng(2).random((nitems, n))
+    names = [f"cuda:{ordinal}" for ordinal in range(count)]
+    one = sparsebatch.solve(batch, b, method="cg", backend="cuda:0")
+    all_ = sparsebatch.solve(batch, b, method="cg", backend=names)
+    assert np.array_equal(one.x, all_.x)
+    assert len(all_.report.gpus) == count and one.report.gpus == []
+    assert sum(systems for _, systems, _ in all_.report.gpus) == nitems
+    assert all(lost is None for _, _, lost in all_.report.gpus)
+
+
+def test_arrays_on_a_gpu_are_solved_by_one(library, dtype):
+    p = Problem(dtype)
+    with pytest.raises(sparsebatch.Unsupported, match="several devices for values on cuda:0"):
+        sparsebatch.solve(p.batch(library.put(p.values)), library.put(p.b), backend=["cuda:0"])

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use sparsebatch_bench::suites::solvers::{ChunksExperiment, Precision};
+use sparsebatch_bench::suites::solvers::{ChunksExperiment, GpusExperiment, Precision};
 use sparsebatch_bench::{Backend, BenchError, Solvers};
 use sparsebatch_solvers::{Chunks, InnerPrecision, Method, PrecondPrecision, Preconditioner};
 
 use super::Common;
+use crate::cli::gpu::Gpus;
 use crate::cli::options::size;
 
 /// Options of `solvers`.
@@ -51,8 +52,9 @@ pub(super) struct SolverArgs {
     /// multiprocessor (r4)
     #[arg(long = "tuning", value_name = "LIST", value_delimiter = ',')]
     tunings: Vec<String>,
-    /// Measure end-to-end solves of one batch in host memory instead of the suite's cases: on the
-    /// GPU as a whole, in chunks, and in chunks within --gpu-memory
+    /// Measure an experiment instead of the suite's cases. chunks: end-to-end solves of one batch in
+    /// host memory, on the GPU as a whole, in chunks, and in chunks within --gpu-memory. gpus: solves
+    /// on one GPU and on those of --gpus, of --batch systems each, end to end and in their memory
     #[arg(long, value_enum)]
     experiment: Option<SolveExperiment>,
     /// Bytes of the experiment's batch: values, right-hand sides and solutions [default: 512MiB]
@@ -69,6 +71,9 @@ pub(super) struct SolverArgs {
     #[arg(long, value_name = "CHUNKS", value_parser = clap::value_parser!(u8).range(1..=16),
         requires = "experiment")]
     at_once: Option<u8>,
+    /// GPUs of the experiment gpus: numbers as in 0,1, or all [default: all]
+    #[arg(long, value_name = "LIST", requires = "experiment")]
+    gpus: Option<Gpus>,
     /// CSV file of recorded figures of other libraries, shown beside the measured ones
     #[arg(long, value_name = "FILE.csv")]
     reference: Option<PathBuf>,
@@ -77,6 +82,7 @@ pub(super) struct SolverArgs {
 #[derive(Clone, Copy, ValueEnum)]
 enum SolveExperiment {
     Chunks,
+    Gpus,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -95,6 +101,15 @@ fn choices<C: std::str::FromStr<Err = sparsebatch::ArgumentError>>(
 }
 
 impl SolverArgs {
+    fn chunks_experiment(&self) -> ChunksExperiment {
+        let usual = ChunksExperiment::default();
+        let chunks = Chunks::default()
+            .bytes(self.chunk)
+            .at_once(self.at_once.map_or(usual.chunks.at_once, usize::from));
+        let data_bytes = self.data.unwrap_or(usual.data_bytes);
+        ChunksExperiment { data_bytes, limit_bytes: self.gpu_memory, chunks }
+    }
+
     /// The options of the suite.
     pub(super) fn options(&self) -> Result<Solvers, BenchError> {
         let Common { size, cases, no_peer, backend, output } = &self.common;
@@ -113,13 +128,14 @@ impl SolverArgs {
             no_generated: self.no_generated,
             backend: backend.map(Backend::from),
             tunings: self.tunings.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
-            chunks: self.experiment.map(|SolveExperiment::Chunks| {
-                let usual = ChunksExperiment::default();
-                let chunks = Chunks::default()
-                    .bytes(self.chunk)
-                    .at_once(self.at_once.map_or(usual.chunks.at_once, usize::from));
-                let data_bytes = self.data.unwrap_or(usual.data_bytes);
-                ChunksExperiment { data_bytes, limit_bytes: self.gpu_memory, chunks }
+            chunks: matches!(self.experiment, Some(SolveExperiment::Chunks))
+                .then(|| self.chunks_experiment()),
+            gpus: matches!(self.experiment, Some(SolveExperiment::Gpus)).then(|| {
+                let ordinals = match &self.gpus {
+                    Some(Gpus::Numbers(ordinals)) => ordinals.clone(),
+                    Some(Gpus::All) | None => Vec::new(),
+                };
+                GpusExperiment { ordinals }
             }),
             reference: self.reference.clone(),
             size: (*size).into(),

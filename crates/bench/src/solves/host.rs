@@ -1,7 +1,7 @@
 //! Our solves of data on the host, on the CPU or on a GPU.
 
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Gpu, Method, PrecondPrecision, Rhs, RungRun, SolveError,
+    Backend, BatchReport, BatchSolver, Method, PrecondPrecision, Rhs, RungRun, SolveError,
     SolveOptions,
 };
 
@@ -30,17 +30,17 @@ impl<'a, T: Real> HostSolve<'a, T> {
         Ok(Self::new(BatchSolver::new(&systems.batch, options)?, systems, options))
     }
 
-    /// Analyses a batch for a GPU; solves copy the data to it.
+    /// Analyses a batch for a backend; solves copy the data to its GPUs.
     ///
     /// # Errors
     /// A refusal of the solver.
-    pub(crate) fn on_gpu(
-        gpu: Gpu,
+    pub(crate) fn on(
+        backend: &Backend,
         systems: &'a Systems<T>,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
         let rhs = Rhs { b: &systems.b, x0: None };
-        let solver = BatchSolver::on_with_rhs(&Backend::Gpu(gpu), &systems.batch, rhs, options)?;
+        let solver = BatchSolver::on_with_rhs(backend, &systems.batch, rhs, options)?;
         Ok(Self::new(solver, systems, options))
     }
 

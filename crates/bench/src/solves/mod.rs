@@ -5,6 +5,7 @@
 //! | `systems.rs` | batches, and the test of every solution on the host |
 //! | `gpu.rs` | our plans on the device: any `GpuSolver` |
 //! | `host.rs` | our solver of data on the host, on the CPU or the GPU |
+//! | `resident.rs` | our plans on several devices at once |
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |
 //! | `session.rs` | a run: contenders are checked, timed and become rows |
@@ -13,6 +14,7 @@
 pub(crate) mod clock;
 pub(crate) mod gpu;
 pub(crate) mod host;
+pub(crate) mod resident;
 mod rows;
 pub(crate) mod session;
 pub(crate) mod systems;

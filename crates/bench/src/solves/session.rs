@@ -11,12 +11,13 @@ use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::Scalar;
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{
-    Engine, Gpu, InnerPrecision, Method, Preconditioner, SolveError, SolveOptions,
+    Backend, Engine, InnerPrecision, Method, Preconditioner, SolveError, SolveOptions,
 };
 
 use super::clock::time;
 use super::gpu::{DeviceSystems, GpuSolve, is_soon_made, plan};
 use super::host::HostSolve;
+use super::resident::ResidentSolves;
 use super::rows::{SolveLabel, judge, preconditioner, unsolved};
 use super::systems::Systems;
 use super::{Real, Solve};
@@ -67,6 +68,10 @@ impl<'a, T: Real> SolveProblem<'a, T> {
     /// Names a batch.
     pub(crate) fn new(case: &'a str, systems: &'a Systems<T>) -> Self {
         Self { case, systems, uploaded: RefCell::new(None) }
+    }
+
+    pub(crate) fn case(&self) -> &str {
+        self.case
     }
 }
 
@@ -241,14 +246,14 @@ impl<'a> SolveSession<'a> {
         problem: &SolveProblem<'_, T>,
         options: &SolveOptions,
         (name, experiment): (&str, Option<&str>),
-        gpu: impl FnOnce(Device) -> Gpu,
+        backend: impl FnOnce(Device) -> Result<Backend, SolveError>,
         fitting_ms: Option<f64>,
     ) -> Result<Option<f64>, BenchError> {
         let Some(device) = self.device.clone() else { return Ok(None) };
         problem.uploaded.take();
         let begin = Instant::now();
         let contender =
-            timed(Planning, || HostSolve::on_gpu(gpu(device), problem.systems, options));
+            timed(Planning, || HostSolve::on(&backend(device)?, problem.systems, options));
         let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
         let label = SolveLabel { library: OURS, backend: Some("gpu"), automatic: true, options };
         let mut median_ms = None;
@@ -258,6 +263,34 @@ impl<'a> SolveSession<'a> {
             (row.configuration, row.plan_ms) = (format!("{name}: {}", solve.chunks()), plan_ms);
             row.device_bytes = solve.device_bytes();
             row.share_of_fitting = fitting_ms.map(|fitting_ms| fitting_ms / row.median_ms);
+        };
+        self.measure(problem, &label, contender, None, name, finish)?;
+        Ok(median_ms)
+    }
+
+    /// Measures solves of data that lies on several GPUs at once, by the host's clock. The row has
+    /// the systems of one GPU. Returns the median.
+    ///
+    /// # Errors
+    /// As [`SolveSession::gpu`].
+    pub(crate) fn resident<T: Real>(
+        &mut self,
+        problem: &SolveProblem<'_, T>,
+        options: &SolveOptions,
+        (name, experiment): (&str, &str),
+        make: impl FnOnce() -> Result<ResidentSolves<T>, SolveError>,
+    ) -> Result<Option<f64>, BenchError> {
+        problem.uploaded.take();
+        let begin = Instant::now();
+        let contender = timed(Planning, make);
+        let plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
+        let label = SolveLabel { library: OURS, backend: Some("gpu"), automatic: true, options };
+        let mut median_ms = None;
+        let finish = |solve: &ResidentSolves<T>, row: &mut Row| {
+            median_ms = Some(row.median_ms);
+            row.experiment = Some(experiment.to_owned());
+            row.configuration = format!("{name}: {}", solve.configuration());
+            row.plan_ms = plan_ms;
         };
         self.measure(problem, &label, contender, None, name, finish)?;
         Ok(median_ms)

@@ -4,7 +4,7 @@
 //! The solve is measured three times: with the whole batch in the memory of the GPU, in the
 //! library's default chunks, and in chunks with the library's memory capped.
 
-use sparsebatch_solvers::{Chunks, Gpu, Method, Preconditioner, SolveOptions};
+use sparsebatch_solvers::{Backend, Chunks, Gpu, Method, Preconditioner, SolveOptions};
 
 use super::solver_cases::{SolverCase, SystemSource};
 use super::solvers::Solvers;
@@ -78,14 +78,17 @@ pub(crate) fn measure<T: Real>(
     let (all, limit) = (gibibytes(systems.bytes()), gibibytes(experiment.limit()));
     session.note(&format!("{}: {all:.2} GiB on the host, {limit:.2} GiB at most", case.name))?;
     let name = ("whole", Some(NAME));
-    let whole = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).chunks(whole), None)?;
+    let on = |gpu: Gpu| Ok(Backend::Gpu(gpu));
+    let whole = |d| on(Gpu::new(d).chunks(whole));
+    let whole = session.end_to_end(&problem, &solve, name, whole, None)?;
     // The name of the configuration in recorded rows.
     let name = ("pieces", Some(NAME));
-    let fits = session.end_to_end(&problem, &solve, name, |d| Gpu::new(d).chunks(chunks), None)?;
+    let fits = |d| on(Gpu::new(d).chunks(chunks));
+    let fits = session.end_to_end(&problem, &solve, name, fits, None)?;
     let fitting = [whole, fits].into_iter().flatten().reduce(f64::min);
     let memory_limit = Some(experiment.limit());
     let capped =
-        |device| Gpu::new(device).memory_limit(memory_limit).in_chunks(true).chunks(chunks);
+        |device| on(Gpu::new(device).memory_limit(memory_limit).in_chunks(true).chunks(chunks));
     session.end_to_end(&problem, &solve, ("capped", Some(NAME)), capped, fitting)?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use sparsebatch_formats::generate::{Family, MIX};
-use sparsebatch_solvers::Gpu;
+use sparsebatch_solvers::{Backend, Gpu};
 
 use super::cpu::PEERS_SCRIPT;
 use super::families::Systemed;
@@ -129,7 +129,8 @@ fn solve_batch(
     let problem = SolveProblem::new(&made.name, &made.systems);
     let solve = made.solve();
     session.gpu(&problem, &solve, None)?;
-    session.end_to_end(&problem, &solve, ("all from the host", None), Gpu::new, None)?;
+    let on = |device| Ok(Backend::Gpu(Gpu::new(device)));
+    session.end_to_end(&problem, &solve, ("all from the host", None), on, None)?;
     session.cpu(&problem, &solve)
 }
 

@@ -7,6 +7,7 @@ pub mod energy;
 mod families;
 pub mod flexible_batch;
 pub mod gpu_vs_cpu;
+mod gpus;
 mod host_kernels;
 mod matrices;
 mod one_matrix;

@@ -13,8 +13,9 @@ use sparsebatch_solvers::{
 
 pub use super::Size;
 pub use super::chunks::ChunksExperiment;
-use super::chunks::{self, USUAL_CASE};
+pub use super::gpus::GpusExperiment;
 use super::solver_cases::{SolverCase, SystemSource, cases, others};
+use super::{chunks, gpus};
 use crate::cublas;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
@@ -74,6 +75,8 @@ pub struct Solvers {
     pub tunings: Vec<Tuning>,
     /// The experiment `chunks`, instead of the suite's solves.
     pub chunks: Option<ChunksExperiment>,
+    /// The experiment `gpus`, instead of the suite's solves.
+    pub gpus: Option<GpusExperiment>,
     /// A file of figures recorded elsewhere.
     pub reference: Option<PathBuf>,
     /// Extent of the suite.
@@ -90,29 +93,23 @@ pub struct Solvers {
 /// Unknown names, files that cannot be read, an output that cannot be written, and the reason why
 /// there is no GPU, if one was requested, or why it was lost.
 pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, BenchError> {
-    let all = known_cases(options)?;
+    let experiment = Experiment::of(options)?;
+    let usual = experiment.iter().flat_map(|experiment| experiment.cases);
+    let usual: Vec<String> = usual.map(|&case| case.to_owned()).collect();
+    let names = match options.cases.as_slice() {
+        [] if !options.no_generated => &usual[..],
+        names => names,
+    };
+    let all = known_cases(options, names)?;
     check_cases(&options.cases, &all)?;
-    let is_on_gpu = options.backend.is_none_or(|backend| backend == Backend::Gpu);
-    if options.chunks.is_some() && !is_on_gpu {
-        return Err(BenchError::Option {
-            option: "--backend",
-            expected: "gpu with --experiment chunks".to_owned(),
-            found: "cpu".to_owned(),
-        });
-    }
     let references = match &options.reference {
         Some(path) => reference::read(path)?,
         None => Vec::new(),
     };
     let (peers, output) = (!options.no_peer, options.output.as_deref());
-    let peers = peers && options.chunks.is_none();
-    let usual = [USUAL_CASE.to_owned()];
-    let names = match options.cases.as_slice() {
-        [] if options.chunks.is_some() && !options.no_generated => &usual,
-        names => names,
-    };
-    // The experiment `chunks` needs a GPU.
-    let backend = options.backend.or(options.chunks.is_some().then_some(Backend::Gpu));
+    let peers = peers && experiment.is_none();
+    // The experiments need a GPU.
+    let backend = options.backend.or(experiment.is_some().then_some(Backend::Gpu));
     let target = Target::of(backend)?;
     let mut session = SolveSession::start("solvers", &target, peers, output, report)?;
     let wanted: Vec<&SolverCase> = all.iter().filter(|case| is_wanted(names, &case.name)).collect();
@@ -123,8 +120,33 @@ pub fn solvers(options: &Solvers, report: &mut dyn Write) -> Result<Outcome, Ben
     session.finish(ended)
 }
 
+/// An experiment in place of the suite.
+struct Experiment {
+    /// The cases that it measures where none are named.
+    cases: &'static [&'static str],
+}
+
+impl Experiment {
+    /// The experiment that is asked for.
+    fn of(options: &Solvers) -> Result<Option<Self>, BenchError> {
+        let (name, cases) = match (&options.chunks, &options.gpus) {
+            (Some(_), _) => ("chunks", &[chunks::USUAL_CASE][..]),
+            (None, Some(_)) => ("gpus", &gpus::USUAL_CASES[..]),
+            (None, None) => return Ok(None),
+        };
+        if options.backend.is_some_and(|backend| backend != Backend::Gpu) {
+            return Err(BenchError::Option {
+                option: "--backend",
+                expected: format!("gpu with --experiment {name}"),
+                found: "cpu".to_owned(),
+            });
+        }
+        Ok(Some(Self { cases }))
+    }
+}
+
 /// The cases of the suite, of the sets and of the families that are named with sizes of their own.
-fn known_cases(options: &Solvers) -> Result<Vec<SolverCase>, BenchError> {
+fn known_cases(options: &Solvers, names: &[String]) -> Result<Vec<SolverCase>, BenchError> {
     let mut all = cases(options.size, &options.batches, &options.sets)?;
     if options.no_generated {
         all.retain(|case| matches!(case.source, SystemSource::Set(_)));
@@ -137,12 +159,12 @@ fn known_cases(options: &Solvers) -> Result<Vec<SolverCase>, BenchError> {
         });
     }
     if !options.no_generated {
-        all.extend(others(&options.cases, &options.batches, &all));
+        all.extend(others(names, &options.batches, &all));
     }
     Ok(all)
 }
 
-/// Measures the experiment `chunks` on each case, if it was asked for, else all contenders.
+/// Measures an experiment on each case, if one was asked for, else all contenders.
 fn measure_cases<T: Real + cublas::Element>(
     session: &mut SolveSession<'_>,
     wanted: &[&SolverCase],
@@ -152,6 +174,12 @@ fn measure_cases<T: Real + cublas::Element>(
     if let Some(chunks) = &options.chunks {
         for case in wanted {
             chunks::measure::<T>(session, case, options, chunks)?;
+        }
+        return Ok(());
+    }
+    if let Some(gpus) = &options.gpus {
+        for case in wanted {
+            gpus::measure::<T>(session, case, options, gpus)?;
         }
         return Ok(());
     }

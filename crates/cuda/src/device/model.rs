@@ -56,6 +56,26 @@ impl DeviceModel {
     }
 }
 
+impl DeviceModel {
+    /// The model with the lesser of each limit, whose plans run on both GPUs.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        Self {
+            compute_capability: self.compute_capability.min(other.compute_capability),
+            multiprocessors: self.multiprocessors.min(other.multiprocessors),
+            max_threads_per_block: self.max_threads_per_block.min(other.max_threads_per_block),
+            max_threads_per_multiprocessor: self
+                .max_threads_per_multiprocessor
+                .min(other.max_threads_per_multiprocessor),
+            shared_bytes_per_block: self.shared_bytes_per_block.min(other.shared_bytes_per_block),
+            shared_bytes_per_multiprocessor: self
+                .shared_bytes_per_multiprocessor
+                .min(other.shared_bytes_per_multiprocessor),
+            l2_bytes: self.l2_bytes.min(other.l2_bytes),
+        }
+    }
+}
+
 impl DeviceInfo {
     /// The limits on which plans depend.
     pub fn model(&self) -> DeviceModel {
@@ -188,6 +208,20 @@ mod tests {
              block_shared_bytes=232448 multiprocessor_shared_bytes=233472 l2_bytes=62914560"
         );
         assert_eq!(text.parse(), Ok(model));
+    }
+
+    #[test]
+    fn the_least_model_is_within_both() {
+        let (one, mut other) = (h200(), h200());
+        (other.multiprocessors, other.l2_bytes) = (144, 1 << 20);
+        (other.compute_capability, other.shared_bytes_per_block) = ((8, 9), 101_376);
+
+        let least = one.model().least(&other.model());
+
+        assert_eq!((least.multiprocessors, least.l2_bytes), (132, 1 << 20));
+        assert_eq!((least.compute_capability, least.shared_bytes_per_block), ((8, 9), 101_376));
+        assert!(one.planned_as(&least).is_ok() && other.planned_as(&least).is_ok());
+        assert_eq!(least, other.model().least(&one.model()));
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl CpuBackend {
             device_bytes,
             cpu_reason,
             composed_reason,
+            gpus: Vec::new(),
         }
     }
 }

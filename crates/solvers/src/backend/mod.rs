@@ -7,7 +7,7 @@ mod target;
 
 pub(crate) use cpu::{CpuBackend, CpuPrimitives};
 pub(crate) use gpu::{GpuBackend, OutOfRange, tuning};
-pub use target::{Backend, Chunks, Gpu};
+pub use target::{Backend, Chunks, Gpu, Gpus};
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
 use crate::choose::Target;
-use crate::report::{Machine, Rung};
+use crate::report::{GpuRun, Machine, Rung};
 use crate::{SolveError, SolveOptions};
 
 /// A machine that runs whole batched solves.
@@ -158,6 +158,8 @@ pub(crate) struct Placement {
     pub(crate) cpu_reason: Option<String>,
     /// Why systems are solved by the composed engine instead of the fused one.
     pub(crate) composed_reason: Option<String>,
+    /// What each of several GPUs did.
+    pub(crate) gpus: Vec<GpuRun>,
 }
 
 impl Placement {
@@ -186,6 +188,7 @@ impl Placement {
             device_bytes: all().map(|p| p.device_bytes).sum(),
             cpu_reason: join(all().filter_map(|p| p.cpu_reason.clone())),
             composed_reason: join(all().filter_map(|p| p.composed_reason.clone())),
+            gpus: GpuRun::together(all().map(|p| &p.gpus[..])),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Where a batch is solved: [`Backend`].
 
-use sparsebatch_cuda::Device;
+use sparsebatch_cuda::{Device, DeviceModel, GpuError};
+use sparsebatch_solve_core::ArgumentError;
+
+use crate::{GpuExecutor, SolveError};
 
 /// Where a batch is solved. By itself `Backend::Cpu` does not tell its type:
 /// `let backend: Backend = Backend::Cpu`.
@@ -26,6 +29,8 @@ pub enum Backend<E = Device> {
     Cpu,
     /// A GPU.
     Gpu(Gpu<E>),
+    /// Several GPUs; see [`Backend::gpus`].
+    Gpus(Gpus<E>),
 }
 
 impl Backend {
@@ -37,6 +42,83 @@ impl Backend {
             Ok(device) => Self::Gpu(Gpu::new(device).or_cpu(true).in_chunks(true)),
             Err(_) => Self::Cpu,
         }
+    }
+}
+
+impl<E: GpuExecutor> Backend<E> {
+    /// Several GPUs of this process, each with a thread of its own, for batches in the memory of
+    /// the host. One GPU is the same as [`Backend::Gpu`].
+    ///
+    /// Solutions and outcomes have the bits that they have on one of these GPUs, whatever their
+    /// number and whichever solves a system. Where they are of different models all plan as for the
+    /// least of each limit, as [`Backend::pinned`] does; [`PlanPin::of`](crate::PlanPin::of) tells
+    /// it.
+    ///
+    /// A batch of one pattern goes to whichever GPU is free, chunk by chunk; a ragged batch is cut
+    /// into pieces of equal estimated cost. A GPU that fails, or has no memory left, leaves its
+    /// systems to the others, and [`GpuRun::lost`](crate::GpuRun::lost) says why. Products that
+    /// were asked for ([`Engine::Composed`](crate::Engine::Composed)) run on one GPU.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] for no GPU, and for settings that differ in more than the
+    /// [memory](Gpu::memory_limit).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use sparsebatch_cuda::Device;
+    /// use sparsebatch_solvers::{Backend, Gpu};
+    /// let gpus = [0, 1].map(|ordinal| Device::new(ordinal).map(Gpu::new));
+    /// let backend = Backend::gpus(gpus.into_iter().collect::<Result<_, _>>()?)?;
+    /// # let _ = backend;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn gpus(gpus: Vec<Gpu<E>>) -> Result<Self, SolveError> {
+        let refused = |expected, found: String| {
+            SolveError::Argument(ArgumentError::OutOfRange { name: "gpus", expected, found })
+        };
+        let Some(first) = gpus.first() else {
+            return Err(refused("at least one GPU", "none".to_owned()));
+        };
+        let settings = |gpu: &Gpu<E>| (gpu.or_cpu, gpu.in_chunks, gpu.chunks);
+        if let Some(other) = gpus.iter().position(|gpu| settings(gpu) != settings(first)) {
+            let found = format!("others for GPU {other} of the list than for GPU 0");
+            return Err(refused("the same or_cpu, in_chunks and chunks for all GPUs", found));
+        }
+        if let [gpu] = &gpus[..] {
+            return Ok(Self::Gpu(gpu.clone()));
+        }
+        let models = gpus.iter().map(|gpu| gpu.executor.info().model());
+        let least = models.reduce(|one, other| one.least(&other));
+        let gpus = Gpus { gpus };
+        Ok(Self::Gpus(match least {
+            Some(model) => gpus.planned_as(&model)?,
+            None => gpus,
+        }))
+    }
+}
+
+/// Several GPUs on which a batch is solved together; made by [`Backend::gpus`].
+#[derive(Clone, Debug)]
+pub struct Gpus<E = Device> {
+    /// At least two, which plan as one model.
+    gpus: Vec<Gpu<E>>,
+}
+
+impl<E> Gpus<E> {
+    /// The GPUs, at least two.
+    pub fn each(&self) -> &[Gpu<E>] {
+        &self.gpus
+    }
+}
+
+impl<E: GpuExecutor> Gpus<E> {
+    /// The same GPUs with the limits of a model.
+    pub(crate) fn planned_as(&self, model: &DeviceModel) -> Result<Self, GpuError> {
+        let planned = |gpu: &Gpu<E>| {
+            let executor = gpu.executor.planned_as(model)?;
+            Ok(Gpu { executor, ..gpu.clone() })
+        };
+        Ok(Self { gpus: self.gpus.iter().map(planned).collect::<Result<_, GpuError>>()? })
     }
 }
 

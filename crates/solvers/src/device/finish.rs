@@ -470,6 +470,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             device_bytes: explained.bytes() + self.confirmer.bytes() + self.own_bytes(),
             cpu_reason: None,
             composed_reason: None,
+            gpus: Vec::new(),
         };
         let of = |chosen: &Chosen, kernel: String| SchemeRun {
             scheme: chosen.scheme,

@@ -206,7 +206,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let transposed = data.transposed.then(|| TransposedBatch::new(batch));
         let batch = transposed.as_ref().map_or(batch, TransposedBatch::batch);
         let gpu = Gpu::new(executor.clone()).or_cpu(true).in_chunks(true);
-        let backend: Box<dyn SolveBackend<T>> = Box::new(GpuBackend::new(gpu, options.clone()));
+        let backend: Box<dyn SolveBackend<T>> =
+            Box::new(GpuBackend::new(vec![gpu], options.clone()));
         let choices = choose(batch, options, backend.target());
         let (scheme, reason) = (choices[0].scheme, choices[0].reason.clone());
         let (chosen, others, plan) = plan_for(executor, batch, choices, options)?;

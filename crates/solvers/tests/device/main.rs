@@ -5,6 +5,7 @@ mod confirmed;
 mod dense;
 mod factored;
 mod fused;
+mod gpus;
 #[path = "../it/backends/listed.rs"]
 mod listed;
 mod lu;

@@ -10,6 +10,7 @@ use sparsebatch_solve_core::{Criteria, Outcome};
 use super::Analysed;
 use super::certify::{Bounds, certify, guesses};
 use super::part::{Part, PartResults};
+use super::piece::Piece;
 use super::staging::Systems;
 use crate::SolveError;
 use crate::adjoint::TransposedBatch;
@@ -35,14 +36,17 @@ where
         let before = self.kept.take();
         self.check_patterns(batch)?;
         let bounds = Bounds::new(batch);
-        let nrhs = self.site.options.nrhs;
-        let systems = Systems { batch, nrhs, wanted: None, bounds: &bounds, watch: None };
-        if let Err(error) = self.factor_parts(systems) {
-            self.parts.iter_mut().for_each(Part::forget_factors);
+        // Without vectors.
+        let systems =
+            Systems { batch, nrhs: 0, first: 0, wanted: None, bounds: &bounds, watch: None };
+        let none = PartResults { x: &mut [], outcomes: &mut [] };
+        let factored =
+            self.pieces.on_each(systems, (&[], None), none, is_fault, &|piece, systems, _, _| {
+                piece.factor(systems)
+            });
+        if let Err(error) = factored {
+            self.pieces.all_mut().iter_mut().for_each(Piece::forget_factors);
             return Err(error);
-        }
-        if let Some(held) = &mut self.held {
-            held.replace(self.parts.iter().map(Part::bytes).sum());
         }
         let (batch, transposed) = match before {
             Some(KeptBatch { transposed, .. }) => {
@@ -77,14 +81,13 @@ where
         let Some(mut kept) = self.kept.take() else { return Err(SolveError::NotFactored) };
         // The first call takes as much memory again as the factors.
         let is_first = kept.transposed.is_none();
-        let needed = |part: &Part<E, T>| part.bytes() + part.kept_bytes();
-        let solved = match is_first && self.parts.iter().map(needed).sum::<u64>() > self.budget {
+        let solved = match is_first && !self.pieces.all().iter().all(Piece::fits_twice) {
             true => Ok(None),
             false => self.solve_transposed_kept(&mut kept, nrhs, b, x, criteria).map(Some),
         };
         self.kept = Some(kept);
-        if let (true, Some(held)) = (is_first, &mut self.held) {
-            held.replace(self.parts.iter().map(Part::bytes).sum());
+        if is_first {
+            self.pieces.all_mut().iter_mut().for_each(Piece::count_bytes);
         }
         match solved {
             // The factors of these plans do not serve the transposed matrices, or do not fit twice.
@@ -103,19 +106,23 @@ where
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Option<Vec<Outcome>>, SolveError> {
-        if !self.parts.iter().all(Part::solves_near) {
+        if !self.pieces.all().iter().all(Piece::solves_near) {
             return Ok(None);
         }
         self.check_patterns(batch)?;
         let Some(kept) = &mut self.kept else { return Err(SolveError::NotFactored) };
         kept.is_on_device = false;
         let (bounds, guesses) = (Bounds::new(batch), guesses(batch, nrhs, x, None));
-        let systems =
-            Systems { batch, nrhs, wanted: None, bounds: &bounds, watch: criteria.watch.as_ref() };
+        let watch = criteria.watch.as_ref();
+        let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds: &bounds, watch };
         let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
         let target = PartResults { x, outcomes: &mut outcomes };
-        self.run_parts(systems, true, Part::start_again, b, target)?;
-        certify(batch, nrhs, &bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let (kept, vectors) = (kept.matrices(), (b, guesses.as_deref()));
+        self.pieces.on_each(systems, vectors, target, is_fault, &|piece, systems, b, target| {
+            factor_again(piece, kept)?;
+            piece.run_again(systems, true, Part::start_again, b, target)
+        })?;
+        certify(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria);
         Ok(Some(outcomes.into_iter().flatten().collect()))
     }
 
@@ -135,19 +142,6 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    /// Sends and factorises the values of all parts, within the memory that they may take.
-    fn factor_parts(&mut self, systems: Systems<'_, T>) -> Result<(), SolveError> {
-        for part in &mut self.parts {
-            part.send_values(&self.site, systems, &mut self.staging)?;
-            part.factor()?;
-        }
-        let needed = self.parts.iter().map(Part::bytes).sum();
-        if needed > self.budget {
-            return Err(GpuError::OutOfMemory { needed, free: self.budget }.into());
-        }
-        Ok(())
-    }
-
     fn solve_kept(
         &mut self,
         kept: &mut KeptBatch<T>,
@@ -157,9 +151,11 @@ where
         criteria: &Criteria,
     ) -> Result<Vec<Outcome>, SolveError> {
         let guesses = guesses(&kept.batch, nrhs, x, None);
-        let mut outcomes = self.run_kept(kept, Part::start_again, (nrhs, b), x, criteria)?;
-        let KeptBatch { batch, bounds, .. } = kept;
-        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let mut outcomes =
+            self.run_kept(kept, Part::start_again, (nrhs, b, guesses.as_deref()), x, criteria)?;
+        let systems = Systems { nrhs, ..kept.matrices() };
+        let target = PartResults { x, outcomes: &mut outcomes };
+        certify(systems, (b, guesses.as_deref()), target, criteria);
         Ok(outcomes.into_iter().flatten().collect())
     }
 
@@ -173,7 +169,8 @@ where
     ) -> Result<Vec<Outcome>, SolveError> {
         let guesses = guesses(&kept.batch, nrhs, x, None);
         let start = Part::start_transposed_again;
-        let mut outcomes = self.run_kept(kept, start, (nrhs, b), x, criteria)?;
+        let mut outcomes =
+            self.run_kept(kept, start, (nrhs, b, guesses.as_deref()), x, criteria)?;
         let (transposed, bounds) = match &mut kept.transposed {
             Some(transposed) => {
                 if transposed.1.is_none() {
@@ -185,7 +182,9 @@ where
         };
         let batch = transposed.batch();
         let bounds = bounds.get_or_insert_with(|| Bounds::new(batch));
-        certify(batch, nrhs, bounds, (b, guesses.as_deref()), x, criteria, &mut outcomes);
+        let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds, watch: None };
+        let target = PartResults { x, outcomes: &mut outcomes };
+        certify(systems, (b, guesses.as_deref()), target, criteria);
         Ok(outcomes.into_iter().flatten().collect())
     }
 
@@ -194,46 +193,52 @@ where
     fn run_kept(
         &mut self,
         kept: &mut KeptBatch<T>,
-        start: impl Fn(&mut Part<E, T>) -> Result<(), SolveError>,
-        (nrhs, b): (usize, &[T]),
+        start: impl Fn(&mut Part<E, T>) -> Result<(), SolveError> + Sync,
+        (nrhs, b, guesses): (usize, &[T], Option<&[T]>),
         x: &mut [T],
         criteria: &Criteria,
     ) -> Result<Vec<Option<Outcome>>, SolveError> {
-        let KeptBatch { batch, bounds, is_on_device, .. } = kept;
-        let watch = criteria.watch.as_ref();
-        let systems = Systems { batch, nrhs, wanted: None, bounds, watch };
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
-        let target = PartResults { x, outcomes: &mut outcomes };
         // Another batch was solved since.
-        let sends_values = !*is_on_device;
-        *is_on_device = true;
-        self.run_parts(systems, sends_values, start, b, target)?;
+        let sends_values = !kept.is_on_device;
+        kept.is_on_device = true;
+        let matrices = kept.matrices();
+        let watch = criteria.watch.as_ref();
+        let systems = Systems { nrhs, watch, ..matrices };
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; matrices.batch.nitems() * nrhs];
+        let target = PartResults { x, outcomes: &mut outcomes };
+        self.pieces.on_each(
+            systems,
+            (b, guesses),
+            target,
+            is_fault,
+            &|piece, systems, b, target| {
+                factor_again(piece, matrices)?;
+                piece.run_again(systems, sends_values, &start, b, target)
+            },
+        )?;
         Ok(outcomes)
     }
+}
 
-    /// Sends vectors, and values where they are not on the device, starts a solve of each part, and
-    /// receives the results.
-    fn run_parts(
-        &mut self,
-        systems: Systems<'_, T>,
-        sends_values: bool,
-        start: impl Fn(&mut Part<E, T>) -> Result<(), SolveError>,
-        b: &[T],
-        mut target: PartResults<'_, T>,
-    ) -> Result<(), SolveError> {
-        let (site, staging) = (&self.site, &mut self.staging);
-        for part in &mut self.parts {
-            if sends_values {
-                part.send_values(site, systems, staging)?;
-            }
-            part.send_vectors(site, systems, b, target.x, staging)?;
-        }
-        for part in &mut self.parts {
-            start(part)?;
-        }
-        for part in &mut self.parts {
-            part.receive(site, systems, target.reborrow(), staging)?;
-        }
-        Ok(())
+impl<T: CpuScalar> KeptBatch<T> {
+    /// The matrices, without vectors.
+    fn matrices(&self) -> Systems<'_, T> {
+        let Self { batch, bounds, .. } = self;
+        Systems { batch, nrhs: 0, first: 0, wanted: None, bounds, watch: None }
     }
+}
+
+/// Factorises the kept matrices of a piece that was made since they were kept.
+fn factor_again<E, T>(piece: &mut Piece<E, T>, kept: Systems<'_, T>) -> Result<(), SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    if piece.has_factors() { Ok(()) } else { piece.factor(kept) }
+}
+
+/// Whether an error means that a GPU can no longer be used. Factors that do not fit are none: the
+/// matrices are kept in another way then.
+fn is_fault(error: &GpuError) -> bool {
+    !matches!(error, GpuError::OutOfMemory { .. })
 }

@@ -8,6 +8,8 @@ use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solve_core::verdict::{Sizes, System, frobenius_norm, keeps_rules, norm2};
 use sparsebatch_solve_core::{Criteria, Outcome};
 
+use super::part::PartResults;
+use super::staging::Systems;
 use crate::share::{rows_of, shares_values};
 
 /// Norms and sizes of the matrices, which bound the rounding errors of residuals.
@@ -77,18 +79,20 @@ pub(super) fn guesses<T: CpuScalar>(
 }
 
 /// Confirms the outcome of every solved system, or corrects it by [`System::confirm`]. `guesses`
-/// are the initial guesses, unless they were 0. Cost: a pass over the solutions, on all cores.
+/// are the initial guesses, unless they were 0; all vectors begin with the first item of `systems`.
+/// Cost: a pass over the solutions, on all cores.
 pub(super) fn certify<T: CpuScalar>(
-    batch: &Batch<T>,
-    nrhs: usize,
-    bounds: &Bounds,
+    systems: Systems<'_, T>,
     (b, guesses): (&[T], Option<&[T]>),
-    x: &mut [T],
+    target: PartResults<'_, T>,
     criteria: &Criteria,
-    outcomes: &mut [Option<Outcome>],
 ) {
+    let Systems { batch, nrhs, first, bounds, .. } = systems;
+    let PartResults { x, outcomes } = target;
+    let first = first * nrhs;
     let confirm = |copy: &mut Vec<T>, (system, start, x, outcome): Task<'_, T>| {
         let Some(outcome) = outcome else { return };
+        let system = first + system;
         let (item, rows) = (system / nrhs, start..start + x.len());
         let (norm, sizes) = bounds.of(batch, item, copy);
         if keeps_rules::<T>(system, criteria, sizes, [norm, norm2(x)], outcome) {
@@ -110,7 +114,7 @@ pub(super) fn certify<T: CpuScalar>(
             let (mut rest, mut start) = (x, 0);
             let mut tasks: Vec<Task<'_, T>> = Vec::with_capacity(outcomes.len());
             for (system, outcome) in outcomes.iter_mut().enumerate() {
-                let nrows = batch.pattern(system / nrhs).nrows();
+                let nrows = batch.pattern((first + system) / nrhs).nrows();
                 let (part, after) = rest.split_at_mut(nrows);
                 rest = after;
                 tasks.push((system, start, part, outcome));
@@ -121,5 +125,5 @@ pub(super) fn certify<T: CpuScalar>(
     }
 }
 
-/// A system: its index, its first row, its x, and its outcome if it was solved.
+/// A system: its place among the outcomes, its first row, its x, and its outcome if it was solved.
 type Task<'a, T> = (usize, usize, &'a mut [T], &'a mut Option<Outcome>);

@@ -301,7 +301,7 @@ where
             rest = others;
             if systems.wants(system) {
                 x[rows].copy_from_slice(own);
-                outcomes[system] = Some(outcome);
+                outcomes[systems.place(system)] = Some(outcome);
             }
         }
         Ok(())
@@ -316,7 +316,7 @@ where
         self.items.iter().flat_map(move |&item| {
             let item = item as usize;
             let nrows = batch.pattern(item).nrows();
-            let first = move |rhs| batch.row_offset(item) * nrhs + rhs * nrows;
+            let first = move |rhs| systems.offset(item) + rhs * nrows;
             (0..nrhs).map(move |rhs| (item * nrhs + rhs, first(rhs)..first(rhs) + nrows))
         })
     }

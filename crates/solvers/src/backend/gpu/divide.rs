@@ -17,8 +17,20 @@ use crate::SolveError;
 pub(super) struct May {
     /// Whether the CPU may solve what the GPU cannot.
     pub(super) use_cpu: bool,
+    /// The CPU may solve what needs more bytes of device memory than this.
+    pub(super) full_beyond: Option<u64>,
     /// Whether the batch may go through the GPU in parts.
     pub(super) divide: bool,
+}
+
+impl May {
+    /// Whether the CPU may solve what was refused for want of memory.
+    pub(super) fn leaves_full(&self, error: &SolveError) -> bool {
+        match (error, self.full_beyond) {
+            (SolveError::Gpu(GpuError::OutOfMemory { needed, .. }), Some(most)) => *needed > most,
+            _ => false,
+        }
+    }
 }
 
 /// Where the items of a batch went.
@@ -33,7 +45,7 @@ pub(super) struct Divided<E: Executor, T: Value> {
 }
 
 /// Items that plans refused.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Refused {
     pub(super) items: Vec<u32>,
     /// The reasons, with the number of items of each.
@@ -62,15 +74,15 @@ impl Refused {
 }
 
 /// Divides the items `only`, or all items, between the GPU and the CPU. A ragged batch is loaded as
-/// one part if possible. Otherwise each pattern is a part. All parts are loaded at once, or in
-/// turns if memory is short and the batch `may` be divided.
+/// one part if possible, where `is_pooled`. Otherwise each pattern is a part. All parts are loaded
+/// at once, or in turns if memory is short and the batch `may` be divided.
 ///
 /// # Errors
 /// Those of [`all_together`], [`at_once`] and [`in_turns`].
 pub(super) fn divide<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
-    only: Option<&[usize]>,
+    (only, is_pooled): (Option<&[usize]>, bool),
     budget: u64,
     may: May,
 ) -> Result<Divided<E, T>, SolveError>
@@ -80,7 +92,7 @@ where
 {
     let classes = classes(batch, only);
     let together = match batch {
-        Batch::Ragged(ragged) if only.is_none() && classes.len() > 1 => {
+        Batch::Ragged(ragged) if is_pooled && classes.len() > 1 => {
             all_together(site, ragged, &classes, budget)?
         }
         _ => None,
@@ -188,7 +200,7 @@ where
         Ok(())
     };
     let sends = |error: &SolveError| {
-        (has_other(site, may.use_cpu) && is_unsupported(error)) || (may.use_cpu && is_full(error))
+        (has_other(site, may.use_cpu) && is_unsupported(error)) || may.leaves_full(error)
     };
     divide_by(batch, classes, load, sends)
 }

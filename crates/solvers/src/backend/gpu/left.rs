@@ -49,7 +49,7 @@ where
         }
         let mut items: Vec<usize> = left.iter().map(|system| system / nrhs).collect();
         items.dedup();
-        let mut cpu = CpuBackend.analyse(batch, (self.rung(), self.site.scheme), Some(&items))?;
+        let mut cpu = CpuBackend.analyse(batch, (self.rung(), self.scheme), Some(&items))?;
         let solved = cpu.solve(batch, nrhs, b, x, criteria, Some(&left))?;
         for (system, outcome) in left.into_iter().zip(solved) {
             outcomes[system] = Some(outcome);
@@ -58,20 +58,21 @@ where
     }
 
     fn rung(&self) -> Rung {
-        if self.site.scheme == Scheme::PivotingLu { Rung::PivotingLu } else { Rung::First }
+        if self.scheme == Scheme::PivotingLu { Rung::PivotingLu } else { Rung::First }
     }
 
     /// The systems that the GPU tried and that are the CPU's, ascending.
     fn left(&self, batch: &Batch<T>, nrhs: usize, outcomes: &[Option<Outcome>]) -> Vec<usize> {
-        let is_on_cpu = |system: usize| self.is_on_cpu.get(system / nrhs) == Some(&true);
+        let cpu = self.cpu.as_ref();
+        let is_on_cpu = |system: usize| cpu.is_some_and(|cpu| cpu.is_here[system / nrhs]);
         let failed = (0..outcomes.len()).filter(|&system| {
             let outcome = outcomes[system].as_ref();
             outcome.is_some_and(|o| o.status != Status::Converged) && !is_on_cpu(system)
         });
-        if self.site.scheme == Scheme::PivotingLu {
+        if self.scheme == Scheme::PivotingLu {
             return failed.collect();
         }
-        if self.site.scheme.krylov().is_none() {
+        if self.scheme.krylov().is_none() {
             return Vec::new();
         }
         OutOfRange::new(batch).among(failed.collect(), |system| system / nrhs)
@@ -82,7 +83,7 @@ where
         if self.left_to_cpu == 0 {
             return placement;
         }
-        let is_dense = self.site.scheme == Scheme::PivotingLu;
+        let is_dense = self.scheme == Scheme::PivotingLu;
         let (kernel, whose) = match is_dense {
             true => ("pivoting-lu", "that dense elimination left unsolved"),
             false => {

@@ -10,6 +10,7 @@ use sparsebatch_solve_core::{Outcome, Scheme};
 
 use super::pipe::{Lens, Pipe};
 use super::plan::{options_of, tuning};
+use super::several::{Certify, Queue};
 use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
 use super::staging::{Staging, Systems};
 use crate::backend::Chunks;
@@ -74,7 +75,7 @@ where
         Self { items, patterns, chunks: 1, kernel: String::new(), bytes: 0, held: None }
     }
 
-    /// Loads all items of a ragged batch; each chunk has one plan for all of its patterns.
+    /// Loads items of a ragged batch (ascending); each chunk has one plan for all of its patterns.
     ///
     /// # Errors
     /// Those of [`solver_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
@@ -85,11 +86,17 @@ where
         budget: u64,
     ) -> Result<Self, SolveError> {
         let Site { executor, scheme, options, chunks } = site;
-        let bytes_before = |item: usize| {
-            let values = batch.nnz_offsets()[item] + 2 * options.nrhs * batch.row_offsets()[item];
-            (values * size_of::<T>()) as u64
-        };
-        let nitems = batch.nitems();
+        let mut items = classes.concat();
+        items.sort_unstable();
+        let nitems = items.len();
+        // The bytes of values and vectors ahead of each item.
+        let mut before = vec![0];
+        for &item in &items {
+            let pattern = batch.item(item as usize).pattern();
+            let values = pattern.nnz() + 2 * options.nrhs * pattern.nrows();
+            before.push(before[before.len() - 1] + (values * size_of::<T>()) as u64);
+        }
+        let bytes_before = |place: usize| before[place];
         let pattern = |items: &[u32]| batch.item(items[0] as usize).pattern();
         let patterns: Vec<_> =
             classes.iter().map(|items| (pattern(items).to_pattern(), items.clone())).collect();
@@ -110,14 +117,13 @@ where
                 _ => cuts.push(item..item + 1),
             }
         }
-        let items: Vec<u32> = (0..nitems as u32).collect();
         let (mut plans, mut lens) = (Vec::new(), Vec::new());
         for cut in &cuts {
             let mut some = RaggedCsr::new();
-            let of_chunk = if cuts.len() == 1 {
+            let of_chunk = if cut.len() == batch.nitems() {
                 batch
             } else {
-                cut.clone().for_each(|item| some.push(batch.item(item)));
+                items[cut.clone()].iter().for_each(|&item| some.push(batch.item(item as usize)));
                 &some
             };
             let options = options_of(options, &items[cut.clone()]);
@@ -394,6 +400,28 @@ where
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => whole.start_transposed_again(),
             PartMemory::Chunks(_) => Err(SolveError::NotFactored),
+        }
+    }
+
+    /// Whether the items go through a pipeline whose one plan serves any chunk of them.
+    pub(super) fn can_draw(&self) -> bool {
+        matches!(&self.held, Some(PartMemory::Chunks(_))) && self.patterns.len() == 1
+    }
+
+    /// Solves what it draws from a queue of its items; a part that [can](Part::can_draw). See
+    /// [`Pipe::draw`].
+    pub(super) fn draw(
+        &mut self,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        queue: &Queue<'_, T>,
+        certify: &Certify<'_, T>,
+    ) -> (usize, Result<(), SolveError>) {
+        match self.held.as_mut().expect(LOADED) {
+            PartMemory::Whole(_) => (0, Ok(())),
+            PartMemory::Chunks(pipe) => {
+                reach(pipe).draw(site, systems, &self.items, (queue, certify))
+            }
         }
     }
 

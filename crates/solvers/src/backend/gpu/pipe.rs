@@ -8,6 +8,7 @@ use sparsebatch_solve_core::Outcome;
 
 use super::part::{PartResults, Site};
 use super::plan::options_of;
+use super::several::{Certify, Queue, Window};
 use super::staging::Systems;
 use crate::SolveError;
 use crate::error::go_on;
@@ -43,8 +44,8 @@ struct OnHost<E: Executor, T: Value> {
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
-    /// The chunk in progress.
-    running: Option<usize>,
+    /// Which items of the part are in the chunk in progress.
+    running: Option<Range<usize>>,
 }
 
 /// The sizes of a chunk.
@@ -122,6 +123,78 @@ where
         b: &[T],
         mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
+        self.begin(site, systems, items)?;
+        for turn in 0..self.chunks.len() {
+            go_on(&site.options.watch)?;
+            self.receive(turn, systems, items, target.reborrow())?;
+            self.send(turn, self.chunks[turn].clone(), site, systems, items, (b, target.x))?;
+        }
+        Ok(())
+    }
+
+    /// Solves the chunks that it draws from a queue, until that is empty and the last one has
+    /// ended. Chunks that did not end, because of an error, go back to the queue. Returns the
+    /// number of systems solved; after an error too.
+    pub(super) fn draw(
+        &mut self,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        (queue, certify): (&Queue<'_, T>, &Certify<'_, T>),
+    ) -> (usize, Result<(), SolveError>) {
+        let mut running: Vec<Option<Window<'_, T>>> = Vec::new();
+        running.resize_with(self.host.len(), || None);
+        let mut ended = 0;
+        let drawn = self.begin(site, systems, items).and_then(|()| {
+            let mut turn = 0;
+            loop {
+                go_on(&site.options.watch)?;
+                let slot = turn % running.len();
+                ended += self.receive_window(turn, systems, items, &mut running[slot], certify)?;
+                let Some(window) = queue.take(self.chunks[0].len()) else { break };
+                let window = running[slot].insert(window);
+                let systems = Systems { first: window.first, ..systems };
+                let (chunk, vectors) = (window.places.clone(), (window.b, &*window.x));
+                self.send(turn, chunk, site, systems, items, vectors)?;
+                turn += 1;
+            }
+            for later in turn..turn + running.len() {
+                let slot = later % running.len();
+                ended += self.receive_window(later, systems, items, &mut running[slot], certify)?;
+            }
+            Ok(())
+        });
+        running.into_iter().flatten().for_each(|window| queue.give_back(window));
+        (ended, drawn)
+    }
+
+    /// [`Pipe::receive`] into the window of a chunk, whose outcomes are confirmed. Returns the
+    /// number of its systems.
+    fn receive_window(
+        &mut self,
+        later: usize,
+        systems: Systems<'_, T>,
+        items: &[u32],
+        running: &mut Option<Window<'_, T>>,
+        certify: &Certify<'_, T>,
+    ) -> Result<usize, SolveError> {
+        let Some(window) = running else { return Ok(0) };
+        let systems = Systems { first: window.first, ..systems };
+        let target = PartResults { x: &mut *window.x, outcomes: &mut *window.outcomes };
+        self.receive(later, systems, items, target)?;
+        let Window { b, x, outcomes, .. } = running.take().expect("checked above");
+        let ended = outcomes.iter().flatten().count();
+        certify(systems, b, PartResults { x, outcomes });
+        Ok(ended)
+    }
+
+    /// Makes ready for a solve of a batch.
+    fn begin(
+        &mut self,
+        site: &Site<E>,
+        systems: Systems<'_, T>,
+        items: &[u32],
+    ) -> Result<(), SolveError> {
         self.abandon(site);
         let values = systems.values_len(&items[self.chunks[0].clone()]);
         if self.device[0].values.len() != values {
@@ -130,11 +203,6 @@ where
                 device.values = site.executor.alloc(values)?;
                 host.values = site.executor.alloc_pinned(values)?;
             }
-        }
-        for chunk in 0..self.chunks.len() {
-            go_on(&site.options.watch)?;
-            self.receive(chunk, systems, items, target.reborrow())?;
-            self.send(chunk, site, systems, items, (b, target.x))?;
         }
         Ok(())
     }
@@ -163,21 +231,23 @@ where
         self.host.iter_mut().for_each(|host| host.running = None);
     }
 
-    /// Starts a chunk: the copies to the GPU, the solve, the copies back.
+    /// Starts a chunk: the copies to the GPU, the solve, the copies back. Chunks take plans and
+    /// memory by turns.
     fn send(
         &mut self,
-        chunk: usize,
+        turn: usize,
+        chunk: Range<usize>,
         site: &Site<E>,
         systems: Systems<'_, T>,
         items: &[u32],
         (b, x): (&[T], &[T]),
     ) -> Result<(), SolveError> {
         let Self { chunks, plans, uploads, downloads, device, host } = self;
-        let items = &items[chunks[chunk].clone()];
+        let items = &items[chunk.clone()];
         let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
-        let plan = &mut plans[chunk % plan_count];
-        let device = &mut device[chunk % device_count];
-        let host = &mut host[chunk % host_count];
+        let plan = &mut plans[turn % plan_count];
+        let device = &mut device[turn % device_count];
+        let host = &mut host[turn % host_count];
         // Recorded before the launches, so that they are waited for even after an error.
         host.running = Some(chunk);
         let (used, rows) = (systems.rows_len(items), device.b.len());
@@ -215,12 +285,13 @@ where
     ) -> Result<(), SolveError> {
         let number = later % self.host.len();
         let host = &mut self.host[number];
-        let Some(chunk) = host.running else {
+        let Some(chunk) = host.running.clone() else {
             return Ok(());
         };
-        let items = &items[self.chunks[chunk].clone()];
-        systems.scatter_from(items, host.x.as_slice()?, target.x);
+        let items = &items[chunk];
+        // Both are read before anything is stored: x stays a guess where one of them fails.
         let solved = host.outcomes.read()?;
+        systems.scatter_from(items, host.x.as_slice()?, target.x);
         host.running = None;
         systems.take_outcomes(items, |place| solved.outcome(place), target.outcomes);
         Ok(())
@@ -264,7 +335,7 @@ impl<T: Value> Systems<'_, T> {
     ) {
         let nrhs = self.nrhs;
         if let (None, Some(run)) = (self.wanted, super::staging::run(items)) {
-            let range = run.start * nrhs..run.end * nrhs;
+            let range = self.place(run.start * nrhs)..self.place(run.end * nrhs);
             let count = range.len();
             let taken = outcomes[range].par_iter_mut().enumerate().with_min_len(1 << 12);
             taken.for_each(|(place, taken)| *taken = Some(outcome(place)));
@@ -274,7 +345,7 @@ impl<T: Value> Systems<'_, T> {
         for place in 0..items.len() * nrhs {
             let system = items[place / nrhs] as usize * nrhs + place % nrhs;
             if self.wants(system) {
-                outcomes[system] = Some(outcome(place));
+                outcomes[self.place(system)] = Some(outcome(place));
                 count += 1;
             }
         }

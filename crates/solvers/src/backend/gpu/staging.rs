@@ -34,7 +34,9 @@ impl<T> Default for Staging<T> {
 pub(super) struct Systems<'a, T> {
     pub(super) batch: &'a Batch<T>,
     pub(super) nrhs: usize,
-    /// One flag per system; all are wanted when absent.
+    /// The item with which vectors and outcomes begin: 0 where they are those of the whole batch.
+    pub(super) first: usize,
+    /// One flag per system of the batch; all are wanted when absent.
     pub(super) wanted: Option<&'a [bool]>,
     /// Computes norms of values while they are copied.
     pub(super) bounds: &'a Bounds,
@@ -59,17 +61,25 @@ impl<'a, T: Scalar> Systems<'a, T> {
         self.wanted.is_none() || items.iter().flat_map(systems).all(|system| self.wants(system))
     }
 
+    /// Where an item begins in item-major vectors.
+    pub(super) fn offset(&self, item: usize) -> usize {
+        (self.batch.row_offset(item) - self.batch.row_offset(self.first)) * self.nrhs
+    }
+
     /// The part of item-major vectors that belongs to an item.
     fn rows(&self, item: u32) -> Range<usize> {
-        let offset = |item| self.batch.row_offset(item) * self.nrhs;
-        offset(item as usize)..offset(item as usize + 1)
+        self.offset(item as usize)..self.offset(item as usize + 1)
+    }
+
+    /// The place of a system of the batch among the outcomes.
+    pub(super) fn place(&self, system: usize) -> usize {
+        system - self.first * self.nrhs
     }
 
     /// The part that belongs to consecutive items.
     fn all_rows(&self, items: &[u32]) -> Option<Range<usize>> {
         let range = run(items)?;
-        let offset = |item| self.batch.row_offset(item) * self.nrhs;
-        Some(offset(range.start)..offset(range.end))
+        Some(self.offset(range.start)..self.offset(range.end))
     }
 
     /// The values of items, one after the other; those of one item if the batch shares its values.

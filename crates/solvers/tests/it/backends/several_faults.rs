@@ -1,0 +1,201 @@
+//! Several emulated GPUs of which some fail.
+
+use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::GpuError;
+use sparsebatch_formats::Batch;
+use sparsebatch_solvers::{
+    Backend, BatchSolver, Chunks, Gpu, Method, Solution, SolveError, SolveOptions,
+    solve_on_executor,
+};
+
+use crate::backends::common::{cg, chain, gpu, patterns, ragged, rhs};
+use crate::backends::failing::{Call, Failing};
+use crate::backends::several::{assert_same, uniform};
+use crate::common::one_step;
+
+fn emulator() -> Emulator {
+    Emulator::new(Order::Forward)
+}
+
+fn lost() -> GpuError {
+    let message = "an illegal memory access was encountered".to_owned();
+    GpuError::ContextLost { call: "cuStreamSynchronize", code: 700, message }
+}
+
+fn full() -> GpuError {
+    GpuError::OutOfMemory { needed: 1 << 40, free: 7 }
+}
+
+fn backend(gpus: &[Failing], bytes: u64, or_cpu: bool) -> Backend<Failing> {
+    let chunks = Chunks::default().bytes(bytes);
+    let gpu = |executor: &Failing| Gpu::new(executor.clone()).chunks(chunks).or_cpu(or_cpu);
+    Backend::gpus(gpus.iter().map(gpu).collect()).unwrap()
+}
+
+/// Two GPUs, the second of which fails.
+fn two(left: u64, call: Call, error: GpuError) -> [Failing; 2] {
+    let second = Failing::after(left, call, error, emulator());
+    [Failing::never(emulator()).behind(&second), second]
+}
+
+/// Solves on one GPU that does not fail.
+fn alone(
+    batch: &Batch<f64>,
+    b: &[f64],
+    x0: Option<&[f64]>,
+    options: &SolveOptions,
+) -> Solution<f64> {
+    solve_on_executor(&gpu(&emulator()), batch, b, x0, options).unwrap()
+}
+
+#[test]
+fn the_others_end_the_batch_of_a_gpu_that_fails_in_a_solve() {
+    for batch in [uniform(31), ragged(patterns(31))] {
+        let b = rhs(&batch, 2);
+        let x0: Vec<f64> = b.iter().map(|b| 0.5 - b).collect();
+        for options in [cg(), one_step().method(Method::Lu), SolveOptions::new()] {
+            let options = options.nrhs(2);
+            for (guess, bytes) in [(None, 1), (Some(&*x0), 1), (Some(&*x0), 1 << 14)] {
+                let expected = alone(&batch, &b, guess, &options);
+                for (left, call, error) in [
+                    (0, Call::Launch, lost()),
+                    (2, Call::Launch, lost()),
+                    (0, Call::CopyToHost, lost()),
+                    (1, Call::CopyToHost, lost()),
+                    (0, Call::Launch, full()),
+                ] {
+                    if bytes > 1 && left > 1 {
+                        // Each piece is one launch.
+                        continue;
+                    }
+                    let what = format!("{} {bytes} {left} {call:?} {error}", options.method);
+                    let gpus = two(left, call, error.clone());
+                    let backend = backend(&gpus, bytes, false);
+                    let found = solve_on_executor(&backend, &batch, &b, guess, &options);
+                    let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
+                    assert_same(&what, &batch, 2, &found, &expected);
+                    assert!(gpus[1].has_failed(), "{what}");
+                    let runs = found.report.gpus();
+                    assert_eq!(runs[0].lost, None, "{what}");
+                    let reason = runs[1].lost.as_deref();
+                    assert_eq!(reason, Some(&*error.to_string()), "{what}");
+                    let solved = runs[0].systems + runs[1].systems;
+                    assert_eq!(solved, 62, "{what}: {runs:?}");
+                    // A share of the systems may have had work for one GPU only.
+                    let is_one_share = found.report.schemes.len() == 1;
+                    assert!(!is_one_share || !found.report.device.contains("2 x"), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gpu_without_memory_leaves_its_items_to_the_others_in_the_analysis() {
+    for batch in [uniform(31), ragged(patterns(31))] {
+        let b = rhs(&batch, 1);
+        let expected = alone(&batch, &b, None, &cg());
+        for bytes in [1, 1 << 14] {
+            for (left, or_cpu) in [(0, false), (3, false), (3, true)] {
+                let gpus = two(left, Call::Alloc, full());
+                let backend = backend(&gpus, bytes, or_cpu);
+                let found = solve_on_executor(&backend, &batch, &b, None, &cg()).unwrap();
+                assert_same("full", &batch, 1, &found, &expected);
+                let runs = found.report.gpus();
+                assert_eq!((runs[0].systems, runs[1].systems), (31, 0));
+                assert!(runs[1].lost.as_deref().unwrap().contains("out of GPU memory"));
+                assert_eq!(found.report.cpu_reason(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn where_all_gpus_fail_the_rules_of_one_hold() {
+    for batch in [uniform(31), ragged(patterns(31))] {
+        let b = rhs(&batch, 1);
+        for bytes in [1, 1 << 14] {
+            let failing = |left, call, error: GpuError| {
+                [(); 3].map(|()| Failing::after(left, call, error.clone(), emulator()))
+            };
+            // In the solve: the error of the last one, now and in the next solve.
+            let gpus = failing(0, Call::Launch, lost());
+            let backend_lost = backend(&gpus, bytes, true);
+            let solver = BatchSolver::on_executor(&backend_lost, &batch, None, &cg());
+            let mut solver = solver.unwrap();
+            let mut x = vec![0.0; b.len()];
+            for _ in 0..2 {
+                let error = solver.solve(&batch, &b, &mut x).unwrap_err();
+                assert!(matches!(error, SolveError::Gpu(GpuError::ContextLost { .. })), "{error}");
+            }
+            // In the analysis: without memory the CPU solves where it may.
+            let gpus = failing(0, Call::Alloc, full());
+            let refused = solve_on_executor(&backend(&gpus, bytes, false), &batch, &b, None, &cg());
+            let error = refused.map(drop).unwrap_err();
+            assert!(matches!(error, SolveError::Gpu(GpuError::OutOfMemory { .. })), "{error}");
+            let gpus = failing(0, Call::Alloc, full()).map(Gpu::new);
+            let gpus = gpus
+                .map(|gpu| gpu.or_cpu(true).in_chunks(true).chunks(Chunks::default().bytes(bytes)));
+            let backend = Backend::gpus(gpus.to_vec()).unwrap();
+            let found = solve_on_executor(&backend, &batch, &b, None, &cg()).unwrap();
+            assert!(found.report.all_converged());
+            assert!(found.report.cpu_reason().unwrap().contains("out of GPU memory"));
+        }
+    }
+}
+
+#[test]
+fn kept_factors_of_a_gpu_that_fails_are_made_again_elsewhere() {
+    let batch = ragged((0..31).map(|item| chain(12, 2.5 + 0.1 * f64::from(item))));
+    let b = rhs(&batch, 1);
+    let options = one_step().method(Method::Lu);
+    let mut one = BatchSolver::on_executor(&gpu(&emulator()), &batch, None, &options).unwrap();
+    one.factor(&batch).unwrap();
+    let solve = |solver: &mut BatchSolver<f64>, transposed: bool| {
+        let mut x = vec![0.0; b.len()];
+        let report = match transposed {
+            false => solver.solve_again(&b, &mut x),
+            true => solver.solve_transposed_again(&b, &mut x),
+        };
+        Solution { x, report: report.unwrap() }
+    };
+    let expected = [false, true].map(|transposed| solve(&mut one, transposed));
+    let mut seen = 0;
+    for left in 0..8 {
+        let second = Failing::after(left, Call::Launch, lost(), emulator());
+        let gpus = [Failing::never(emulator()), second.clone()];
+        let backend = backend(&gpus, 1 << 14, false);
+        let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+        solver.factor(&batch).unwrap();
+        assert!(solver.keeps_factors());
+        let in_factor = second.has_failed();
+        for (expected, transposed) in expected.iter().zip([false, true]) {
+            let found = solve(&mut solver, transposed);
+            assert_same("kept", &batch, 1, &found, expected);
+        }
+        seen += usize::from(second.has_failed() && !in_factor);
+    }
+    assert!(seen > 0, "a GPU fails after it has factorised");
+}
+
+#[test]
+fn a_batch_that_fits_no_gpu_at_once_is_refused_unless_in_chunks() {
+    // Two GPUs with memory for a third of the batch each.
+    let batch = uniform(600);
+    let b = rhs(&batch, 1);
+    let little = || Emulator::with_memory(100_000);
+    let gpus = |in_chunks| {
+        let chunks = Chunks::default().bytes(20_000).at_once(2);
+        let gpu = |_| Gpu::new(little()).in_chunks(in_chunks).chunks(chunks);
+        Backend::gpus((0..2).map(gpu).collect()).unwrap()
+    };
+    let refused = solve_on_executor(&gpus(false), &batch, &b, None, &cg()).map(drop);
+    match refused.unwrap_err() {
+        SolveError::Gpu(GpuError::OutOfMemory { needed, free }) => {
+            assert!(needed > free && free == 200_000, "{needed} {free}");
+        }
+        other => panic!("{other}"),
+    }
+    let found = solve_on_executor(&gpus(true), &batch, &b, None, &cg()).unwrap();
+    assert_same("chunks", &batch, 1, &found, &alone(&batch, &b, None, &cg()));
+}
