@@ -9,6 +9,7 @@ use crate::backend::Placement;
 
 /// A step of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Rung {
     /// The method and preconditioner asked for, or chosen.
@@ -69,6 +70,7 @@ impl fmt::Display for Rung {
 
 /// What is known of one system after a batched solve.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct SystemReport {
     /// Status, iterations, true residual; of the rung that produced the returned `x`, with the
@@ -110,6 +112,7 @@ impl SystemReport {
 
 /// The hardware that solved systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Machine {
     /// The cores of the host.
     Cpu,
@@ -138,6 +141,7 @@ impl fmt::Display for Machine {
 
 /// Systems that were solved first by one scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct SchemeRun {
     /// Method and preconditioner.
@@ -152,6 +156,7 @@ pub struct SchemeRun {
 
 /// What one rung of a solve ran, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct RungRun {
     /// The rung.
@@ -184,6 +189,7 @@ impl RungRun {
 /// What came out of a batched solve, system by system (item by item, and within an item
 /// right-hand side by right-hand side).
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct BatchReport {
     /// One entry per system.
@@ -199,6 +205,7 @@ pub struct BatchReport {
     /// Its device, e.g. instruction set and threads, or the name of the GPU.
     pub device: String,
     /// The matrix format of the products.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::merge::known_format"))]
     pub format: &'static str,
     /// The kernel of the products.
     pub kernel: String,

@@ -92,8 +92,13 @@ pub(super) enum Header {
 
 impl Header {
     /// Reads up to the first item. The declared sizes are compared with `len`, the length of the
-    /// file, before anything is allocated for them.
-    pub(super) fn read(reader: &mut impl Read, len: u64, path: &Path) -> Result<Self, FormatError> {
+    /// file, and with the limit of memory, before anything is allocated for them.
+    pub(super) fn read(
+        reader: &mut impl Read,
+        len: u64,
+        path: &Path,
+        memory: MemoryLimit,
+    ) -> Result<Self, FormatError> {
         if len < 16 {
             return Err(binary(path, "header", "at least 16 bytes", &format!("{len}")));
         }
