@@ -199,8 +199,11 @@ pub(crate) fn known_format<'de, D: serde::Deserializer<'de>>(
     use serde::de::Error;
     use sparsebatch_solve_core::FormatChoice;
 
+    // Of the GPU's packed and SELL-P products, and of operators of the caller.
+    const OTHERS: [&str; 3] = ["packed", "sell-p", "operator"];
     let name = String::deserialize(deserializer)?;
-    let known = FormatChoice::NAMES.iter().map(|(known, _)| *known).find(|known| *known == name);
+    let mut known = FormatChoice::NAMES.iter().map(|(known, _)| *known).chain(OTHERS);
+    let known = known.find(|known| *known == name);
     known.ok_or_else(|| D::Error::custom(format!("no format of products is called {name:?}")))
 }
 
