@@ -1,12 +1,21 @@
 //! Handles Ctrl-C and termination requests: no file is left half written.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether an interrupt ends the process without a line.
+static IS_HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// Leaves it to another process, rank 0 of the job, to say that the job was interrupted.
+pub(crate) fn hush() {
+    IS_HUSHED.store(true, Ordering::Relaxed);
+}
+
 /// Ends the process at the first SIGINT or SIGTERM, with exit code 128 plus the signal number as
 /// usual in shells (130 for Ctrl-C), after removing temporary files and reporting which outputs
 /// were written. A second Ctrl-C ends the process at once.
 #[cfg(unix)]
 pub(crate) fn watch() {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag;
@@ -38,6 +47,9 @@ fn end(signal: i32) -> ! {
 
     // While this is held, until the process ends, no output is begun or gets its final name.
     let _held = sparsebatch::io::discard_unfinished();
+    if IS_HUSHED.load(Ordering::Relaxed) {
+        signal_hook::low_level::exit(128 + signal)
+    }
     let mut line = "error: interrupted".to_owned();
     if let Some(written) = super::outputs::written_so_far() {
         line += &format!("; {written}");

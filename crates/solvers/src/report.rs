@@ -186,6 +186,10 @@ impl RungRun {
     }
 }
 
+/// The name of a format. An alias, so that serde does not take it for a text of the message that is
+/// read.
+type FormatName = &'static str;
+
 /// What came out of a batched solve, system by system (item by item, and within an item
 /// right-hand side by right-hand side).
 #[derive(Clone, Debug, PartialEq)]
@@ -206,7 +210,7 @@ pub struct BatchReport {
     pub device: String,
     /// The matrix format of the products.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::merge::known_format"))]
-    pub format: &'static str,
+    pub format: FormatName,
     /// The kernel of the products.
     pub kernel: String,
     /// What ran, rung by rung; at least the first.

@@ -19,7 +19,7 @@ pub(crate) enum Transport {
     Alone,
     /// A communicator.
     #[cfg(feature = "mpi")]
-    Mpi(self::mpi::Communicator),
+    Mpi(self::mpi::MpiComm),
 }
 
 /// Calls a method of the communicator, or does what a single rank does.
@@ -37,7 +37,7 @@ impl Transport {
     /// Initialises MPI, if that was not done, and takes all ranks of the job.
     #[cfg(feature = "mpi")]
     pub(crate) fn world() -> Result<Self, MpiError> {
-        self::mpi::Communicator::world().map(Self::Mpi)
+        self::mpi::MpiComm::world().map(Self::Mpi)
     }
 
     /// Without MPI there is no world.
@@ -49,7 +49,7 @@ impl Transport {
     /// Takes the communicator of a Fortran handle.
     #[cfg(feature = "mpi")]
     pub(crate) fn from_fortran(handle: i32) -> Result<Self, MpiError> {
-        self::mpi::Communicator::from_fortran(handle).map(Self::Mpi)
+        self::mpi::MpiComm::from_fortran(handle).map(Self::Mpi)
     }
 
     /// Without MPI there are no handles.

@@ -26,14 +26,14 @@ const MOST: usize = 1 << 27;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A communicator, and MPI itself if this process initialised it for us.
-pub(crate) struct Communicator {
+pub(crate) struct MpiComm {
     /// A duplicate of the caller's communicator, once all ranks have come.
     comm: ManuallyDrop<SimpleCommunicator>,
     universe: ManuallyDrop<Option<Universe>>,
     is_own: bool,
 }
 
-impl Communicator {
+impl MpiComm {
     pub(crate) fn world() -> Result<Self, MpiError> {
         if environment::is_finalized() {
             return Err(MpiError::Finalised);
@@ -219,7 +219,7 @@ impl Communicator {
     }
 }
 
-impl Drop for Communicator {
+impl Drop for MpiComm {
     /// Frees the communicator and finalises MPI where this process initialised it for us. Both wait
     /// for the other ranks, and are left out in a panic and where not all ranks have come.
     #[allow(unsafe_code)]
@@ -227,6 +227,8 @@ impl Drop for Communicator {
         if std::thread::panicking() || !self.is_own || environment::is_finalized() {
             return;
         }
+        // A launcher ends all processes when one has ended with an exit code: none is ahead.
+        self.barrier();
         // SAFETY: neither is used after this.
         unsafe {
             ManuallyDrop::drop(&mut self.comm);
