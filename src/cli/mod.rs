@@ -34,7 +34,7 @@ mod vectors;
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};

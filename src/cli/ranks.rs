@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use sparsebatch::gpu::device::availability;
 use sparsebatch::io::BatchIndex;
-use sparsebatch::{Backend, Pattern, SolveOptions};
+use sparsebatch::{Backend, SolveOptions};
 use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, gpus_of, shares};
 
 use super::error::CliError;
@@ -85,6 +85,9 @@ fn ended(ranks: &Ranks, result: Result<Exit, MpiError>) -> Exit {
 
 /// Starts MPI and waits for the other ranks.
 fn join(limit: Duration) -> Result<Ranks, CliError> {
+    if !is_first() {
+        interrupt::hush();
+    }
     let (joined, watched) = channel::<()>();
     // While MPI starts this thread waits in it, where no limit of time can be given.
     std::thread::Builder::new()
@@ -106,9 +109,10 @@ fn join(limit: Duration) -> Result<Ranks, CliError> {
     });
     drop(joined);
     ranks.map_err(|error| {
-        // Every process believes to be rank 0. The launcher ends the others when one has ended.
+        // Every process believes to be rank 0. A launcher may end the others when one has ended.
         if matches!(error, MpiError::OtherMpi { .. }) && !is_first() {
             std::thread::sleep(LATER);
+            std::process::exit(i32::from(error.exit_code()));
         }
         match error.exit_code() {
             2 => CliError::Input(format!("--mpi: {error}")),

@@ -6,7 +6,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, shares};
