@@ -162,6 +162,8 @@ def check_bad_input_of_all(inputs):
     expect_error(solve(3, inputs.folder / "absent.batch"), 2, "error: ", "absent.batch")
     expect_error(solve(3, inputs.uniform, "--solver", "gmres"), 2, "gmres")
     expect_error(solve(3, "-"), 2, "standard input")
+    bench = [*launcher(), "-n", "3", PROGRAMS / "sparsebatch", "bench", "cpu", "--mpi"]
+    expect_error(run(bench), 2, "bench --mpi", "solve --mpi --json")
     with tempfile.TemporaryDirectory() as folder:
         into = solve(2, inputs.uniform, "--output", "no/x.npz", cwd=folder)
         expect_error(into, 2, "rank 0 on ", "no/x.npz")

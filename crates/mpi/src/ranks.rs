@@ -40,7 +40,9 @@ impl Ranks {
     /// [`MpiError::OtherMpi`] where `mpirun` is that of another MPI, [`MpiError::Missing`] where
     /// ranks do not come: the process should then end by [`Ranks::world_or_abort`]'s means.
     pub fn world(limit: Duration) -> Result<Self, MpiError> {
-        Self::join(Transport::world()?, limit).map_err(|(error, _)| error)
+        let mut transport = Transport::world()?;
+        wait(&mut transport, limit)?;
+        Ok(Self::of(transport))
     }
 
     /// As [`Ranks::world`]; where ranks do not come, `tell` gets the error, and the processes of all
@@ -49,13 +51,12 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::world`], but for [`MpiError::Missing`].
     pub fn world_or_abort(limit: Duration, tell: impl FnOnce(&MpiError)) -> Result<Self, MpiError> {
-        Self::join(Transport::world()?, limit).or_else(|(error, transport)| match error {
-            MpiError::Missing { .. } => {
-                tell(&error);
-                transport.abort(1)
-            }
-            error => Err(error),
-        })
+        let mut transport = Transport::world()?;
+        if let Err(error) = wait(&mut transport, limit) {
+            tell(&error);
+            transport.abort(1);
+        }
+        Ok(Self::of(transport))
     }
 
     /// The ranks of a communicator of the caller, by its Fortran handle (`MPI_Comm_c2f`, in mpi4py
@@ -70,14 +71,13 @@ impl Ranks {
     /// The handle is that of a living intracommunicator of the MPI that this library is linked to.
     #[allow(unsafe_code)]
     pub unsafe fn from_fortran(handle: i32, limit: Duration) -> Result<Self, MpiError> {
-        Self::join(Transport::from_fortran(handle)?, limit).map_err(|(error, _)| error)
+        let mut transport = Transport::from_fortran(handle)?;
+        wait(&mut transport, limit)?;
+        Ok(Self::of(transport))
     }
 
-    fn join(mut transport: Transport, limit: Duration) -> Result<Self, (MpiError, Transport)> {
-        if let Err(Late { came, first_missing }) = transport.join(limit) {
-            let (size, seconds) = (transport.size(), limit.as_secs());
-            return Err((MpiError::Missing { came, size, first_missing, seconds }, transport));
-        }
+    /// The ranks that have come.
+    fn of(transport: Transport) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let hosts: Vec<String> =
             transport.all_gather(transport.host().as_bytes()).into_iter().map(text).collect();
@@ -90,7 +90,7 @@ impl Ranks {
         let before = (0..rank).filter(shares_cores).count();
         let all = (0..hosts.len()).filter(shares_cores).count();
         let local = transport.local();
-        Ok(Self { hosts, local, threads: threads_of(before, all, cores()), transport })
+        Self { hosts, local, threads: threads_of(before, all, cores()), transport }
     }
 
     /// The number of this rank, from 0.
@@ -196,10 +196,15 @@ impl Ranks {
         // Ranks that still solve are not the cost of gathering.
         self.transport.barrier();
         let start = Instant::now();
-        let gathered = self.transport.gather_bytes(&postcard::to_stdvec(own)?);
+        let bytes = match self.rank() {
+            0 => Vec::new(),
+            _ => postcard::to_stdvec(own)?,
+        };
+        let gathered = self.transport.gather_bytes(&bytes);
         let mut reports = Vec::new();
-        for bytes in gathered.into_iter().flatten() {
-            reports.push(postcard::from_bytes::<BatchReport>(&bytes)?);
+        for (rank, bytes) in gathered.into_iter().flatten().enumerate() {
+            // That of rank 0 has not travelled.
+            reports.push(if rank == 0 { own.clone() } else { postcard::from_bytes(&bytes)? });
         }
         let times = |(rank, report): (usize, &BatchReport)| RankTimes {
             rank,
@@ -243,6 +248,14 @@ impl Ranks {
     pub fn abort(&self, code: u8) -> ! {
         self.transport.abort(code)
     }
+}
+
+/// Waits until all ranks have come.
+fn wait(transport: &mut Transport, limit: Duration) -> Result<(), MpiError> {
+    transport.join(limit).map_err(|Late { came, first_missing }| {
+        let (size, seconds) = (transport.size(), limit.as_secs());
+        MpiError::Missing { came, size, first_missing, seconds }
+    })
 }
 
 /// What [`Ranks::gather_report`] gathered.
