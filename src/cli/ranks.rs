@@ -71,16 +71,16 @@ pub(crate) fn refuse(line: String) -> Result<Exit, CliError> {
 
 /// The exit code of all ranks; rank 0 prints the error.
 fn ended(ranks: &Ranks, result: Result<Exit, MpiError>) -> Exit {
-    let error = match result {
-        Ok(exit) => return exit,
-        Err(error) => error,
-    };
-    let line = error.to_string();
-    let error = match error.exit_code() {
-        2 => CliError::Input(line),
-        _ => CliError::Internal(line),
-    };
-    if ranks.rank() == 0 { tell(&error) } else { error.exit() }
+    let exit = result.unwrap_or_else(|error| {
+        let line = error.to_string();
+        let error = match error.exit_code() {
+            2 => CliError::Input(line),
+            _ => CliError::Internal(line),
+        };
+        if ranks.rank() == 0 { tell(&error) } else { error.exit() }
+    });
+    interrupt::done(exit);
+    exit
 }
 
 /// Starts MPI and waits for the other ranks.
