@@ -33,9 +33,10 @@ pub(super) fn take() -> String {
     kept.unwrap_or_else(|| "internal failure".to_owned())
 }
 
-/// Prints or keeps a panic, the first one of `reported` only.
+/// Keeps a panic, or prints the first one: `reported` says whether there was one.
 pub(super) fn report(info: &PanicHookInfo<'_>, reported: &AtomicBool) {
-    if reported.swap(true, Ordering::Relaxed) {
+    let is_kept = ARE_KEPT.load(Ordering::Relaxed);
+    if !is_kept && reported.swap(true, Ordering::Relaxed) {
         return;
     }
     let payload = info.payload();
@@ -47,7 +48,7 @@ pub(super) fn report(info: &PanicHookInfo<'_>, reported: &AtomicBool) {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let message = message.replace('\n', " ");
     let line = format!("internal failure at {place}: {message}");
-    if ARE_KEPT.load(Ordering::Relaxed) {
+    if is_kept {
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(line);
     } else {
         eprintln!("error: {}", output::one_line(&line));

@@ -297,3 +297,26 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::guarded;
+    use super::*;
+
+    #[test]
+    fn what_fails_on_this_rank_is_told_to_the_others() {
+        let refused = alone::<()>(|| Err(CliError::input("a.mtx: bad")));
+        let code = guarded(|| {
+            let failure = alone::<()>(|| {
+                rayon::join(|| panic!("on purpose"), || ());
+                Ok(())
+            });
+            let failure = failure.expect_err("a panic");
+            assert!(failure.message.contains("on purpose"), "{failure:?}");
+            if failure.code == 1 { Exit::Done } else { Exit::Internal }
+        });
+
+        assert_eq!(refused, Err(Failure { code: 2, message: "a.mtx: bad".to_owned() }));
+        assert_eq!(code, Exit::Done);
+    }
+}
