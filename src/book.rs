@@ -8,10 +8,12 @@
 //! | [`on_a_gpu`] | data on the host and on the device |
 //! | [`gradients`] | transposed systems, gradients of solutions |
 //! | [`products`] | products alone, and solves over them |
+//! | [`clusters`] | batches over MPI ranks: Slurm, GPUs of ranks, kernel caches, faults |
 //! | [`python`] | the Python package: NumPy, SciPy, CuPy, PyTorch, JAX |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
+//! | [`scale`] | design: what a batch costs on many ranks, measured and predicted |
 //! | [`recipes`] | how to add a solver, a kernel, a format, a method, a suite, ... |
 
 #[doc = include_str!("../docs/guide/first-solve.md")]
@@ -32,6 +34,9 @@ pub mod gradients {}
 #[doc = include_str!("../docs/guide/products.md")]
 pub mod products {}
 
+#[doc = include_str!("../docs/guide/clusters.md")]
+pub mod clusters {}
+
 #[doc = include_str!("../docs/guide/python.md")]
 pub mod python {}
 
@@ -49,6 +54,9 @@ pub mod gpu_solvers {}
 
 #[doc = include_str!("../docs/design/confirming-on-the-device.md")]
 pub mod confirming_on_the_device {}
+
+#[doc = include_str!("../docs/design/scale.md")]
+pub mod scale {}
 
 #[doc = include_str!("../docs/design/recipes.md")]
 pub mod recipes {}

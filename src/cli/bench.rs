@@ -23,13 +23,16 @@ use self::solves::SolverArgs;
 use super::error::CliError;
 use super::output::{self, Printable, SCHEMA};
 use super::outputs::{self, Outputs};
-use super::{Exit, Global, pages};
+use super::{Exit, Global, pages, ranks};
 
 /// Options of `bench`.
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     suite: Suite,
+    /// Measure on the ranks of a job: not supported
+    #[arg(long, global = true, hide = true)]
+    mpi: bool,
 }
 
 #[derive(Subcommand)]
@@ -215,6 +218,13 @@ struct Report<'a> {
 /// Bad options and files, the reason why there is no GPU. Wrong answers and failures of the device
 /// are internal failures, reported after the rows are written.
 pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
+    if args.mpi {
+        return ranks::refuse(
+            "bench --mpi: suites measure one process; solve --mpi --json measures ranks, by its \
+             fields times_ms and ranks (solve_ms, gather_ms)"
+                .to_owned(),
+        );
+    }
     match &args.suite {
         Suite::FlexibleBatch(args) => {
             measured(global, &args.common, |report| flexible_batch(&args.options()?, report))

@@ -7,6 +7,8 @@ use sparsebatch::cpu::CpuError;
 use sparsebatch::gpu::GpuError;
 use sparsebatch::{FormatError, SolveError};
 
+use super::Exit;
+
 /// The error that ended a command.
 #[derive(Debug)]
 pub(crate) enum CliError {
@@ -20,6 +22,14 @@ impl CliError {
     /// Bad input in one sentence: the subject, what was expected, and what was found.
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self::Input(message.into())
+    }
+
+    /// The exit code that it stands for.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Input(_) => Exit::BadInput,
+            Self::Internal(_) => Exit::Internal,
+        }
     }
 }
 

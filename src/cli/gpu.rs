@@ -19,10 +19,18 @@ pub(crate) type Found<D = Device> = Result<(D, &'static str), String>;
 /// # Errors
 /// When a GPU was requested and none is usable.
 pub(crate) fn open(backend: Backend) -> Result<Found, CliError> {
+    open_at(backend, ORDINAL)
+}
+
+/// As [`open`], another GPU.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_at(backend: Backend, ordinal: usize) -> Result<Found, CliError> {
     if backend == Backend::Cpu {
         return Ok(Err("asked for".to_owned()));
     }
-    match (Device::new(ORDINAL), backend) {
+    match (Device::new(ordinal), backend) {
         (Ok(device), Backend::Gpu) => Ok(Ok((device, "asked for"))),
         (Ok(device), _) => Ok(Ok((device, "there is a GPU"))),
         (Err(error), Backend::Gpu) => Err(refused(error)),

@@ -1,11 +1,12 @@
 //! Reading the inputs of a command.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sparsebatch::io::{LoadOptions, MemoryLimit, load};
-use sparsebatch::{Batch, Csr, Pattern, Scalar};
+use sparsebatch::io::{BatchFile, BatchIndex, FileKind, LoadOptions, MemoryLimit, detect, load};
+use sparsebatch::{Batch, BatchCsr, BatchValues, Csr, Pattern, RaggedCsr, Scalar};
 
 use super::error::CliError;
 use super::output::{Skipped, counted, note};
@@ -90,6 +91,8 @@ pub(crate) struct Systems {
     pub(crate) has_rhs: Vec<bool>,
     /// One name per system.
     pub(crate) names: Vec<String>,
+    /// The number of the first of them in the whole batch, of which a rank has a share.
+    pub(crate) first: usize,
     /// Files that were skipped.
     pub(crate) skipped: Vec<Skipped>,
     /// Time to read.
@@ -148,21 +151,84 @@ impl InputArgs {
             note(global, &format!("ignored {files} beside matrices: {}", first.display()));
         }
         if loaded.batch.nitems() == 0 {
-            return Err(CliError::input(format!(
-                "{}: a batch of no systems, expected at least one",
-                self.described()
-            )));
+            return Err(self.no_system());
         }
         Ok(Systems {
             batch: loaded.batch,
             rhs: loaded.rhs,
             has_rhs: loaded.has_rhs,
             names: loaded.names,
+            first: 0,
             skipped,
             read_time: start.elapsed(),
             limit: self.memory.limit(),
             purpose,
         })
+    }
+
+    /// Opens the only input if it is a `.batch` file, of which items can be read; `None` for all
+    /// other inputs, and where bad files are to be left out.
+    ///
+    /// # Errors
+    /// When the file is missing or its sizes are bad.
+    pub(crate) fn index(&self) -> Result<Option<BatchIndex>, CliError> {
+        let [path] = &self.inputs[..] else { return Ok(None) };
+        let is_batch = !self.skip_bad
+            && path.is_file()
+            && matches!(detect(path), Ok(FileKind::UniformBatch | FileKind::RaggedBatch));
+        if !is_batch {
+            return Ok(None);
+        }
+        let index = BatchIndex::open(path, self.memory.limit())?;
+        match index.nitems() {
+            0 => Err(self.no_system()),
+            _ => Ok(Some(index)),
+        }
+    }
+
+    /// Reads the systems of a range from the only input.
+    ///
+    /// # Errors
+    /// When an item is bad, or when the limit of memory is exceeded.
+    pub(crate) fn read_items(
+        &self,
+        index: &mut BatchIndex,
+        items: Range<usize>,
+    ) -> Result<Systems, CliError> {
+        let start = Instant::now();
+        let BatchFile { batch, rhs } = index.read_items(items.clone())?;
+        Ok(Systems {
+            has_rhs: vec![true; batch.nitems()],
+            batch,
+            rhs: Some(rhs),
+            names: Vec::new(),
+            first: items.start,
+            skipped: Vec::new(),
+            read_time: start.elapsed(),
+            limit: self.memory.limit(),
+            purpose: Purpose::Solve,
+        })
+    }
+
+    /// The names of the systems of the only input, as [`Self::read`] gives them.
+    pub(crate) fn names(&self, nitems: usize) -> Vec<String> {
+        let name = self.described();
+        match nitems {
+            1 => vec![name],
+            _ => (0..nitems).map(|item| format!("{name}[{item}]")).collect(),
+        }
+    }
+
+    /// Whether an input is standard input.
+    pub(crate) fn reads_standard_input(&self) -> bool {
+        self.inputs.iter().any(|path| path == Path::new("-"))
+    }
+
+    fn no_system(&self) -> CliError {
+        CliError::input(format!(
+            "{}: a batch of no systems, expected at least one",
+            self.described()
+        ))
     }
 
     /// The inputs in words: their names, or the first name and the number of further ones.
@@ -230,30 +296,140 @@ impl Systems {
 
     /// The batch in words: the number and sizes of its systems.
     pub(crate) fn described(&self) -> String {
-        let nitems = self.batch.nitems();
-        let systems = counted(nitems, "system");
-        let each = if nitems == 1 { "" } else { " each" };
-        match &self.batch {
-            Batch::Uniform(batch) => {
-                let pattern = batch.pattern();
-                format!(
-                    "{systems}, {} x {}, {} entries{each}",
-                    pattern.nrows(),
-                    pattern.ncols(),
-                    pattern.nnz()
-                )
+        let batch = &self.batch;
+        let size = |item| {
+            let pattern = batch.pattern(item);
+            (pattern.nrows(), pattern.nnz())
+        };
+        match batch {
+            Batch::Uniform(uniform) => {
+                let pattern = uniform.pattern();
+                let shape = (pattern.nrows(), pattern.ncols(), pattern.nnz());
+                described_uniform(batch.nitems(), shape)
             }
-            Batch::Ragged(batch) => {
-                let rows = batch.row_offsets().windows(2).map(|w| w[1] - w[0]);
-                format!(
-                    "{systems}, {} to {} rows, {} entries in all",
-                    rows.clone().min().unwrap_or(0),
-                    rows.max().unwrap_or(0),
-                    batch.total_nnz()
-                )
-            }
+            Batch::Ragged(_) => described_ragged(batch.nitems(), size),
         }
     }
+
+    /// What reports tell of the systems.
+    pub(crate) fn listing(&self) -> Listing<'_> {
+        Listing {
+            names: &self.names,
+            nrows: self.nrows(),
+            nnz: self.batch.total_nnz(),
+            described: self.described(),
+            skipped: &self.skipped,
+            read_time: self.read_time,
+            size: Box::new(|item| {
+                let pattern = self.batch.pattern(item);
+                (pattern.nrows(), pattern.nnz())
+            }),
+        }
+    }
+
+    /// The systems of a range, without names.
+    ///
+    /// # Errors
+    /// When the memory is refused.
+    pub(crate) fn share(&self, items: Range<usize>) -> Result<Self, CliError> {
+        let bytes: u128 = items.clone().map(|i| 12 * self.batch.pattern(i).nnz() as u128).sum();
+        self.memory().check(|| format!("systems {items:?}"), bytes)?;
+        let batch = match &self.batch {
+            Batch::Uniform(batch) if batch.is_shared() => {
+                Batch::Uniform(BatchCsr::shared(batch.to_matrix(0), items.len()))
+            }
+            Batch::Uniform(batch) => {
+                let mut values = Vec::new();
+                items.clone().for_each(|item| batch.append_values(item, &mut values));
+                let values = BatchValues::ItemMajor(values);
+                let pattern = batch.pattern().clone();
+                Batch::Uniform(BatchCsr::try_new(pattern, items.len(), values)?)
+            }
+            Batch::Ragged(batch) => {
+                let mut share = RaggedCsr::new();
+                items.clone().for_each(|item| share.push(batch.item(item)));
+                Batch::Ragged(share)
+            }
+        };
+        Ok(Self {
+            batch,
+            rhs: None,
+            has_rhs: Vec::new(),
+            names: Vec::new(),
+            first: items.start,
+            skipped: Vec::new(),
+            read_time: self.read_time,
+            limit: self.limit,
+            purpose: self.purpose,
+        })
+    }
+}
+
+/// What reports tell of the systems of a batch: names and sizes, without the matrices, which no
+/// process may hold all.
+pub(crate) struct Listing<'a> {
+    /// One name per system.
+    pub(crate) names: &'a [String],
+    /// Total rows.
+    pub(crate) nrows: usize,
+    /// Total entries.
+    pub(crate) nnz: usize,
+    /// The batch in words.
+    pub(crate) described: String,
+    /// Files that were skipped.
+    pub(crate) skipped: &'a [Skipped],
+    /// Time to read.
+    pub(crate) read_time: Duration,
+    size: Box<dyn Fn(usize) -> (usize, usize) + 'a>,
+}
+
+impl<'a> Listing<'a> {
+    /// The systems of a file of which no process reads all.
+    pub(crate) fn of(index: &'a BatchIndex, names: &'a [String], read_time: Duration) -> Self {
+        let nitems = index.nitems();
+        let size = |item: usize| (index.nrows(item), index.nnz(item));
+        let described = match index.is_uniform() {
+            true => described_uniform(nitems, (index.nrows(0), index.nrows(0), index.nnz(0))),
+            false => described_ragged(nitems, size),
+        };
+        Self {
+            names,
+            nrows: (0..nitems).map(|item| index.nrows(item)).sum(),
+            nnz: (0..nitems).map(|item| index.nnz(item)).sum(),
+            described,
+            skipped: &[],
+            read_time,
+            size: Box::new(size),
+        }
+    }
+
+    /// Rows and entries of a system.
+    pub(crate) fn size(&self, item: usize) -> (usize, usize) {
+        (self.size)(item)
+    }
+
+    /// The first row of each system, and the total number of rows.
+    pub(crate) fn offsets(&self) -> Vec<usize> {
+        let ends = (0..self.names.len()).scan(0, |end, item| {
+            *end += self.size(item).0;
+            Some(*end)
+        });
+        std::iter::once(0).chain(ends).collect()
+    }
+}
+
+/// A uniform batch in words, by rows, columns and entries of each system.
+fn described_uniform(nitems: usize, (nrows, ncols, nnz): (usize, usize, usize)) -> String {
+    let each = if nitems == 1 { "" } else { " each" };
+    format!("{}, {nrows} x {ncols}, {nnz} entries{each}", counted(nitems, "system"))
+}
+
+/// A ragged batch in words, by rows and entries of a system.
+fn described_ragged(nitems: usize, size: impl Fn(usize) -> (usize, usize)) -> String {
+    let rows = || (0..nitems).map(|item| size(item).0);
+    let (least, most) = (rows().min().unwrap_or(0), rows().max().unwrap_or(0));
+    let entries: usize = (0..nitems).map(|item| size(item).1).sum();
+    format!("{}, {least} to {most} rows, {entries} entries in all", counted(nitems, "system"))
 }
 
 /// The only matrix of a batch of one.

@@ -1,12 +1,33 @@
 //! Handles Ctrl-C and termination requests: no file is left half written.
 
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use super::Exit;
+
+/// Whether an interrupt ends the process without a line.
+static IS_HUSHED: AtomicBool = AtomicBool::new(false);
+
+/// The exit code of work that is done, or -1.
+static DONE: AtomicI32 = AtomicI32::new(-1);
+
+/// Leaves it to another process, rank 0 of the job, to say that the job was interrupted.
+pub(crate) fn hush() {
+    IS_HUSHED.store(true, Ordering::Relaxed);
+}
+
+/// From now on a signal ends the process with this exit code and without a line: all is done. A
+/// launcher ends the other processes of a job when one has ended with an exit code that is not 0.
+pub(crate) fn done(exit: Exit) {
+    DONE.store(exit as i32, Ordering::Relaxed);
+    hush();
+}
+
 /// Ends the process at the first SIGINT or SIGTERM, with exit code 128 plus the signal number as
 /// usual in shells (130 for Ctrl-C), after removing temporary files and reporting which outputs
 /// were written. A second Ctrl-C ends the process at once.
 #[cfg(unix)]
 pub(crate) fn watch() {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag;
@@ -38,6 +59,10 @@ fn end(signal: i32) -> ! {
 
     // While this is held, until the process ends, no output is begun or gets its final name.
     let _held = sparsebatch::io::discard_unfinished();
+    if IS_HUSHED.load(Ordering::Relaxed) {
+        let done = DONE.load(Ordering::Relaxed);
+        signal_hook::low_level::exit(if done < 0 { 128 + signal } else { done })
+    }
     let mut line = "error: interrupted".to_owned();
     if let Some(written) = super::outputs::written_so_far() {
         line += &format!("; {written}");

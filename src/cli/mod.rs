@@ -19,9 +19,11 @@ mod options;
 mod output;
 mod outputs;
 mod pages;
+mod panics;
 mod pin;
 mod plot;
 mod progress;
+mod ranks;
 mod replicate;
 mod report;
 mod save;
@@ -32,7 +34,7 @@ mod vectors;
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
@@ -109,6 +111,14 @@ enum Exit {
     Regression = 4,
 }
 
+impl Exit {
+    /// The exit of a code; a fault for a code that is none.
+    fn of(code: u8) -> Self {
+        let all = [Self::Done, Self::BadInput, Self::NotConverged, Self::Regression];
+        all.into_iter().find(|exit| *exit as u8 == code).unwrap_or(Self::Internal)
+    }
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     ExitCode::from(main_with(std::env::args_os().collect()))
@@ -123,17 +133,22 @@ pub fn main_with(args: Vec<OsString>) -> u8 {
 
 /// Parses and runs; the one place that prints errors.
 fn run(args: Vec<OsString>) -> Exit {
+    let is_on_ranks = args.iter().any(|arg| arg == "--mpi");
     let result = match Cli::try_parse_from(args) {
         Ok(cli) => check_threads().and_then(|()| dispatch(cli)),
+        Err(error) if is_on_ranks && error.use_stderr() => {
+            let line = joined(&error.render().to_string());
+            ranks::refuse(line.strip_prefix("error: ").unwrap_or(&line).to_owned())
+        }
         Err(error) => return usage(&error),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("error: {}", output::one_line(&error.to_string()));
-        match error {
-            CliError::Input(_) => Exit::BadInput,
-            CliError::Internal(_) => Exit::Internal,
-        }
-    })
+    result.unwrap_or_else(|error| tell(&error))
+}
+
+/// Prints an error, and returns its exit code.
+fn tell(error: &CliError) -> Exit {
+    eprintln!("error: {}", output::one_line(&error.to_string()));
+    error.exit()
 }
 
 /// Refuses a `RAYON_NUM_THREADS` above the limit of `--threads`.
@@ -203,20 +218,7 @@ fn joined(rendered: &str) -> String {
 /// Turns a panic anywhere, worker threads included, into one line and [`Exit::Internal`].
 fn guarded(body: impl FnOnce() -> Exit) -> Exit {
     let reported = AtomicBool::new(false);
-    std::panic::set_hook(Box::new(move |info| {
-        if reported.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let payload = info.payload();
-        let message = payload
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("panic");
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let message = message.replace('\n', " ");
-        eprintln!("error: internal failure at {place}: {}", output::one_line(&message));
-    }));
+    std::panic::set_hook(Box::new(move |info| panics::report(info, &reported)));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Exit::Internal)
 }
 

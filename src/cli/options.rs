@@ -73,7 +73,14 @@ pub(crate) struct MachineArgs {
 impl MachineArgs {
     /// The pool of threads that the work runs in.
     pub(crate) fn pool(&self) -> Result<rayon::ThreadPool, CliError> {
-        let threads = self.threads.map_or(0, usize::from);
+        self.pool_or(0)
+    }
+
+    /// The same, of `usual` threads where neither `--threads` nor `RAYON_NUM_THREADS` says how many;
+    /// 0 stands for all cores.
+    pub(crate) fn pool_or(&self, usual: usize) -> Result<rayon::ThreadPool, CliError> {
+        let usual = if std::env::var_os("RAYON_NUM_THREADS").is_some() { 0 } else { usual };
+        let threads = self.threads.map_or(usual, usize::from);
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()

@@ -131,13 +131,13 @@ pub(crate) fn solve(
     report: &BatchReport,
     with_history: bool,
 ) -> Result<(), CliError> {
-    let names = &context.systems.names;
+    let names = context.systems.names;
     let systems = report.systems.iter().enumerate().map(|(item, system)| {
-        let (pattern, outcome) = (context.systems.batch.pattern(item), &system.outcome);
+        let ((rows, nnz), outcome) = (context.systems.size(item), &system.outcome);
         SolvedSystem {
             name: names[item].clone(),
-            rows: pattern.nrows(),
-            nnz: pattern.nnz(),
+            rows,
+            nnz,
             status: outcome.status.name().to_owned(),
             iterations: outcome.iterations,
             restarts: outcome.restarts,
@@ -149,7 +149,7 @@ pub(crate) fn solve(
     let histories = histories.map(|(item, system)| (item as u64, system.outcome.history.clone()));
     let skipped = context.systems.skipped.iter();
     let page = solve_page(&Solve {
-        input: format!("{}, {}", context.input, context.systems.described()),
+        input: format!("{}, {}", context.input, context.systems.described),
         facts: super::report::facts(context, report),
         notes: skipped.map(|s| format!("left out {}: {}", s.file.display(), s.error)).collect(),
         times_ms: super::report::times_by_name(context, report),

@@ -13,7 +13,7 @@ use super::vectors::{repeated, reserved};
 const BYTES_PER_SYSTEM: usize = 160;
 
 /// Copies of the inputs.
-#[derive(Args)]
+#[derive(Args, Debug)]
 pub(crate) struct CopyArgs {
     /// Use N copies of every input system
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -24,6 +24,11 @@ pub(crate) struct CopyArgs {
 }
 
 impl CopyArgs {
+    /// Whether there is nothing to do.
+    pub(crate) fn are_none(&self) -> bool {
+        self.replicate.is_none() && self.perturb.is_none()
+    }
+
     /// Replaces systems and their vectors by the requested copies.
     ///
     /// # Errors

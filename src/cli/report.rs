@@ -1,14 +1,15 @@
 //! The printed report of `solve`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 use sparsebatch::{BatchReport, GpuRun, RungRun, SchemeRun, Status, SystemReport};
+use sparsebatch_mpi::Gathered;
 
 use super::Global;
 use super::error::CliError;
-use super::input::Systems;
+use super::input::Listing;
 use super::output::{self, SCHEMA, Skipped, Table, ms};
 
 /// Most unconverged systems named in the summary.
@@ -17,7 +18,7 @@ const NAMED: usize = 10;
 /// The data of the report besides the solver's own report.
 pub(crate) struct Context<'a> {
     /// The systems solved.
-    pub(crate) systems: &'a Systems,
+    pub(crate) systems: Listing<'a>,
     /// The inputs in words.
     pub(crate) input: String,
     /// The source of the right-hand sides.
@@ -37,6 +38,8 @@ pub(crate) struct Context<'a> {
     pub(crate) inner_precision: &'static str,
     /// Whether the ladder was allowed.
     pub(crate) fallback: bool,
+    /// What the ranks of MPI did; `None` in a process alone.
+    pub(crate) ranks: Option<Gathered>,
     /// Total time.
     pub(crate) total_time: Duration,
 }
@@ -80,6 +83,7 @@ struct Report<'a> {
     unconverged: Vec<Item<'a>>,
     items: Option<Vec<Item<'a>>>,
     skipped: &'a [Skipped],
+    ranks: Option<Ranks>,
 }
 
 #[derive(Serialize)]
@@ -148,6 +152,58 @@ struct Iterations {
     max: u32,
 }
 
+/// What the ranks of MPI did.
+#[derive(Serialize)]
+struct Ranks {
+    ranks: usize,
+    hosts: usize,
+    systems: Spread<usize>,
+    solve_ms: Spread<f64>,
+    gather_ms: f64,
+}
+
+/// The least and the most of any rank.
+#[derive(Serialize)]
+struct Spread<T> {
+    min: T,
+    max: T,
+}
+
+impl Ranks {
+    fn of(gathered: &Gathered) -> Self {
+        let hosts: BTreeSet<&str> = gathered.ranks.iter().map(|rank| &*rank.host).collect();
+        let systems = || gathered.ranks.iter().map(|rank| rank.systems);
+        let solves = || gathered.ranks.iter().map(|rank| rank.solve);
+        Self {
+            ranks: gathered.ranks.len(),
+            hosts: hosts.len(),
+            systems: Spread {
+                min: systems().min().unwrap_or(0),
+                max: systems().max().unwrap_or(0),
+            },
+            solve_ms: Spread {
+                min: ms(solves().min().unwrap_or_default()),
+                max: ms(solves().max().unwrap_or_default()),
+            },
+            gather_ms: ms(gathered.time),
+        }
+    }
+
+    /// In words.
+    fn text(&self) -> String {
+        let Self { ranks, hosts, systems, solve_ms, gather_ms } = self;
+        format!(
+            "{ranks} on {}, {} to {} systems each, solve {:.1} to {:.1} ms, report gathered in \
+             {gather_ms:.2} ms",
+            output::counted(*hosts, "host"),
+            systems.min,
+            systems.max,
+            solve_ms.min,
+            solve_ms.max
+        )
+    }
+}
+
 #[derive(Serialize)]
 struct Times {
     read: f64,
@@ -197,7 +253,7 @@ pub(crate) fn print(
 
 fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -> Report<'a> {
     let (min, mean, max) = report.iterations();
-    let names = &context.systems.names;
+    let names = context.systems.names;
     let items = || {
         let describe = |(item, system)| describe(item, &names[item], system, context.fallback);
         report.systems.iter().enumerate().map(describe)
@@ -208,8 +264,8 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         version: env!("CARGO_PKG_VERSION"),
         input: &context.input,
         systems: report.systems.len(),
-        rows: context.systems.nrows(),
-        nnz: context.systems.batch.total_nnz(),
+        rows: context.systems.nrows,
+        nnz: context.systems.nnz,
         converged: report.converged(),
         status: report.status_counts().into_iter().map(|(s, n)| (s.name(), n)).collect(),
         max_relative_residual: report.max_relative_residual(),
@@ -248,7 +304,8 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
             .take(NAMED)
             .collect(),
         items: global.verbose.then(|| items().collect()),
-        skipped: &context.systems.skipped,
+        skipped: context.systems.skipped,
+        ranks: context.ranks.as_ref().map(Ranks::of),
     }
 }
 
@@ -286,7 +343,7 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
     let (min, mean, max) = report.iterations();
     let times = times(context, report);
     let mut lines = vec![
-        ("input", format!("{}: {}", context.input, context.systems.described())),
+        ("input", format!("{}: {}", context.input, context.systems.described)),
         ("right-hand sides", context.rhs_source.clone()),
         ("solver", solver(context, report)),
         ("products", format!("{}, {}", report.format, report.kernel)),
@@ -294,6 +351,9 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
     ];
     if !report.gpus().is_empty() {
         lines.push(("GPUs", report.gpus().iter().map(of_gpu).collect::<Vec<_>>().join("; ")));
+    }
+    if let Some(ranks) = &context.ranks {
+        lines.push(("ranks", Ranks::of(ranks).text()));
     }
     if let Some(reason) = report.runs.first().and_then(|run| run.composed_reason.as_ref()) {
         lines.push(("not fused", reason.clone()));
@@ -483,12 +543,12 @@ fn per_system(context: &Context<'_>, report: &BatchReport) -> Table {
         "solved by",
     ]);
     for (item, system) in report.systems.iter().enumerate() {
-        let pattern = context.systems.batch.pattern(item);
+        let (rows, entries) = context.systems.size(item);
         let outcome = &system.outcome;
         table.row(vec![
             context.systems.names[item].clone(),
-            pattern.nrows().to_string(),
-            pattern.nnz().to_string(),
+            rows.to_string(),
+            entries.to_string(),
             outcome.status.to_string(),
             outcome.iterations.to_string(),
             outcome.restarts.to_string(),

@@ -9,24 +9,26 @@ use sparsebatch::{
     KernelChoice, Method, Order, PerSystem, PrecondPrecision, Preconditioner, Rhs, SolveError,
     SolveOptions, SolveScalar, SpmvOptions,
 };
+use sparsebatch_mpi::Gathered;
 
 use super::error::CliError;
-use super::input::{InputArgs, Purpose};
+use super::input::{InputArgs, Listing, Purpose};
 use super::narrow::Narrow;
 use super::options::{MachineArgs, Precision, VectorSource, name_of, named, not_negative};
 use super::outputs::{Named, Outputs};
 use super::progress::Progress;
+use super::ranks::MpiArgs;
 use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, gpu, options, pages, pin, save, vectors};
+use super::{Exit, Global, gpu, options, pages, pin, ranks, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
 pub(crate) struct SolveArgs {
     #[command(flatten)]
-    input: InputArgs,
+    pub(super) input: InputArgs,
     #[command(flatten)]
-    machine: MachineArgs,
+    pub(super) machine: MachineArgs,
     /// Method to try first; `auto` chooses for each system: lu where fill is small, else cg where
     /// the matrix is symmetric with a positive diagonal, else bicgstab; on a GPU lu where its
     /// estimated time is shorter
@@ -64,13 +66,13 @@ pub(crate) struct SolveArgs {
     /// Right-hand sides: file, ones, random:SEED, a FILE or - for standard input [default: those in
     /// the inputs and in files beside them, else ones]
     #[arg(long, value_name = "SOURCE")]
-    rhs: Option<VectorSource>,
+    pub(super) rhs: Option<VectorSource>,
     /// Initial guesses: a Matrix Market vector, an .npy or an .npz written by --output [default: 0];
     /// lu replaces NaN and infinities by 0
     #[arg(long, value_name = "FILE")]
-    x0: Option<PathBuf>,
+    pub(super) x0: Option<PathBuf>,
     #[command(flatten)]
-    copies: CopyArgs,
+    pub(super) copies: CopyArgs,
     /// Matrix format of the products; any but auto iterates with the products of a plan instead of
     /// a fused kernel
     #[arg(long, value_parser = named(FormatChoice::NAMES), default_value = "auto")]
@@ -106,13 +108,15 @@ pub(crate) struct SolveArgs {
     export_plan: Option<PathBuf>,
     /// Write the solutions: .npz (offsets, x, status), or .mtx for one system
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Write the residuals of all iterations as CSV
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Write an HTML report of the solve: one file, usable offline
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) mpi: MpiArgs,
 }
 
 /// The implementation of a solve's products.
@@ -137,9 +141,9 @@ const SOLVE_KERNELS: &[(&str, SolveKernel)] = &[
 ];
 
 /// The result of a solve in either precision, with solutions in f64.
-struct Solved {
-    x: Vec<f64>,
-    report: BatchReport,
+pub(super) struct Solved {
+    pub(super) x: Vec<f64>,
+    pub(super) report: BatchReport,
 }
 
 /// Runs the command.
@@ -147,19 +151,16 @@ struct Solved {
 /// # Errors
 /// Bad usage and input, before anything is solved or written.
 pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
+    if args.mpi.mpi {
+        return ranks::run(args, global);
+    }
     let start = Instant::now();
     let solve_options = args.options()?;
-    save::check_endings(args.output.as_deref())?;
-    if let Some(path) = &args.report {
-        pages::check_ending(path, "--report")?;
-    }
-    let mut outputs = args.outputs();
+    args.check_endings()?;
+    let outputs = args.outputs();
     outputs.check(&args.inputs())?;
 
-    let (mut backend, backend_reason) = args.backend()?;
-    if let Some(path) = &args.pin_plan {
-        backend = pin::pinned(&backend, path)?;
-    }
+    let (backend, backend_reason) = args.backend(gpu::ORDINAL)?;
     let mut systems = args.input.read(global, Purpose::Solve)?;
     let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
     let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
@@ -175,44 +176,66 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     let precision = args.machine.precision;
     let solved =
         pool.install(|| solve_in(precision, &backend, &systems.batch, (b, x0), &solve_options));
-    let solved = solved.map_err(|error| match (&error, args.machine.backend) {
-        (SolveError::Unsupported { .. } | SolveError::Gpu(_), options::Backend::Gpu) => {
-            gpu::refused(error)
-        }
-        _ => error.into(),
-    })?;
+    let solved = solved.map_err(|error| args.refused(error))?;
     drop(progress);
 
-    let offsets: Vec<usize> =
-        (0..=systems.batch.nitems()).map(|i| systems.batch.row_offset(i)).collect();
-    outputs.write("--output", |path| save::solutions(path, &offsets, &solved.x, &solved.report));
-    outputs.write("--export-plan", |path| pin::export(path, &backend));
-    outputs.write("--history", |path| save::history(path, &solved.report));
-    let context = Context {
-        systems: &systems,
-        input: args.input.described(),
-        rhs_source,
-        backend_reason: &backend_reason,
-        threads,
-        precision: name_of(options::PRECISIONS, &precision),
-        order: args.order.name(),
-        precond_precision: args.precond_precision.name(),
-        inner_precision: args.inner_precision.name(),
-        fallback: !args.no_fallback,
-        total_time: start.elapsed(),
-    };
-    outputs.write("--report", |path| {
-        pages::solve(path, &context, &solved.report, args.history.is_some())
-    });
-    let all_converged = solved.report.all_converged();
-    report::print(global, &context, &solved.report)?;
-    outputs.finish()?;
-    Ok(if all_converged { Exit::Done } else { Exit::NotConverged })
+    let summary = Summary { args, rhs_source, backend_reason, threads, start };
+    summary.tell(global, outputs, &backend, systems.listing(), &solved, None)
+}
+
+/// What a command tells of its solve besides what the solver reports.
+pub(super) struct Summary<'a> {
+    pub(super) args: &'a SolveArgs,
+    pub(super) rhs_source: String,
+    pub(super) backend_reason: String,
+    pub(super) threads: usize,
+    pub(super) start: Instant,
+}
+
+impl Summary<'_> {
+    /// Writes the outputs and prints the report.
+    ///
+    /// # Errors
+    /// When an output or stdout cannot be written.
+    pub(super) fn tell(
+        self,
+        global: Global,
+        mut outputs: Outputs<'_>,
+        backend: &Backend,
+        systems: Listing<'_>,
+        Solved { x, report }: &Solved,
+        ranks: Option<Gathered>,
+    ) -> Result<Exit, CliError> {
+        let args = self.args;
+        let offsets = systems.offsets();
+        outputs.write("--output", |path| save::solutions(path, &offsets, x, report));
+        outputs.write("--export-plan", |path| pin::export(path, backend));
+        outputs.write("--history", |path| save::history(path, report));
+        let context = Context {
+            systems,
+            input: args.input.described(),
+            rhs_source: self.rhs_source,
+            backend_reason: &self.backend_reason,
+            threads: self.threads,
+            precision: name_of(options::PRECISIONS, &args.machine.precision),
+            order: args.order.name(),
+            precond_precision: args.precond_precision.name(),
+            inner_precision: args.inner_precision.name(),
+            fallback: !args.no_fallback,
+            ranks,
+            total_time: self.start.elapsed(),
+        };
+        outputs
+            .write("--report", |path| pages::solve(path, &context, report, args.history.is_some()));
+        report::print(global, &context, report)?;
+        outputs.finish()?;
+        Ok(if report.all_converged() { Exit::Done } else { Exit::NotConverged })
+    }
 }
 
 /// Solves in the precision asked for. For f32 the systems are scaled and narrowed first, and
 /// solutions and report are scaled back.
-fn solve_in(
+pub(super) fn solve_in(
     precision: Precision,
     backend: &Backend,
     batch: &Batch<f64>,
@@ -246,9 +269,18 @@ fn solve<T: SolveScalar>(
 }
 
 impl SolveArgs {
-    /// The backend of a solve, and the reason for it. GPUs leave to the CPU what they cannot do,
-    /// unless `--backend gpu` is given.
-    fn backend(&self) -> Result<(Backend, String), CliError> {
+    /// The backend, pinned where that is asked for, and the reason for it; `ordinal` is the GPU where
+    /// no list of GPUs is given. GPUs leave to the CPU what they cannot do, unless `--backend gpu` is
+    /// given.
+    pub(super) fn backend(&self, ordinal: usize) -> Result<(Backend, String), CliError> {
+        let (backend, reason) = self.unpinned(ordinal)?;
+        Ok(match &self.pin_plan {
+            Some(path) => (pin::pinned(&backend, path)?, reason),
+            None => (backend, reason),
+        })
+    }
+
+    fn unpinned(&self, ordinal: usize) -> Result<(Backend, String), CliError> {
         let asked = self.machine.backend;
         let gpu = |device| {
             let or_cpu = asked == options::Backend::Auto;
@@ -258,14 +290,30 @@ impl SolveArgs {
             let gpus = gpus.open(asked)?.into_iter().map(gpu).collect();
             return Ok((Backend::gpus(gpus)?, "asked for".to_owned()));
         }
-        Ok(match gpu::open(asked)? {
+        Ok(match gpu::open_at(asked, ordinal)? {
             Ok((device, reason)) => (Backend::Gpu(gpu(device)), reason.to_owned()),
             Err(reason) => (Backend::Cpu, reason),
         })
     }
 
+    /// The error of a solve that was refused.
+    pub(super) fn refused(&self, error: SolveError) -> CliError {
+        match (&error, self.machine.backend) {
+            (SolveError::Unsupported { .. } | SolveError::Gpu(_), options::Backend::Gpu) => {
+                gpu::refused(error)
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Refuses outputs that could not be written.
+    pub(super) fn check_endings(&self) -> Result<(), CliError> {
+        save::check_endings(self.output.as_deref())?;
+        self.report.as_ref().map_or(Ok(()), |path| pages::check_ending(path, "--report"))
+    }
+
     /// The files to write.
-    fn outputs(&self) -> Outputs<'_> {
+    pub(super) fn outputs(&self) -> Outputs<'_> {
         Outputs::new([
             ("--output", self.output.as_deref()),
             ("--export-plan", self.export_plan.as_deref()),
@@ -275,14 +323,14 @@ impl SolveArgs {
     }
 
     /// The files to read.
-    fn inputs(&self) -> Vec<Named<'_>> {
+    pub(super) fn inputs(&self) -> Vec<Named<'_>> {
         let rhs = self.rhs.as_ref().and_then(|rhs| Some(("--rhs", rhs.path()?)));
         let x0 = self.x0.as_deref().map(|path| ("--x0", path));
         let pin = self.pin_plan.as_deref().map(|path| ("--pin-plan", path));
         self.input.named().chain(rhs).chain(x0).chain(pin).collect()
     }
 
-    fn options(&self) -> Result<SolveOptions, CliError> {
+    pub(super) fn options(&self) -> Result<SolveOptions, CliError> {
         let plan =
             |kernel| Engine::Composed(SpmvOptions::default().format(self.format).kernel(kernel));
         let engine = match (self.kernel, self.format) {

@@ -36,7 +36,7 @@ pub(crate) fn rhs(
         (None | Some(VectorSource::Ones), _) => ones(systems.nrows()),
         (Some(VectorSource::Random(seed)), _) => {
             let offsets = |i| systems.batch.row_offset(i);
-            let values = random(*seed, systems.batch.nitems(), offsets)?;
+            let values = random(*seed, systems.first, systems.batch.nitems(), offsets)?;
             Ok((values, format!("random:{seed}")))
         }
         (Some(VectorSource::Path(path)), _) => {
@@ -140,16 +140,21 @@ pub(crate) fn operands(
         Some(VectorSource::Random(seed)) => *seed,
         None => 96,
     };
-    random(seed, batch.nitems(), |item| batch.col_offset(item))
+    random(seed, systems.first, batch.nitems(), |item| batch.col_offset(item))
 }
 
-/// Random vectors: element j of item i is `2 u(seed, i, j) - 1`; `offset(i)` is the start of item
-/// i.
-fn random(seed: u64, nitems: usize, offset: impl Fn(usize) -> usize) -> Result<Vec<f64>, CliError> {
+/// Random vectors: element j of item i is `2 u(seed, first + i, j) - 1`; `offset(i)` is the start of
+/// item i.
+fn random(
+    seed: u64,
+    first: usize,
+    nitems: usize,
+    offset: impl Fn(usize) -> usize,
+) -> Result<Vec<f64>, CliError> {
     let mut values = reserved(offset(nitems))?;
     for item in 0..nitems {
-        let len = (offset(item + 1) - offset(item)) as u64;
-        values.extend((0..len).map(|j| 2.0 * rng::uniform(seed, item as u64, j) - 1.0));
+        let (len, number) = ((offset(item + 1) - offset(item)) as u64, (first + item) as u64);
+        values.extend((0..len).map(|j| 2.0 * rng::uniform(seed, number, j) - 1.0));
     }
     Ok(values)
 }

@@ -9,6 +9,7 @@ mod cli_data;
 mod cli_faults;
 mod cli_files;
 mod cli_gpu;
+mod cli_mpi;
 mod cli_outputs;
 mod cli_readme;
 mod cli_report;

@@ -7,6 +7,7 @@ use crate::{ArgumentError, Watch};
 
 /// How the solve of one system ended. The names are the same in Rust, JSON and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Status {
@@ -82,6 +83,7 @@ impl fmt::Display for Status {
 
 /// What is known of one system after a solve.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Outcome {
     /// How the solve ended.
     pub status: Status,

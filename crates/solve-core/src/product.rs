@@ -131,6 +131,7 @@ impl SpmvOptions {
 
 /// The cost of the products of a composed solve, which shows whether its plan was worth making.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProductCost {
     /// Batched products done.
     pub products: u64,

@@ -53,6 +53,7 @@ impl Method {
 /// assert_eq!(ilu0.order(), Order::MinDegree);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Preconditioner {
     /// Jacobi that treats zero diagonal entries as 1, so that it never fails.
     #[default]
@@ -157,6 +158,7 @@ named!(Preconditioner, "precond", Self::Auto, Self::Auto => "auto", Self::None, 
 
 /// The order in which ILU(0) and IC(0) eliminate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
     /// The order of the rows in the matrix.
     #[default]
@@ -172,6 +174,7 @@ named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
 /// once. They precondition about as well unless the matrix is numerically singular in f32. The
 /// precision of solution and residual stays the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PrecondPrecision {
     /// The precision of values and vectors.
     #[default]
@@ -265,6 +268,7 @@ impl Krylov {
 
 /// What a system is solved by, with nothing left to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Scheme {
     /// Conjugate gradients.
     Cg(Preconditioner),

@@ -37,6 +37,7 @@ mod device;
 mod each;
 mod error;
 mod ladder;
+mod merge;
 mod operators;
 mod pin;
 mod products;

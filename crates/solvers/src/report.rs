@@ -9,6 +9,7 @@ use crate::backend::Placement;
 
 /// A step of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Rung {
     /// The method and preconditioner asked for, or chosen.
@@ -69,6 +70,7 @@ impl fmt::Display for Rung {
 
 /// What is known of one system after a batched solve.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct SystemReport {
     /// Status, iterations, true residual; of the rung that produced the returned `x`, with the
@@ -110,6 +112,7 @@ impl SystemReport {
 
 /// The hardware that solved systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Machine {
     /// The cores of the host.
     Cpu,
@@ -138,6 +141,7 @@ impl fmt::Display for Machine {
 
 /// Systems that were solved first by one scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct SchemeRun {
     /// Method and preconditioner.
@@ -152,6 +156,7 @@ pub struct SchemeRun {
 
 /// What one of several GPUs did in a rung of a solve.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct GpuRun {
     /// The name of the GPU.
@@ -189,6 +194,7 @@ impl GpuRun {
 
 /// What one rung of a solve ran, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct RungRun {
     /// The rung.
@@ -232,9 +238,14 @@ impl RungRun {
     }
 }
 
+/// The name of a format. An alias, so that serde does not take it for a text of the message that is
+/// read.
+type FormatName = &'static str;
+
 /// What came out of a batched solve, system by system (item by item, and within an item
 /// right-hand side by right-hand side).
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct BatchReport {
     /// One entry per system.
@@ -251,7 +262,8 @@ pub struct BatchReport {
     /// H200` for two.
     pub device: String,
     /// The matrix format of the products.
-    pub format: &'static str,
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::merge::known_format"))]
+    pub format: FormatName,
     /// The kernel of the products.
     pub kernel: String,
     /// What ran, rung by rung; at least the first.

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 /// The published libraries, those that a user sees first.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "sparsebatch",
     "sparsebatch-formats",
     "sparsebatch-solve-core",
@@ -19,6 +19,7 @@ const CRATES: [&str; 8] = [
     "sparsebatch-spmv-gpu",
     "sparsebatch-solvers-gpu",
     "sparsebatch-solvers",
+    "sparsebatch-mpi",
 ];
 
 /// Runs `cargo doc` for the JSON of every crate; returns the folder where it lies.

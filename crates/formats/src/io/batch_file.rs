@@ -67,21 +67,186 @@ pub(super) fn read_batch_within(
 ) -> Result<BatchFile, FormatError> {
     memory.check(|| "the batch".to_owned(), u128::from(len)).map_err(in_file(path))?;
     let mut reader = BufReader::new(reader);
-    if len < 16 {
-        return Err(binary(path, "header", "at least 16 bytes", &format!("{len}")));
+    let header = Header::read(&mut reader, len, path, memory)?;
+    header.read_all(&mut reader, path)
+}
+
+/// What precedes the items of a file: their sizes, and the pattern of a uniform batch.
+#[derive(Debug)]
+pub(super) enum Header {
+    /// Of a uniform batch.
+    Uniform {
+        /// Number of items.
+        nitems: usize,
+        /// The pattern of all items.
+        pattern: Arc<CsrPattern>,
+    },
+    /// Of a ragged batch, with one number for each item.
+    Ragged {
+        /// Rows of each item.
+        nrows: Vec<usize>,
+        /// Entries of each item.
+        nnz: Vec<usize>,
+    },
+}
+
+impl Header {
+    /// Reads up to the first item. The declared sizes are compared with `len`, the length of the
+    /// file, and with the limit of memory, before anything is allocated for them.
+    pub(super) fn read(
+        reader: &mut impl Read,
+        len: u64,
+        path: &Path,
+        memory: MemoryLimit,
+    ) -> Result<Self, FormatError> {
+        if len < 16 {
+            return Err(binary(path, "header", "at least 16 bytes", &format!("{len}")));
+        }
+        let mut magic = [0; 8];
+        reader.read_exact(&mut magic).map_err(io_error(path))?;
+        match &magic {
+            UNIFORM_MAGIC => Self::uniform(reader, len, path, memory),
+            RAGGED_MAGIC => Self::ragged(reader, len, path, memory),
+            other => Err(binary(
+                path,
+                "first 8 bytes",
+                "BATCH001 or RAGGED01",
+                &other.escape_ascii().to_string(),
+            )),
+        }
     }
-    let mut magic = [0; 8];
-    reader.read_exact(&mut magic).map_err(io_error(path))?;
-    match &magic {
-        UNIFORM_MAGIC => read_uniform(&mut reader, len, path),
-        RAGGED_MAGIC => read_ragged(&mut reader, len, path),
-        other => Err(binary(
+
+    fn uniform(
+        reader: &mut impl Read,
+        len: u64,
+        path: &Path,
+        memory: MemoryLimit,
+    ) -> Result<Self, FormatError> {
+        if len < 32 {
+            let found = len.to_string();
+            return Err(binary(path, "header", "at least 32 bytes", &found));
+        }
+        let nbatch = read_u64(reader, path)?;
+        let nrows = local(path, "nrows", read_u64(reader, path)?)?;
+        let nnz = local(path, "nnz", read_u64(reader, path)?)?;
+        let (n, k) = (nrows as u128, nnz as u128);
+        check_file_len(
             path,
-            "first 8 bytes",
-            "BATCH001 or RAGGED01",
-            &other.escape_ascii().to_string(),
-        )),
+            32 + 4 * (n + 1) + 4 * k + 8 * u128::from(nbatch) * (n + k),
+            &format!("nbatch {nbatch}, nrows {nrows}, nnz {nnz}"),
+            len,
+        )?;
+        // Systems without rows take no bytes of the file.
+        check_items(path, nbatch, len)?;
+        let what = || "the pattern of the batch".to_owned();
+        memory.check(what, 4 * (n + 1 + k)).map_err(in_file(path))?;
+        let mut row_ptr = reserved("row_ptr", nrows + 1, path)?;
+        read_array(reader, nrows + 1, &mut row_ptr, i32::from_le_bytes).map_err(io_error(path))?;
+        let mut col_idx = reserved("col_idx", nnz, path)?;
+        read_array(reader, nnz, &mut col_idx, i32::from_le_bytes).map_err(io_error(path))?;
+        let pattern = CsrPattern::try_new(nrows, nrows, row_ptr, col_idx).map_err(in_file(path))?;
+        Ok(Self::Uniform { nitems: nbatch as usize, pattern: Arc::new(pattern) })
     }
+
+    fn ragged(
+        reader: &mut impl Read,
+        len: u64,
+        path: &Path,
+        memory: MemoryLimit,
+    ) -> Result<Self, FormatError> {
+        let nbatch = read_u64(reader, path)?;
+        let sizes_end = 16 + 16 * u128::from(nbatch);
+        if sizes_end > u128::from(len) {
+            let expected = format!("at least {sizes_end} bytes for nbatch {nbatch}");
+            return Err(binary(path, "file length", &expected, &len.to_string()));
+        }
+        let what = || "the sizes of the batch".to_owned();
+        memory.check(what, sizes_end).map_err(in_file(path))?;
+        let nitems = nbatch as usize;
+        let sizes = |reader: &mut _, what: &str| -> Result<Vec<usize>, FormatError> {
+            let mut sizes = reserved("sizes", nitems, path)?;
+            read_array(reader, nitems, &mut sizes, u64::from_le_bytes).map_err(io_error(path))?;
+            let sizes = sizes.into_iter().enumerate();
+            sizes.map(|(item, size)| local(path, &format!("{what}[{item}]"), size)).collect()
+        };
+        let nrows = sizes(reader, "nrows")?;
+        let nnz = sizes(reader, "nnz")?;
+        let rows: u128 = nrows.iter().map(|&n| n as u128).sum();
+        let entries: u128 = nnz.iter().map(|&k| k as u128).sum();
+        check_file_len(
+            path,
+            sizes_end + 4 * (rows + u128::from(nbatch)) + 8 * rows + 12 * entries,
+            &format!("nbatch {nbatch} with {rows} rows and {entries} entries in all"),
+            len,
+        )?;
+        Ok(Self::Ragged { nrows, nnz })
+    }
+
+    /// Reads all items, which follow the header.
+    fn read_all(self, reader: &mut impl Read, path: &Path) -> Result<BatchFile, FormatError> {
+        match self {
+            Self::Uniform { nitems, pattern } => {
+                let values = read_f64s(reader, "values", nitems * pattern.nnz(), path)?;
+                let rhs = read_f64s(reader, "rhs", nitems * pattern.nrows(), path)?;
+                uniform_items(pattern, nitems, values, rhs, path)
+            }
+            Self::Ragged { nrows, nnz } => ragged_items(reader, (&nrows, &nnz), 0, path),
+        }
+    }
+}
+
+/// Reads `len` values of the file.
+pub(super) fn read_f64s(
+    reader: &mut impl Read,
+    what: &'static str,
+    len: usize,
+    path: &Path,
+) -> Result<Vec<f64>, FormatError> {
+    let mut numbers = reserved(what, len, path)?;
+    read_array(reader, len, &mut numbers, f64::from_le_bytes).map_err(io_error(path))?;
+    Ok(numbers)
+}
+
+/// Items of a uniform batch, of values and right-hand sides that were read.
+pub(super) fn uniform_items(
+    pattern: Arc<CsrPattern>,
+    nitems: usize,
+    values: Vec<f64>,
+    rhs: Vec<f64>,
+    path: &Path,
+) -> Result<BatchFile, FormatError> {
+    let batch = BatchCsr::try_new(pattern, nitems, BatchValues::ItemMajor(values))
+        .map_err(in_file(path))?;
+    Ok(BatchFile { batch: Batch::Uniform(batch), rhs })
+}
+
+/// Reads consecutive items of a ragged batch, which have these numbers of rows and entries. `first`
+/// is the number of the first one, for errors.
+pub(super) fn ragged_items(
+    reader: &mut impl Read,
+    (nrows, nnz): (&[usize], &[usize]),
+    first: usize,
+    path: &Path,
+) -> Result<BatchFile, FormatError> {
+    let (rows, entries): (usize, usize) = (nrows.iter().sum(), nnz.iter().sum());
+    let mut row_ptr = reserved("row_ptr", rows + nrows.len(), path)?;
+    let mut col_idx = reserved("col_idx", entries, path)?;
+    let mut values = reserved("values", entries, path)?;
+    let mut rhs = reserved("rhs", rows, path)?;
+    for (item, (&n, &k)) in (first..).zip(nrows.iter().zip(nnz)) {
+        let (rows_start, start) = (row_ptr.len(), col_idx.len());
+        read_array(reader, n + 1, &mut row_ptr, i32::from_le_bytes).map_err(io_error(path))?;
+        read_array(reader, k, &mut col_idx, i32::from_le_bytes).map_err(io_error(path))?;
+        read_array(reader, k, &mut values, f64::from_le_bytes).map_err(io_error(path))?;
+        read_array(reader, n, &mut rhs, f64::from_le_bytes).map_err(io_error(path))?;
+        check_csr(n, n, &row_ptr[rows_start..], &col_idx[start..]).map_err(|broken| {
+            let what = format!("item {item}");
+            binary(path, &what, "a valid CSR pattern", &broken.to_string())
+        })?;
+    }
+    let batch =
+        RaggedCsr::try_new(nrows, nrows, nnz, row_ptr, col_idx, values).map_err(in_file(path))?;
+    Ok(BatchFile { batch: Batch::Ragged(batch), rhs })
 }
 
 fn binary(path: &Path, what: &str, expected: &str, found: &str) -> FormatError {
@@ -118,83 +283,6 @@ fn check_file_len(path: &Path, expected: u128, sizes: &str, len: u64) -> Result<
     }
     let expected = format!("{expected} bytes for {sizes}");
     Err(binary(path, "file length", &expected, &len.to_string()))
-}
-
-fn read_uniform(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFile, FormatError> {
-    if len < 32 {
-        let found = len.to_string();
-        return Err(binary(path, "header", "at least 32 bytes", &found));
-    }
-    let nbatch = read_u64(reader, path)?;
-    let nrows = local(path, "nrows", read_u64(reader, path)?)?;
-    let nnz = local(path, "nnz", read_u64(reader, path)?)?;
-    let (n, k) = (nrows as u128, nnz as u128);
-    check_file_len(
-        path,
-        32 + 4 * (n + 1) + 4 * k + 8 * u128::from(nbatch) * (n + k),
-        &format!("nbatch {nbatch}, nrows {nrows}, nnz {nnz}"),
-        len,
-    )?;
-    // Systems without rows take no bytes of the file.
-    check_items(path, nbatch, len)?;
-    let nitems = nbatch as usize;
-    let mut row_ptr = reserved("row_ptr", nrows + 1, path)?;
-    read_array(reader, nrows + 1, &mut row_ptr, i32::from_le_bytes).map_err(io_error(path))?;
-    let mut col_idx = reserved("col_idx", nnz, path)?;
-    read_array(reader, nnz, &mut col_idx, i32::from_le_bytes).map_err(io_error(path))?;
-    let pattern = CsrPattern::try_new(nrows, nrows, row_ptr, col_idx).map_err(in_file(path))?;
-    let mut values = reserved("values", nitems * nnz, path)?;
-    read_array(reader, nitems * nnz, &mut values, f64::from_le_bytes).map_err(io_error(path))?;
-    let mut rhs = reserved("rhs", nitems * nrows, path)?;
-    read_array(reader, nitems * nrows, &mut rhs, f64::from_le_bytes).map_err(io_error(path))?;
-    let batch = BatchCsr::try_new(Arc::new(pattern), nitems, BatchValues::ItemMajor(values))
-        .map_err(in_file(path))?;
-    Ok(BatchFile { batch: Batch::Uniform(batch), rhs })
-}
-
-fn read_ragged(reader: &mut impl Read, len: u64, path: &Path) -> Result<BatchFile, FormatError> {
-    let nbatch = read_u64(reader, path)?;
-    let sizes_end = 16 + 16 * u128::from(nbatch);
-    if sizes_end > u128::from(len) {
-        let expected = format!("at least {sizes_end} bytes for nbatch {nbatch}");
-        return Err(binary(path, "file length", &expected, &len.to_string()));
-    }
-    let nitems = nbatch as usize;
-    let sizes = |reader: &mut _, what: &str| -> Result<Vec<usize>, FormatError> {
-        let mut sizes = reserved("sizes", nitems, path)?;
-        read_array(reader, nitems, &mut sizes, u64::from_le_bytes).map_err(io_error(path))?;
-        let sizes = sizes.into_iter().enumerate();
-        sizes.map(|(item, size)| local(path, &format!("{what}[{item}]"), size)).collect()
-    };
-    let nrows = sizes(reader, "nrows")?;
-    let nnz = sizes(reader, "nnz")?;
-    let rows: u128 = nrows.iter().map(|&n| n as u128).sum();
-    let entries: u128 = nnz.iter().map(|&k| k as u128).sum();
-    check_file_len(
-        path,
-        sizes_end + 4 * (rows + u128::from(nbatch)) + 8 * rows + 12 * entries,
-        &format!("nbatch {nbatch} with {rows} rows and {entries} entries in all"),
-        len,
-    )?;
-    let mut row_ptr = reserved("row_ptr", rows as usize + nitems, path)?;
-    let mut col_idx = reserved("col_idx", entries as usize, path)?;
-    let mut values = reserved("values", entries as usize, path)?;
-    let mut rhs = reserved("rhs", rows as usize, path)?;
-    for item in 0..nitems {
-        let (n, k) = (nrows[item], nnz[item]);
-        let (rows_start, start) = (row_ptr.len(), col_idx.len());
-        read_array(reader, n + 1, &mut row_ptr, i32::from_le_bytes).map_err(io_error(path))?;
-        read_array(reader, k, &mut col_idx, i32::from_le_bytes).map_err(io_error(path))?;
-        read_array(reader, k, &mut values, f64::from_le_bytes).map_err(io_error(path))?;
-        read_array(reader, n, &mut rhs, f64::from_le_bytes).map_err(io_error(path))?;
-        check_csr(n, n, &row_ptr[rows_start..], &col_idx[start..]).map_err(|broken| {
-            let what = format!("item {item}");
-            binary(path, &what, "a valid CSR pattern", &broken.to_string())
-        })?;
-    }
-    let batch = RaggedCsr::try_new(&nrows, &nrows, &nnz, row_ptr, col_idx, values)
-        .map_err(in_file(path))?;
-    Ok(BatchFile { batch: Batch::Ragged(batch), rhs })
 }
 
 /// Writes a `.batch` file: `BATCH001` for a uniform batch (interleaved or shared values are

@@ -5,7 +5,7 @@
 //! | Matrix Market text, plain or gzip | [`read_matrix_market`], [`read_dense`], [`read_vector`] | [`write_matrix_market`], [`write_vector`] |
 //! | SciPy `.npz` | [`read_npz`], [`read_npz_array`] | [`write_npz`], [`write_arrays`] |
 //! | NumPy `.npy` | [`load`], [`load_array`] | |
-//! | `.batch`, with right-hand sides | [`read_batch`] | [`write_batch`] |
+//! | `.batch`, with right-hand sides | [`read_batch`]; some of its items: [`BatchIndex`] | [`write_batch`] |
 //! | any of them, folders, standard input | [`load`], for vectors [`load_array`] | |
 //!
 //! Values are read as f64; [`Matrix::cast`](crate::Matrix::cast) and
@@ -56,6 +56,7 @@ mod arrays;
 mod assemble;
 mod atomic;
 mod batch_file;
+mod batch_index;
 mod detect;
 mod input;
 mod listing;
@@ -76,6 +77,7 @@ mod text;
 pub use arrays::{DenseArray, load_array};
 pub use atomic::{Discarded, atomic_write, check_writable, discard_unfinished};
 pub use batch_file::{BatchFile, read_batch, read_batch_from, write_batch};
+pub use batch_index::BatchIndex;
 pub use detect::{FileKind, detect};
 pub use load::{LoadOptions, Loaded, load};
 pub use market_writer::{write_matrix_market, write_vector};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sparsebatch_formats::io::{read_batch_from, write_batch};
+use sparsebatch_formats::io::{BatchFile, BatchIndex, MemoryLimit, read_batch_from, write_batch};
 use sparsebatch_formats::{Batch, BatchCsr, BatchValues, Csr, RaggedCsr};
 use sparsebatch_testing::fuzz;
 
@@ -43,7 +43,31 @@ fn check(bytes: &[u8]) -> bool {
         let pattern = file.batch.pattern(item);
         assert_eq!(pattern.row_ptr().len(), pattern.nrows() + 1);
     }
+    check_items(bytes, &file);
     true
+}
+
+/// Items read at their offsets are those of the whole file.
+fn check_items(bytes: &[u8], file: &BatchFile) {
+    let temporary = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(temporary.path(), bytes).unwrap();
+    let mut index = BatchIndex::open(temporary.path(), MemoryLimit::available()).unwrap();
+    let nitems = file.batch.nitems();
+    assert_eq!(index.nitems(), nitems);
+    for items in [0..nitems, 0..nitems / 2, nitems / 2..nitems] {
+        let part = index.read_items(items.clone()).unwrap();
+        let rows = file.batch.row_offset(items.start)..file.batch.row_offset(items.end);
+        let bits = |numbers: &[f64]| numbers.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&part.rhs), bits(&file.rhs[rows]));
+        let (mut own, mut whole) = (Vec::new(), Vec::new());
+        for (k, item) in items.enumerate().take(100) {
+            assert_eq!(part.batch.pattern(k).row_ptr(), file.batch.pattern(item).row_ptr());
+            assert_eq!(part.batch.pattern(k).col_idx(), file.batch.pattern(item).col_idx());
+            part.batch.copy_values(k, &mut own);
+            file.batch.copy_values(item, &mut whole);
+            assert_eq!(bits(&own), bits(&whole));
+        }
+    }
 }
 
 #[test]

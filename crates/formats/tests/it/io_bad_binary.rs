@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use sparsebatch_formats::io::{
-    MemoryLimit, Packing, read_batch, read_batch_from, read_matrix_market, read_npz,
+    BatchIndex, MemoryLimit, Packing, read_batch, read_batch_from, read_matrix_market, read_npz,
     read_npz_array, read_npz_from, read_vector, write_arrays, write_batch,
 };
 use sparsebatch_formats::{Batch, BatchCsr, Csr, FormatError};
@@ -64,6 +64,39 @@ fn batch_headers_that_lie_are_refused() {
     }
     let file = read_batch_from(&ragged[..], ragged.len() as u64, Path::new("f")).unwrap();
     assert_eq!(file.rhs, [1.0]);
+}
+
+#[test]
+fn a_broken_item_is_found_by_who_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.batch");
+    let one = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0]).unwrap();
+    let two = Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![4.0, 8.0]).unwrap();
+    let batch: Batch<f64> = [one, two].into_iter().collect();
+    write_batch(&path, &batch, &[1.0; 3]).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // 16 bytes, two sizes of two items, 28 bytes of item 0, row_ptr of item 1.
+    bytes[16 + 32 + 28 + 12] = 7;
+    std::fs::write(&path, &bytes).unwrap();
+    let mut index = BatchIndex::open(&path, MemoryLimit::available()).unwrap();
+
+    assert_eq!(index.read_items(0..1).unwrap().rhs, [1.0]);
+    let error = index.read_items(1..2).unwrap_err().to_string();
+    assert!(
+        error.contains("item 1: expected a valid CSR pattern, found col_idx[0] is 7"),
+        "{error}"
+    );
+    let error = index.read_items(1..3).unwrap_err().to_string();
+    assert!(error.contains("1..3 of 2"), "{error}");
+    let mut limited = BatchIndex::open(&path, MemoryLimit::bytes(80)).unwrap();
+    assert!(limited.read_items(0..1).is_ok());
+    let error = limited.read_items(1..2).unwrap_err();
+    assert!(matches!(error.innermost(), FormatError::MemoryLimit { .. }), "{error}");
+    let sizes = BatchIndex::open(&path, MemoryLimit::bytes(40)).unwrap_err();
+    assert!(matches!(sizes.innermost(), FormatError::MemoryLimit { .. }), "{sizes}");
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let short = BatchIndex::open(&path, MemoryLimit::available()).unwrap_err().to_string();
+    assert!(short.contains("file length"), "{short}");
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! Batches over MPI ranks: every rank solves a share of the items, and there is one report.
+//!
+//! | task | start from |
+//! | --- | --- |
+//! | divide a batch | [`shares`] by the [`cost`] of each item |
+//! | join the ranks of a job | [`Ranks::world`], or [`Ranks::from_fortran`] for a communicator of the caller |
+//! | solve | [`MpiSolver`], or any solve of one's own and [`Ranks::gather_report`] |
+//! | end all ranks when one fails | [`Ranks::run`], [`Ranks::agree`] |
+//! | hold that all ranks were asked the same | [`Ranks::same`] with [`described`] options |
+//! | GPUs and threads of a rank | [`gpus_of`], [`Ranks::threads`] |
+//!
+//! A share is solved as a batch of its own. Solutions have the bits of a solve of the whole batch
+//! by one process, whatever the number of ranks: how an item is solved depends on no other item, and
+//! plans are made for the same number of systems everywhere. Ranks whose CPUs or GPUs differ are
+//! refused ([`MpiError::Unequal`]) unless their backends are
+//! [pinned](sparsebatch_solvers::Backend::pinned) alike.
+//!
+//! MPI is a feature of this crate, `mpi`, since it needs headers and a compiler of the machine.
+//! Without it all functions are there, and joining returns [`MpiError::Unsupported`].
+//!
+//! # Examples
+//! ```
+//! use sparsebatch_formats::{Batch, Csr};
+//! use sparsebatch_mpi::{MpiSolver, Ranks, cost, shares};
+//! use sparsebatch_solvers::{Backend, SolveOptions};
+//!
+//! // In a job: Ranks::world(Duration::from_secs(60)).
+//! let ranks = Ranks::alone();
+//! let matrix = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![2.0])?;
+//! let whole = vec![matrix; 10];
+//! let costs: Vec<u64> = whole.iter().map(|matrix| cost(matrix.nnz(), 0)).collect();
+//! let own = shares(&costs, ranks.size())[ranks.rank()].clone();
+//!
+//! let batch: Batch<f64> = whole[own].iter().cloned().collect();
+//! let (b, mut x) = (vec![4.0; batch.nitems()], vec![0.0; batch.nitems()]);
+//! let mut solver = MpiSolver::new(&ranks, &Backend::Cpu, &batch, &SolveOptions::new())?;
+//! let solved = solver.solve(&batch, &b, &mut x)?;
+//!
+//! assert!(solved.whole.is_some_and(|report| report.converged() == 10));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod error;
+mod options;
+mod places;
+mod ranks;
+mod shares;
+mod solver;
+mod transport;
+
+pub use error::{Failure, MpiError};
+pub use options::{Described, described, fingerprint};
+pub use places::{gpus_of, threads_of};
+pub use ranks::{Gathered, RankTimes, Ranks};
+pub use shares::{cost, shares};
+pub use solver::{MpiSolver, Solved};

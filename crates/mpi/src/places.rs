@@ -1,0 +1,82 @@
+//! The GPUs and threads of a rank among those of its host.
+
+use std::ops::Range;
+
+/// The GPUs of rank `local` of the `ranks` ranks on its host, among `gpus` GPUs.
+///
+/// With as many GPUs as ranks or more, each rank has consecutive ones of its own. With fewer,
+/// neighbours share one. A rank to which the launcher shows one GPU only (`CUDA_VISIBLE_DEVICES`)
+/// takes that one. Empty where there is no GPU.
+///
+/// # Panics
+/// When `local` is not below `ranks`.
+pub fn gpus_of(local: usize, ranks: usize, gpus: usize) -> Range<usize> {
+    assert!(local < ranks, "rank {local} of {ranks} ranks of a host");
+    let start = local * gpus / ranks;
+    let end = (local + 1) * gpus / ranks;
+    // Where ranks share a GPU the parts are empty but for the last one that starts at it.
+    if gpus == 0 { 0..0 } else { start..end.max(start + 1) }
+}
+
+/// The threads of rank `local` among the `ranks` ranks that may run on the same `cores` cores: an
+/// equal part, and at least 1. The first ranks take the cores that are left over.
+///
+/// # Panics
+/// When `local` is not below `ranks`.
+pub fn threads_of(local: usize, ranks: usize, cores: usize) -> usize {
+    assert!(local < ranks, "rank {local} of {ranks} ranks of a host");
+    (cores / ranks + usize::from(local < cores % ranks)).max(1)
+}
+
+/// The cores that this process may run on, as the system writes them, such as `0-3,8`; empty where
+/// it does not say.
+pub(crate) fn affinity() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores.map(|cores| cores.trim().to_owned()).unwrap_or_default()
+}
+
+/// The number of cores that this process may run on.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn gpus_are_divided_or_shared() {
+        let of = |ranks, gpus| (0..ranks).map(|r| gpus_of(r, ranks, gpus)).collect::<Vec<_>>();
+
+        assert_eq!(of(2, 4), [0..2, 2..4]);
+        assert_eq!(of(2, 3), [0..1, 1..3]);
+        assert_eq!(of(4, 2), [0..1, 0..1, 1..2, 1..2]);
+        assert_eq!(of(3, 1), [0..1, 0..1, 0..1]);
+        assert_eq!(of(2, 0), [0..0, 0..0]);
+    }
+
+    #[test]
+    fn threads_are_those_of_the_mask() {
+        let of = |ranks, cores| (0..ranks).map(|r| threads_of(r, ranks, cores)).collect::<Vec<_>>();
+
+        assert_eq!(of(1, 8), [8]);
+        assert_eq!(of(3, 8), [3, 3, 2]);
+        assert_eq!(of(4, 2), [1, 1, 1, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_gpu_has_a_rank(ranks in 1usize..20, gpus in 1usize..20) {
+            let mut used = vec![false; gpus];
+            for rank in 0..ranks {
+                let own = gpus_of(rank, ranks, gpus);
+                prop_assert!(!own.is_empty() && own.end <= gpus);
+                used[own].fill(true);
+            }
+            prop_assert!(used.into_iter().all(|used| used));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The ranks of a job: [`Ranks`].
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sparsebatch_solvers::BatchReport;
+
+use crate::options::{Described, fingerprint};
+use crate::places::{affinity, cores, threads_of};
+use crate::transport::{Late, Transport};
+use crate::{Failure, MpiError};
+
+/// The ranks of a communicator, of which this process is one.
+///
+/// Unless said otherwise all ranks must call the same methods in the same order, as with MPI itself,
+/// from one thread. MPI is finalised when the value is dropped, if it was initialised for it.
+pub struct Ranks {
+    transport: Transport,
+    hosts: Vec<String>,
+    local: (usize, usize),
+    /// Threads by the affinity masks of the ranks.
+    threads: usize,
+}
+
+impl Ranks {
+    /// One rank: this process, without MPI.
+    pub fn alone() -> Self {
+        let hosts = vec!["this host".to_owned()];
+        Self { transport: Transport::Alone, hosts, local: (0, 1), threads: cores() }
+    }
+
+    /// All ranks of the job. MPI is initialised if it is not yet. Waits at most `limit` for the
+    /// other ranks to come here, once MPI is initialised.
+    ///
+    /// # Errors
+    /// [`MpiError::Unsupported`] in a build without MPI, [`MpiError::Finalised`],
+    /// [`MpiError::OtherMpi`] where `mpirun` is that of another MPI, [`MpiError::Missing`] where
+    /// ranks do not come: the process should then end by [`Ranks::world_or_abort`]'s means.
+    pub fn world(limit: Duration) -> Result<Self, MpiError> {
+        let mut transport = Transport::world()?;
+        wait(&mut transport, limit)?;
+        Ok(Self::of(transport))
+    }
+
+    /// As [`Ranks::world`]; where ranks do not come, `tell` gets the error, and the processes of all
+    /// ranks end with exit code 1.
+    ///
+    /// # Errors
+    /// As [`Ranks::world`], but for [`MpiError::Missing`].
+    pub fn world_or_abort(limit: Duration, tell: impl FnOnce(&MpiError)) -> Result<Self, MpiError> {
+        let mut transport = Transport::world()?;
+        if let Err(error) = wait(&mut transport, limit) {
+            tell(&error);
+            transport.abort(1);
+        }
+        Ok(Self::of(transport))
+    }
+
+    /// The ranks of a communicator of the caller, by its Fortran handle (`MPI_Comm_c2f`, in mpi4py
+    /// `comm.py2f()`). The communicator is duplicated and may be freed before this value is dropped,
+    /// which must happen before MPI is finalised. `limit` is as for [`Ranks::world`].
+    ///
+    /// # Errors
+    /// [`MpiError::Unsupported`] in a build without MPI, [`MpiError::Finalised`] where MPI is not
+    /// initialised or was finalised, [`MpiError::Missing`].
+    ///
+    /// # Safety
+    /// The handle is that of a living intracommunicator of the MPI that this library is linked to.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_fortran(handle: i32, limit: Duration) -> Result<Self, MpiError> {
+        let mut transport = Transport::from_fortran(handle)?;
+        wait(&mut transport, limit)?;
+        Ok(Self::of(transport))
+    }
+
+    /// The ranks that have come.
+    fn of(transport: Transport) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let hosts: Vec<String> =
+            transport.all_gather(transport.host().as_bytes()).into_iter().map(text).collect();
+        let masks: Vec<String> =
+            transport.all_gather(affinity().as_bytes()).into_iter().map(text).collect();
+        let rank = transport.rank();
+        // Ranks of one host that may run on the same cores divide them.
+        let shares_cores =
+            |&other: &usize| hosts[other] == hosts[rank] && masks[other] == masks[rank];
+        let before = (0..rank).filter(shares_cores).count();
+        let all = (0..hosts.len()).filter(shares_cores).count();
+        let local = transport.local();
+        Self { hosts, local, threads: threads_of(before, all, cores()), transport }
+    }
+
+    /// The number of this rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> usize {
+        self.transport.size()
+    }
+
+    /// The name of the host of a rank. Any rank may ask.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn host(&self, rank: usize) -> &str {
+        &self.hosts[rank]
+    }
+
+    /// The number of hosts.
+    pub fn hosts(&self) -> usize {
+        let mut names: Vec<&String> = self.hosts.iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    }
+
+    /// The number of this rank among those that share its memory, and how many these are: the
+    /// arguments of [`gpus_of`](crate::gpus_of).
+    pub fn local(&self) -> (usize, usize) {
+        self.local
+    }
+
+    /// The number of threads that this rank should use: its part of the cores that its affinity mask
+    /// allows, which ranks of one host with the same mask divide.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs work of this rank alone, in which it must not wait for other ranks, and then
+    /// [agrees](Ranks::agree). A panic is a failure with exit code 1.
+    ///
+    /// # Errors
+    /// As [`Ranks::agree`].
+    pub fn run<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, MpiError> {
+        let result = catch_unwind(AssertUnwindSafe(work));
+        self.agree(result.unwrap_or_else(|payload| Err(panicked(&*payload))))
+    }
+
+    /// The result of this rank if no rank failed, else the failure of the lowest rank that did. So
+    /// the ranks go on together or end together.
+    ///
+    /// # Errors
+    /// [`MpiError::Rank`], or [`MpiError::All`] where all ranks failed alike.
+    pub fn agree<T>(&self, result: Result<T, Failure>) -> Result<T, MpiError> {
+        if !self.transport.any(result.is_err()) {
+            return result.map_err(MpiError::All);
+        }
+        let failures: Vec<Option<Failure>> = self.all_gather(&result.err())?;
+        let first = failures.iter().position(Option::is_some);
+        let rank = first.ok_or_else(|| MpiError::Message("no failure in a failure".to_owned()))?;
+        if failures.iter().all(|failure| *failure == failures[rank]) {
+            return failures.into_iter().next().flatten().map_or_else(
+                || Err(MpiError::Message("no failure in a failure".to_owned())),
+                |failure| Err(MpiError::All(failure)),
+            );
+        }
+        let failure = failures.into_iter().nth(rank).flatten();
+        let failure = failure.unwrap_or_else(|| Failure::internal("unknown"));
+        Err(MpiError::Rank { rank, host: self.hosts[rank].clone(), failure })
+    }
+
+    /// Holds that all ranks have the same names and values, such as those of
+    /// [`described`](crate::described) options. Eight bytes a rank are exchanged where they do.
+    ///
+    /// # Errors
+    /// [`MpiError::Unequal`] with the first difference of the lowest rank that differs from rank 0.
+    pub fn same(&self, own: &Described) -> Result<(), MpiError> {
+        let prints: Vec<u64> = self.all_gather(&fingerprint(own))?;
+        let Some(rank) = prints.iter().position(|&print| print != prints[0]) else {
+            return Ok(());
+        };
+        let all: Vec<Described> = self.all_gather(own)?;
+        let (of_first, of_rank) = (&all[0], &all[rank]);
+        let value = |described: &Described, name: &str| {
+            let found = described.iter().find(|(known, _)| known == name);
+            found.map_or_else(|| "absent".to_owned(), |(_, value)| value.clone())
+        };
+        let mut names = of_first.iter().chain(of_rank).map(|(name, _)| name);
+        let differs = |name: &&String| value(of_first, name) != value(of_rank, name);
+        let what =
+            names.find(differs).cloned().unwrap_or_else(|| "the order of options".to_owned());
+        let (expected, found) = (value(of_first, &what), value(of_rank, &what));
+        Err(MpiError::Unequal { rank, host: self.hosts[rank].clone(), what, expected, found })
+    }
+
+    /// One report of the reports of all ranks, in their order, on rank 0.
+    ///
+    /// # Errors
+    /// [`MpiError::Message`] where a report cannot be read.
+    pub fn gather_report(&self, own: &BatchReport) -> Result<Gathered, MpiError> {
+        // Ranks that still solve are not the cost of gathering.
+        self.transport.barrier();
+        let start = Instant::now();
+        let bytes = match self.rank() {
+            0 => Vec::new(),
+            _ => postcard::to_stdvec(own)?,
+        };
+        let gathered = self.transport.gather_bytes(&bytes);
+        let mut reports = Vec::new();
+        for (rank, bytes) in gathered.into_iter().flatten().enumerate() {
+            // That of rank 0 has not travelled.
+            reports.push(if rank == 0 { own.clone() } else { postcard::from_bytes(&bytes)? });
+        }
+        let times = |(rank, report): (usize, &BatchReport)| RankTimes {
+            rank,
+            host: self.hosts[rank].clone(),
+            systems: report.systems.len(),
+            plan: report.plan_time,
+            solve: report.solve_time,
+        };
+        let ranks = reports.iter().enumerate().map(times).collect();
+        let report = BatchReport::merged(reports);
+        Ok(Gathered { report, ranks, time: start.elapsed() })
+    }
+
+    /// The numbers of all ranks on rank 0, rank after rank; `None` on the others.
+    pub fn gather_values(&self, own: &[f64]) -> Option<Vec<f64>> {
+        self.transport.gather_f64s(own)
+    }
+
+    /// The values of all ranks, on all ranks: for small ones.
+    ///
+    /// # Errors
+    /// [`MpiError::Message`] where a value cannot be sent or read.
+    pub fn all_gather<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>, MpiError> {
+        let all = self.transport.all_gather(&postcard::to_stdvec(own)?);
+        Ok(all.iter().map(|bytes| postcard::from_bytes(bytes)).collect::<Result<_, _>>()?)
+    }
+
+    /// The value of rank 0, on all ranks; `own` is not used on the others.
+    ///
+    /// # Errors
+    /// [`MpiError::Message`] where the value cannot be sent or read.
+    pub fn from_first<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<T, MpiError> {
+        let bytes = match self.rank() {
+            0 => postcard::to_stdvec(own)?,
+            _ => Vec::new(),
+        };
+        Ok(postcard::from_bytes(&self.transport.broadcast(bytes))?)
+    }
+
+    /// Ends the processes of all ranks at once, with an exit code. One rank may call it alone.
+    pub fn abort(&self, code: u8) -> ! {
+        self.transport.abort(code)
+    }
+}
+
+/// Waits until all ranks have come.
+fn wait(transport: &mut Transport, limit: Duration) -> Result<(), MpiError> {
+    transport.join(limit).map_err(|Late { came, first_missing }| {
+        let (size, seconds) = (transport.size(), limit.as_secs());
+        MpiError::Missing { came, size, first_missing, seconds }
+    })
+}
+
+/// What [`Ranks::gather_report`] gathered.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Gathered {
+    /// The report of the whole batch, on rank 0.
+    pub report: Option<BatchReport>,
+    /// What each rank did, on rank 0; empty on the others.
+    pub ranks: Vec<RankTimes>,
+    /// Time to gather and merge, after the slowest rank had solved.
+    pub time: Duration,
+}
+
+/// What one rank did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RankTimes {
+    /// The rank.
+    pub rank: usize,
+    /// Its host.
+    pub host: String,
+    /// Its systems.
+    pub systems: usize,
+    /// Time of its analysis.
+    pub plan: Duration,
+    /// Time of its solve.
+    pub solve: Duration,
+}
+
+/// The failure of work that panicked.
+fn panicked(payload: &(dyn Any + Send)) -> Failure {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    Failure::internal(format!("internal failure: {}", text.unwrap_or("panic")))
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::{Batch, Csr};
+    use sparsebatch_solvers::{Engine, Method, SolveOptions, SpmvOptions, solve};
+
+    use super::*;
+
+    #[test]
+    fn one_rank_agrees_with_itself() {
+        let ranks = Ranks::alone();
+        let failure = Failure { code: 2, message: "bad".to_owned() };
+
+        assert_eq!(ranks.agree(Ok(3)), Ok(3));
+        let error = ranks.agree::<()>(Err(failure.clone())).unwrap_err();
+        assert_eq!((error.exit_code(), error.to_string()), (2, "bad".to_owned()));
+        assert_eq!(error, MpiError::All(failure));
+        let error = ranks.run::<()>(|| panic!("on purpose")).unwrap_err();
+        assert_eq!(error.to_string(), "internal failure: on purpose");
+        assert!(ranks.same(&vec![("a".to_owned(), "b".to_owned())]).is_ok());
+        assert_eq!((ranks.rank(), ranks.size(), ranks.hosts(), ranks.local()), (0, 1, 1, (0, 1)));
+        assert_eq!(ranks.from_first(&7u8), Ok(7));
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_build_without_mpi_says_so() {
+        let world = Ranks::world(Duration::ZERO).err();
+        // SAFETY: without MPI the handle is not used.
+        let handle = unsafe { Ranks::from_fortran(0, Duration::ZERO) }.err();
+
+        assert_eq!((world.clone(), handle), (Some(MpiError::Unsupported), world.clone()));
+        assert!(world.unwrap().to_string().contains("--features mpi"));
+    }
+
+    #[test]
+    fn reports_travel_bit_for_bit() {
+        let matrix = |d: f64| {
+            Csr::try_new(2, 2, vec![0, 2, 4], vec![0, 1, 0, 1], vec![d, 1.0, 1.0, d]).unwrap()
+        };
+        let batch: Batch<f64> = [4.0, f64::NAN, 0.5, 0.0].map(matrix).into_iter().collect();
+        let composed = Engine::Composed(SpmvOptions::default());
+        let of = |options: &SolveOptions| solve(&batch, &[1.0; 8], None, options).unwrap().report;
+        for report in [
+            of(&SolveOptions::new()),
+            of(&SolveOptions::new().method(Method::BiCgStab).engine(composed).history(true)),
+        ] {
+            let gathered = Ranks::alone().gather_report(&report).unwrap();
+
+            // NaN is not equal to itself, but its text is; merging joins what is equal.
+            assert_eq!(
+                format!("{:?}", gathered.report.unwrap().systems),
+                format!("{:?}", report.systems)
+            );
+            assert_eq!(gathered.ranks[0].solve, report.solve_time);
+            let bytes = postcard::to_stdvec(&report).unwrap();
+            let read: BatchReport = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(format!("{read:?}"), format!("{report:?}"));
+            let cut = postcard::from_bytes::<BatchReport>(&bytes[..bytes.len() - 1]);
+            assert!(matches!(cut.map_err(MpiError::from), Err(MpiError::Message(_))));
+        }
+    }
+}

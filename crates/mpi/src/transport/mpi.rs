@@ -1,0 +1,263 @@
+//! Ranks of an MPI communicator.
+
+use std::mem::ManuallyDrop;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use mpi::Threading;
+use mpi::collective::SystemOperation;
+use mpi::datatype::PartitionMut;
+use mpi::environment::{self, Universe};
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::*;
+
+use super::Late;
+use crate::MpiError;
+
+/// Tags of the messages by which ranks come together, on the communicator of the caller. Other
+/// messages go over a communicator of our own.
+const COME: i32 = 31_007;
+const GO: i32 = 31_008;
+
+/// Most elements of one message: MPI counts them in 32 bits.
+const MOST: usize = 1 << 27;
+
+/// How long the other ranks wait beyond the limit, so that rank 0 tells first who is missing.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A communicator, and MPI itself if this process initialised it for us.
+pub(crate) struct MpiComm {
+    /// A duplicate of the caller's communicator, once all ranks have come.
+    comm: ManuallyDrop<SimpleCommunicator>,
+    universe: ManuallyDrop<Option<Universe>>,
+    is_own: bool,
+}
+
+impl MpiComm {
+    pub(crate) fn world() -> Result<Self, MpiError> {
+        if environment::is_finalized() {
+            return Err(MpiError::Finalised);
+        }
+        let universe = mpi::initialize_with_threading(Threading::Funneled);
+        let universe = universe.map(|(universe, _)| universe);
+        let comm = SimpleCommunicator::world();
+        if comm.size() == 1 {
+            check_launcher()?;
+        }
+        Ok(Self::new(comm, universe))
+    }
+
+    /// A duplicate of the communicator with this handle, made when all ranks have come.
+    pub(crate) fn from_fortran(handle: i32) -> Result<Self, MpiError> {
+        if !environment::is_initialized() || environment::is_finalized() {
+            return Err(MpiError::Finalised);
+        }
+        Ok(Self::new(communicator_of(handle), None))
+    }
+
+    fn new(comm: SimpleCommunicator, universe: Option<Universe>) -> Self {
+        let (comm, universe) = (ManuallyDrop::new(comm), ManuallyDrop::new(universe));
+        Self { comm, universe, is_own: false }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.comm.rank() as usize
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.comm.size() as usize
+    }
+
+    pub(crate) fn host(&self) -> String {
+        environment::processor_name().unwrap_or_else(|_| "a host without a name".to_owned())
+    }
+
+    /// Ranks tell rank 0 that they are there, which tells them to go on.
+    pub(crate) fn join(&mut self, limit: Duration) -> Result<(), Late> {
+        let start = Instant::now();
+        match self.rank() {
+            0 => self.wait_for_all(start + limit)?,
+            _ => self.wait_for_first(start + limit + GRACE)?,
+        }
+        // The communicator of the caller is left to the caller.
+        self.comm = ManuallyDrop::new(self.comm.duplicate());
+        self.is_own = true;
+        Ok(())
+    }
+
+    fn wait_for_all(&self, end: Instant) -> Result<(), Late> {
+        let mut is_here = vec![false; self.size()];
+        is_here[0] = true;
+        loop {
+            while let Some(status) = self.comm.any_process().immediate_probe_with_tag(COME) {
+                let source = status.source_rank();
+                let mut one = [0u8];
+                self.comm.process_at_rank(source).receive_into_with_tag(&mut one[..], COME);
+                is_here[source as usize] = true;
+            }
+            let Some(first_missing) = is_here.iter().position(|&is_here| !is_here) else { break };
+            if Instant::now() >= end {
+                let came = is_here.iter().filter(|&&is_here| is_here).count();
+                return Err(Late { came, first_missing });
+            }
+            sleep(Duration::from_millis(1));
+        }
+        for rank in 1..self.comm.size() {
+            self.comm.process_at_rank(rank).send_with_tag(&[0u8][..], GO);
+        }
+        Ok(())
+    }
+
+    fn wait_for_first(&self, end: Instant) -> Result<(), Late> {
+        let first = self.comm.process_at_rank(0);
+        first.send_with_tag(&[0u8][..], COME);
+        while first.immediate_probe_with_tag(GO).is_none() {
+            if Instant::now() >= end {
+                // Of the others this rank knows nothing.
+                return Err(Late { came: 1, first_missing: 0 });
+            }
+            sleep(Duration::from_millis(1));
+        }
+        first.receive_into_with_tag(&mut [0u8][..], GO);
+        Ok(())
+    }
+
+    pub(crate) fn local(&self) -> (usize, usize) {
+        let local = self.comm.split_shared(self.comm.rank());
+        (local.rank() as usize, local.size() as usize)
+    }
+
+    pub(crate) fn any(&self, own: bool) -> bool {
+        let mut any = 0u8;
+        self.comm.all_reduce_into(&u8::from(own), &mut any, SystemOperation::max());
+        any != 0
+    }
+
+    pub(crate) fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
+        let mut lengths = vec![0u64; self.size()];
+        self.comm.all_gather_into(&(own.len() as u64), &mut lengths[..]);
+        let total: u64 = lengths.iter().sum();
+        if total > MOST as u64 {
+            // Too much for the counts of one collective: rank after rank.
+            return (0..self.size()).map(|root| self.broadcast_from(root, own.to_vec())).collect();
+        }
+        let counts: Vec<i32> = lengths.iter().map(|&length| length as i32).collect();
+        let starts: Vec<i32> = counts
+            .iter()
+            .scan(0, |end, &count| Some(std::mem::replace(end, *end + count)))
+            .collect();
+        let mut all = vec![0u8; total as usize];
+        let mut parts = PartitionMut::new(&mut all[..], &counts[..], &starts[..]);
+        self.comm.all_gather_varcount_into(own, &mut parts);
+        let part =
+            |(&start, &count): (&i32, &i32)| all[start as usize..(start + count) as usize].to_vec();
+        starts.iter().zip(&counts).map(part).collect()
+    }
+
+    pub(crate) fn gather(&self, own: &[u8]) -> Option<Vec<Vec<u8>>> {
+        if self.rank() != 0 {
+            self.send(own);
+            return None;
+        }
+        let mut all = vec![own.to_vec()];
+        for rank in 1..self.size() {
+            let mut bytes = Vec::new();
+            self.receive(rank, &mut bytes);
+            all.push(bytes);
+        }
+        Some(all)
+    }
+
+    pub(crate) fn gather_joined(&self, own: &[f64]) -> Option<Vec<f64>> {
+        if self.rank() != 0 {
+            self.send(own);
+            return None;
+        }
+        let mut all = own.to_vec();
+        (1..self.size()).for_each(|rank| self.receive(rank, &mut all));
+        Some(all)
+    }
+
+    /// Sends numbers to rank 0: their count, then pieces.
+    fn send<T: Equivalence>(&self, numbers: &[T]) {
+        let first = self.comm.process_at_rank(0);
+        first.send(&(numbers.len() as u64));
+        numbers.chunks(MOST).for_each(|piece| first.send(piece));
+    }
+
+    /// Appends the numbers that a rank sends.
+    fn receive<T: Equivalence + Clone + Default>(&self, rank: usize, all: &mut Vec<T>) {
+        let from = self.comm.process_at_rank(rank as i32);
+        let (count, _) = from.receive::<u64>();
+        let start = all.len();
+        all.resize(start + count as usize, T::default());
+        all[start..].chunks_mut(MOST).for_each(|piece| {
+            from.receive_into(piece);
+        });
+    }
+
+    pub(crate) fn broadcast(&self, own: Vec<u8>) -> Vec<u8> {
+        self.broadcast_from(0, own)
+    }
+
+    /// The bytes of a rank, on all ranks.
+    fn broadcast_from(&self, root: usize, own: Vec<u8>) -> Vec<u8> {
+        let process = self.comm.process_at_rank(root as i32);
+        let mut length = own.len() as u64;
+        process.broadcast_into(&mut length);
+        let mut bytes = if self.rank() == root { own } else { vec![0; length as usize] };
+        bytes.chunks_mut(MOST).for_each(|piece| process.broadcast_into(piece));
+        bytes
+    }
+
+    pub(crate) fn barrier(&self) {
+        self.comm.barrier();
+    }
+
+    pub(crate) fn abort(&self, code: u8) -> ! {
+        self.comm.abort(i32::from(code))
+    }
+}
+
+impl Drop for MpiComm {
+    /// Frees the communicator and finalises MPI where this process initialised it for us. Both wait
+    /// for the other ranks, and are left out in a panic and where not all ranks have come.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        if std::thread::panicking() || !self.is_own || environment::is_finalized() {
+            return;
+        }
+        // A launcher ends all processes when one has ended with an exit code: none is ahead.
+        self.barrier();
+        // SAFETY: neither is used after this.
+        unsafe {
+            ManuallyDrop::drop(&mut self.comm);
+            ManuallyDrop::drop(&mut self.universe);
+        }
+    }
+}
+
+/// The communicator of a Fortran handle, which stays with the caller.
+#[allow(unsafe_code)]
+fn communicator_of(handle: i32) -> SimpleCommunicator {
+    // SAFETY: MPI is initialised. The handle is that of a living communicator, as
+    // `Ranks::from_fortran` demands; it is not freed, since it is kept in `ManuallyDrop` and replaced
+    // by a duplicate.
+    unsafe { SimpleCommunicator::from_raw(mpi::ffi::RSMPI_Comm_f2c(handle)) }
+}
+
+/// Refuses a launcher that has started several processes of which this one knows nothing.
+fn check_launcher() -> Result<(), MpiError> {
+    const VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+    for variable in VARIABLES {
+        let launched = std::env::var(variable).ok().and_then(|size| size.parse().ok());
+        if let Some(launched @ 2..) = launched {
+            let library = environment::library_version().unwrap_or_default();
+            // Some versions are several lines long.
+            let library = library.trim_end_matches('\0').split([',', '\n']).next();
+            let library = library.unwrap_or("this MPI").split_whitespace().collect::<Vec<_>>();
+            return Err(MpiError::OtherMpi { launched, variable, library: library.join(" ") });
+        }
+    }
+    Ok(())
+}

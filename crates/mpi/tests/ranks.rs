@@ -1,0 +1,164 @@
+//! The Rust API on the ranks of an MPI job, started by `scripts/mpi-tests.sh`: what `solve --mpi`
+//! does not reach.
+//!
+//! `mpirun -n N ranks CASE`. A case ends with exit code 0 where all of its checks hold.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use mpi::topology::SimpleCommunicator;
+use sparsebatch_formats::{Batch, Csr};
+use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, shares};
+use sparsebatch_solvers::{Backend, Method, SolveOptions, solve};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Items of the batch, which need different numbers of iterations.
+const ITEMS: usize = 23;
+
+fn matrix(item: usize) -> Csr<f64> {
+    let n = 3 + item;
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    for row in 0..n {
+        for col in row.saturating_sub(1)..(row + 2).min(n) {
+            col_idx.push(col as i32);
+            values.push(if row == col { 2.1 } else { -1.0 });
+        }
+        row_ptr.push(col_idx.len() as i32);
+    }
+    Csr::try_new(n, n, row_ptr, col_idx, values).expect("tridiagonal")
+}
+
+/// The systems of a share, with right-hand sides of ones.
+fn share(items: Range<usize>) -> (Batch<f64>, Vec<f64>) {
+    let batch: Batch<f64> = items.map(matrix).collect();
+    let rows = batch.row_offset(batch.nitems());
+    (batch, vec![1.0; rows])
+}
+
+fn options() -> SolveOptions {
+    SolveOptions::new().method(Method::Cg)
+}
+
+/// Solves twice, the second time with shares by the iterations of the first, and holds both against
+/// a solve of the whole by one process.
+fn solves(ranks: &Ranks) {
+    let (whole, b) = share(0..ITEMS);
+    let expected = solve(&whole, &b, None, &options()).expect("solves");
+    let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let costs: Vec<u64> = (0..ITEMS).map(|item| cost(whole.pattern(item).nnz(), 0)).collect();
+    let mut all = shares(&costs, ranks.size());
+    for _ in 0..2 {
+        let (batch, b) = share(all[ranks.rank()].clone());
+        let mut x = vec![0.0; b.len()];
+        let mut solver =
+            MpiSolver::new(ranks, &Backend::Cpu, &batch, &options()).expect("all alike");
+        let solved = solver.solve(&batch, &b, &mut x).expect("solves");
+        assert_eq!(solved.share.systems.len(), batch.nitems());
+        let x = ranks.gather_values(&x);
+        assert_eq!(x.is_some(), ranks.rank() == 0);
+        if let (Some(x), Some(report)) = (x, &solved.whole) {
+            assert_eq!(bits(&x), bits(&expected.x));
+            assert_eq!(report.systems, expected.report.systems);
+            assert_eq!(solved.gathered.ranks.len(), ranks.size());
+        }
+        all = solver.shares_after(&batch, &solved).expect("costs travel");
+        assert_eq!((all.len(), all[ranks.size() - 1].end), (ranks.size(), ITEMS));
+    }
+    // The last items take most iterations, so that the last rank gets fewer.
+    assert!(ranks.size() == 1 || all[0].len() > all[ranks.size() - 1].len(), "{all:?}");
+}
+
+/// A failure or a panic of one rank is the same error on all ranks, which may go on after it.
+fn faults(ranks: &Ranks) {
+    let last = ranks.size() - 1;
+    let failed = ranks.run(|| match ranks.rank() == last {
+        true => Err(Failure { code: 2, message: "no such file".to_owned() }),
+        false => Ok(()),
+    });
+    match failed {
+        Err(MpiError::All(_)) => assert_eq!(last, 0),
+        Err(MpiError::Rank { rank, host, failure }) => {
+            assert_eq!((rank, failure.code, host), (last, 2, ranks.host(last).to_owned()));
+        }
+        other => panic!("{other:?}"),
+    }
+    std::panic::set_hook(Box::new(|_| ()));
+    let failed = ranks.run(|| if ranks.rank() == last { panic!("on purpose") } else { Ok(()) });
+    let _ = std::panic::take_hook();
+    let line = failed.expect_err("a panic").to_string();
+    assert!(line.ends_with("internal failure: on purpose"), "{line}");
+    // A matrix that is not square, on the last rank alone.
+    let wide = Csr::try_new(1, 2, vec![0, 1], vec![0], vec![1.0]).expect("valid");
+    let own: Csr<f64> = if ranks.rank() == last { wide } else { matrix(0) };
+    let error = MpiSolver::new(ranks, &Backend::Cpu, &own.into(), &options()).err();
+    let error = error.expect("not square").to_string();
+    assert!(error.contains("1 x 2"), "{error}");
+}
+
+/// One rank has another option.
+fn unequal(ranks: &Ranks) {
+    let last = ranks.size() - 1;
+    let own = options().max_iters(if ranks.rank() == last { 7 } else { 1000 });
+    let (batch, _) = share(0..1);
+    let error = MpiSolver::new(ranks, &Backend::Cpu, &batch, &own).err();
+    match error {
+        None => assert_eq!(last, 0),
+        Some(error) => {
+            let expected = format!(
+                "rank {last} on {}: max_iters is 7, on rank 0 it is 1000",
+                ranks.host(last)
+            );
+            assert_eq!((error.exit_code(), error.to_string()), (2, expected));
+        }
+    }
+}
+
+/// Half of the ranks, by the handle that Fortran, C and mpi4py have of their communicator.
+#[allow(unsafe_code)]
+fn handle() {
+    use mpi::traits::*;
+    let universe = mpi::initialize().expect("not initialised before");
+    let world = universe.world();
+    let color = mpi::topology::Color::with_value(world.rank() % 2);
+    let half: SimpleCommunicator = world.split_by_color(color).expect("a color");
+    // SAFETY: MPI is initialised, and the communicator lives.
+    let handle = unsafe { mpi::ffi::RSMPI_Comm_c2f(half.as_raw()) };
+    // SAFETY: the handle is that of a living communicator of the same MPI.
+    let ranks = unsafe { Ranks::from_fortran(handle, LIMIT) }.expect("joins");
+    assert_eq!((ranks.rank(), ranks.size()), (half.rank() as usize, half.size() as usize));
+    solves(&ranks);
+    drop(ranks);
+    // The communicator of the caller is as it was.
+    half.barrier();
+}
+
+/// The last rank starts MPI and does not come: the others end within their limit.
+fn late() {
+    let universe = mpi::initialize().expect("not initialised before");
+    use mpi::traits::*;
+    let world = universe.world();
+    if world.rank() == world.size() - 1 {
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    let tell = |error: &MpiError| eprintln!("error: {error}");
+    let _ = Ranks::world_or_abort(Duration::from_secs(1), tell);
+    unreachable!("a rank is missing");
+}
+
+fn main() {
+    let case = std::env::args().nth(1).unwrap_or_default();
+    match &*case {
+        "handle" => handle(),
+        "late" => late(),
+        _ => {
+            let ranks = Ranks::world(LIMIT).expect("joins");
+            let (local, of_host) = ranks.local();
+            assert!(local < of_host && of_host <= ranks.size() && ranks.threads() >= 1);
+            solves(&ranks);
+            faults(&ranks);
+            unequal(&ranks);
+        }
+    }
+}

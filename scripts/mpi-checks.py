@@ -1,0 +1,302 @@
+"""What `sparsebatch solve --mpi` promises, on the ranks of one MPI.
+
+usage: mpi-checks.py openmpi|mpich FOLDER    a folder with the programs sparsebatch and ranks
+
+Each check is a function; its name and docstring say what is held. A check that fails ends the program
+with the command, what it printed, and what was expected.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+FLAVOUR = sys.argv[1]
+PROGRAMS = Path(sys.argv[2]).resolve()
+OTHER = {"openmpi": "mpich", "mpich": "openmpi"}[FLAVOUR]
+RANKS = (1, 2, 3, 5)
+LIMIT = 60
+
+# Ranks poll while they wait, and there may be fewer cores than ranks.
+ENVIRONMENT = dict(
+    os.environ,
+    OMPI_ALLOW_RUN_AS_ROOT="1",
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+    OMPI_MCA_mpi_yield_when_idle="1",
+    RAYON_NUM_THREADS="1",
+)
+
+
+def launcher(flavour=FLAVOUR):
+    """The launcher, and how it takes more ranks than cores."""
+    more = ["--oversubscribe", "--bind-to", "none"] if flavour == "openmpi" else []
+    return [f"mpirun.{flavour}", *more]
+
+
+def run(command, **kwargs):
+    """Runs a command to its end, at most LIMIT seconds: a hang is a failure."""
+    kwargs = {"env": ENVIRONMENT, "timeout": LIMIT, "capture_output": True, "text": True} | kwargs
+    return subprocess.run([str(part) for part in command], **kwargs)
+
+
+def solve(ranks, *args, program=PROGRAMS / "sparsebatch", **kwargs):
+    """`sparsebatch solve --mpi` on some ranks, or without MPI where `ranks` is None."""
+    if ranks is None:
+        return run([program, "solve", *args], **kwargs)
+    return run([*launcher(), "-n", ranks, program, "solve", "--mpi", *args], **kwargs)
+
+
+def each_its_own(*commands, **kwargs):
+    """One rank for each command line of `sparsebatch`, in one job."""
+    command = launcher()
+    for at, args in enumerate(commands):
+        command += [":"] * (at > 0) + ["-n", "1", PROGRAMS / "sparsebatch", *args]
+    return run(command, **kwargs)
+
+
+def expect(condition, result, what):
+    if not condition:
+        sys.exit(
+            f"{FLAVOUR}: expected {what}\ncommand: {' '.join(map(str, result.args))}\n"
+            f"exit code: {result.returncode}\nstdout: {result.stdout}\nstderr: {result.stderr}"
+        )
+
+
+def errors(result):
+    """The lines of the program on stderr; launchers add their own."""
+    return [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+
+
+def expect_error(result, code, *parts):
+    """One line with these parts, and this exit code."""
+    lines = errors(result)
+    expect(len(lines) == 1, result, "one line of error")
+    for part in parts:
+        expect(part in lines[0], result, f"{part!r} in the line of error")
+    expect(result.returncode == code, result, f"exit code {code}")
+    expect_no_report(result)
+
+
+def expect_no_report(result):
+    # Launchers may print on stdout how a job ended.
+    expect("converged" not in result.stdout, result, "no report")
+
+
+def folder_is(folder, names):
+    found = sorted(path.name for path in Path(folder).iterdir())
+    if found != sorted(names):
+        sys.exit(f"{FLAVOUR}: expected {sorted(names)} in {folder}, found {found}")
+
+
+class Inputs:
+    """Problems, made once."""
+
+    def __init__(self, folder):
+        def generate(*args):
+            made = run([PROGRAMS / "sparsebatch", "generate", *args])
+            expect(made.returncode == 0, made, "a problem")
+
+        self.folder = folder
+        self.uniform, self.ragged = folder / "tri.batch", folder / "mix.batch"
+        self.two, self.matrices = folder / "two.batch", folder / "matrices"
+        generate("tri", "--n", "32", "--batch", "101", self.uniform)
+        generate("mix", "--batch", "58", self.ragged)
+        generate("tri", "--n", "8", "--batch", "2", self.two)
+        self.matrices.mkdir()
+        for n in (5, 9, 9, 17):
+            generate("tri", "--n", n, self.matrices / f"{n}.mtx")
+
+
+def check_bits(inputs):
+    """Solutions, histories and counts are those of a process without MPI, on any number of ranks."""
+    cases = {
+        "uniform": [inputs.uniform],
+        "ragged": [inputs.ragged],
+        "ragged in f32": [inputs.ragged, "--precision", "f32"],
+        "random right-hand sides": [inputs.uniform, "--rhs", "random:7", "--solver", "cg"],
+        "files": [inputs.matrices, "--rhs", "random:3"],
+        "copies": [inputs.matrices / "9.mtx", "--replicate", "11", "--perturb", "1e-3:5"],
+        "composed": [inputs.ragged, "--solver", "bicgstab", "--format", "ell", "--history", "h.csv"],
+        "two systems": [inputs.two, "--verbose"],
+    }
+    for name, args in cases.items():
+        alone = None
+        for ranks in (None, *RANKS):
+            with tempfile.TemporaryDirectory() as folder:
+                args_of_file = [*args, "--output", "x.npz", "--report", "page.html", "--json"]
+                result = solve(ranks, *args_of_file, cwd=folder)
+                expect(result.returncode == 0, result, f"{name}: exit code 0")
+                files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+                report = json.loads(result.stdout)
+            page = files.pop("page.html")
+            expect(b"<html" in page, result, f"{name}: a page")
+            if ranks is None:
+                alone = files, report
+                expect(report["ranks"] is None, result, "no ranks")
+                continue
+            expect(files == alone[0], result, f"{name}: the files of a process without MPI")
+            for key in (
+                "systems rows nnz converged status max_relative_residual iterations rungs items "
+                "solver preconditioner backend input rhs unconverged"
+            ).split():
+                expect(report[key] == alone[1][key], result, f"{name}: {key} {alone[1][key]}")
+            expect(report["ranks"]["ranks"] == ranks, result, f"{ranks} ranks")
+            expect(report["ranks"]["hosts"] == 1, result, "one host")
+
+
+def check_exit_code_3(inputs):
+    """Systems that do not converge are a result: files are written, all ranks end with 3."""
+    with tempfile.TemporaryDirectory() as folder:
+        few = ["--solver", "cg", "--max-iters", "1", "--no-fallback", "--output", "x.npz", "-q"]
+        result = solve(3, inputs.uniform, *few, cwd=folder)
+        expect(result.returncode == 3 and not errors(result), result, "exit code 3, no error")
+        folder_is(folder, ["x.npz"])
+
+
+def check_bad_input_of_all(inputs):
+    """What is wrong on all ranks is one line, as without MPI."""
+    expect_error(solve(3, inputs.folder / "absent.batch"), 2, "error: ", "absent.batch")
+    expect_error(solve(3, inputs.uniform, "--solver", "gmres"), 2, "gmres")
+    expect_error(solve(3, "-"), 2, "standard input")
+    bench = [*launcher(), "-n", "3", PROGRAMS / "sparsebatch", "bench", "cpu", "--mpi"]
+    expect_error(run(bench), 2, "bench --mpi", "solve --mpi --json")
+    with tempfile.TemporaryDirectory() as folder:
+        into = solve(2, inputs.uniform, "--output", "no/x.npz", cwd=folder)
+        expect_error(into, 2, "rank 0 on ", "no/x.npz")
+
+
+def check_bad_share(inputs):
+    """A bad item is found by the rank that reads it, which is named; nothing is written."""
+    bad = inputs.folder / "bad.batch"
+    content = bytearray(inputs.ragged.read_bytes())
+    items = int.from_bytes(content[8:16], "little")
+    rows = int.from_bytes(content[16 + 8 * (items - 1) : 16 + 8 * items], "little")
+    nnz = int.from_bytes(content[16 + 8 * (2 * items - 1) : 16 + 16 * items], "little")
+    # The first column of the last item.
+    at = len(content) - 8 * rows - 12 * nnz
+    content[at : at + 4] = (2**31 - 1).to_bytes(4, "little")
+    bad.write_bytes(content)
+    with tempfile.TemporaryDirectory() as folder:
+        result = solve(3, bad, "--output", "x.npz", cwd=folder)
+        expect_error(result, 2, "rank 2 on ", f"item {items - 1}", "bad.batch")
+        folder_is(folder, [])
+
+
+def check_memory_of_one_rank(inputs):
+    """A rank without memory ends all ranks."""
+    usual = ["solve", "--mpi", inputs.ragged]
+    result = each_its_own(usual, [*usual, "--max-memory", "3KiB"], usual)
+    expect_error(result, 2, "rank 1 on ", "bytes of memory")
+
+
+def check_unequal_options(inputs):
+    """Ranks that were asked for different things are refused."""
+    usual = ["solve", "--mpi", inputs.uniform]
+    result = each_its_own(usual, usual, [*usual, "--rtol", "1e-3"])
+    expect_error(result, 2, "rank 2 on ", "rel_tol is 0.001", "on rank 0 it is the default")
+    result = each_its_own(usual, ["solve", "--mpi", inputs.two])
+    expect_error(result, 2, "rank 1 on ", "the number of systems is 2, on rank 0 it is 101")
+    result = each_its_own(usual, [*usual, "--solver", "gmres"])
+    expect_error(result, 2, "rank 1 on ", "gmres")
+
+
+def children(pid):
+    """All processes below one."""
+    found = []
+    for child in run(["pgrep", "-P", pid]).stdout.split():
+        found += [int(child), *children(int(child))]
+    return found
+
+
+def check_killed_rank(inputs):
+    """A rank that is killed in a solve ends the job soon, and nothing is half written."""
+    with tempfile.TemporaryDirectory() as folder:
+        endless = ["--solver", "cg", "--rtol", "0", "--max-iters", "4000000000", "--no-fallback"]
+        program = PROGRAMS / "sparsebatch"
+        command = [*launcher(), "-n", "3", program, "solve", "--mpi", inputs.uniform, *endless]
+        job = subprocess.Popen(
+            [*map(str, command), "--output", "x.npz"],
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+        def is_rank(pid):
+            try:
+                return Path(f"/proc/{pid}/comm").read_text().strip() == "sparsebatch"
+            except OSError:
+                return False
+
+        deadline = time.monotonic() + LIMIT
+        ranks = []
+        while len(ranks) < 3 and time.monotonic() < deadline:
+            time.sleep(0.2)
+            ranks = [pid for pid in children(job.pid) if is_rank(pid)]
+        time.sleep(2)
+        os.kill(ranks[1], signal.SIGKILL)
+        stdout, stderr = job.communicate(timeout=LIMIT)
+        result = subprocess.CompletedProcess(command, job.returncode, stdout, stderr)
+        expect(job.returncode != 0, result, "an exit code")
+        expect_no_report(result)
+        folder_is(folder, [])
+
+
+def check_ranks_that_do_not_come(inputs):
+    """A process of the job that never starts MPI: the others end by their limit of time."""
+    waits = [*launcher(), "-n", "2", PROGRAMS / "sparsebatch", "solve", "--mpi", inputs.uniform]
+    began = time.monotonic()
+    result = run([*waits, "--mpi-timeout", "1", ":", "-n", "1", "sleep", "50"])
+    expect(time.monotonic() - began < 30, result, "an end soon after the limit")
+    expect(result.returncode != 0, result, "an exit code")
+    expect_no_report(result)
+    expect(len(errors(result)) <= 1, result, "at most one line")
+    result = run([*launcher(), "-n", "3", PROGRAMS / "ranks", "late"])
+    expect_error(result, 1, "2 of 3 ranks came within 1 s, rank 2 did not")
+
+
+def check_the_other_launcher(inputs):
+    """Started by another MPI's launcher each process is alone, which is refused."""
+    other = launcher(OTHER)
+    if run(["which", other[0]]).returncode != 0:
+        print(f"  {OTHER} is not installed: not checked")
+        return
+    command = [*other, "-n", "2", PROGRAMS / "sparsebatch", "solve", "--mpi", inputs.uniform]
+    expect_error(run(command), 2, "the launcher started 2 processes", "alone")
+
+
+def check_rust_api(_):
+    """The Rust API: see crates/mpi/tests/ranks.rs."""
+    for ranks in RANKS:
+        result = run([*launcher(), "-n", ranks, PROGRAMS / "ranks", "all"])
+        expect(result.returncode == 0, result, "all checks to hold")
+    result = run([*launcher(), "-n", 4, PROGRAMS / "ranks", "handle"])
+    expect(result.returncode == 0, result, "all checks to hold")
+
+
+def check_one_process_without_launcher(inputs):
+    """A process that no launcher started is one rank."""
+    result = run([PROGRAMS / "sparsebatch", "solve", "--mpi", inputs.two, "--json"])
+    expect(result.returncode == 0, result, "exit code 0")
+    expect(json.loads(result.stdout)["ranks"]["ranks"] == 1, result, "one rank")
+
+
+def main():
+    checks = [(name, check) for name, check in globals().items() if name.startswith("check_")]
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Inputs(Path(folder))
+        for name, check in checks:
+            began = time.monotonic()
+            try:
+                check(inputs)
+            except subprocess.TimeoutExpired as hang:
+                sys.exit(f"{FLAVOUR}: {name}: {' '.join(map(str, hang.cmd))} hangs")
+            print(f"{FLAVOUR}: {name[6:]} ({time.monotonic() - began:.1f} s)", flush=True)
+
+
+main()
