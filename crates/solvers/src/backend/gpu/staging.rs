@@ -349,10 +349,10 @@ mod tests {
     fn interleaved(batch: &Batch<f64>) -> Batch<f64> {
         let Batch::Uniform(batch) = batch else { unreachable!("a uniform batch") };
         let (nitems, nnz) = (batch.nitems(), batch.pattern().nnz());
-        let item = |item| batch.item_values(item).unwrap();
-        let values = (0..nnz).flat_map(|k| (0..nitems).map(move |i| item(i)[k])).collect();
+        let BatchValues::ItemMajor(given) = batch.values() else { unreachable!("item-major") };
+        let values = (0..nnz * nitems).map(|at| given[at % nitems * nnz + at / nitems]).collect();
         let values = BatchValues::Interleaved(values);
-        UniformBatch::try_new(batch.pattern().clone(), nitems, values).unwrap().into()
+        Batch::Uniform(UniformBatch::try_new(batch.pattern().clone(), nitems, values).unwrap())
     }
 
     #[test]
@@ -366,8 +366,14 @@ mod tests {
             for items in &lists {
                 let items: &Vec<u32> = items;
                 let bounds = Bounds::new(&batch);
-                let systems =
-                    Systems { batch: &batch, nrhs: 1, wanted: None, bounds: &bounds, watch: None };
+                let systems = Systems {
+                    batch: &batch,
+                    nrhs: 1,
+                    first: 0,
+                    wanted: None,
+                    bounds: &bounds,
+                    watch: None,
+                };
                 let each = |item: &u32| Csr::values(&batch.to_csr(*item as usize)).to_vec();
                 let expected: Vec<Vec<f64>> = items.iter().map(each).collect();
                 let mut copy = vec![f64::NAN; systems.values_len(items) + 3];
