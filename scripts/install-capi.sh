@@ -3,17 +3,18 @@
 # sparsebatch.pc for pkg-config, and a package for CMake's find_package.
 #
 #   scripts/install-capi.sh /usr/local
-#   scripts/install-capi.sh target/prefix --features workspace     what `cargo build --workspace` has compiled already
+#   scripts/install-capi.sh target/prefix --workspace     with what `cargo build --workspace` has compiled already
 #
-# Needs Rust alone. Arguments after the folder go to cargo. DESTDIR is put before the folder, as packagers expect.
+# Needs Rust alone. DESTDIR is put before the folder, as packagers expect.
 set -euo pipefail
 [[ $# -ge 1 ]] || { echo "expected a folder: scripts/install-capi.sh /usr/local" >&2; exit 2; }
 mkdir -p "${DESTDIR:-}$1"
 prefix=$(cd "${DESTDIR:-}$1" && pwd)
-shift
+features=--no-default-features
+[[ ${2:-} == --workspace ]] && features=--features=default
 cd "$(dirname "$0")/.."
 
-cargo build --quiet --release -p sparsebatch-capi --no-default-features "$@"
+cargo build --quiet --release -p sparsebatch-capi "$features"
 built=${CARGO_TARGET_DIR:-target}/release
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 abi=$(sed -n 's/^#define SB_ABI_VERSION \([0-9]*\)$/\1/p' crates/capi/include/sparsebatch.h)
