@@ -45,6 +45,10 @@ cmake -S examples/c -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD
 cmake --build "$work/cmake" >>"$work/cmake.log"
 "$work/cmake/batch_solve" | tail -1
 "$work/cmake/ragged" | head -1
-export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-gcc examples/c/batch_solve.c $(pkg-config --cflags --libs sparsebatch) -lm -o "$work/batch_solve"
-LD_LIBRARY_PATH=$prefix/lib "$work/batch_solve" >/dev/null
+# The README's line, and the first program of the guide.
+readme=$(sed -n '/^## C and C++/,/^## Commands/p' README.md | grep '^cc ')
+eval "${readme//\$HOME\/.local/$prefix} -o $work/readme"
+LD_LIBRARY_PATH=$prefix/lib "$work/readme" >/dev/null
+sed -n '/^## A first solve/,/^## /p' docs/guide/c.md | sed -n '/^```c$/,/^```$/p' | grep -v '^```' >"$work/guide.c"
+gcc -std=c99 "${flags[@]}" "$work/guide.c" -o "$work/guide" "${link[@]}"
+[[ $("${run[@]}" "$work/guide") == "1 1, 1 2; 0 failed" ]]

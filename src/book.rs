@@ -9,6 +9,7 @@
 //! | [`gradients`] | transposed systems, gradients of solutions |
 //! | [`products`] | products alone, and solves over them |
 //! | [`python`] | the Python package: NumPy, SciPy, CuPy, PyTorch, JAX |
+//! | [`c`] | the C library, and its layer for C++ |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
@@ -34,6 +35,9 @@ pub mod products {}
 
 #[doc = include_str!("../docs/guide/python.md")]
 pub mod python {}
+
+#[doc = include_str!("../docs/guide/c.md")]
+pub mod c {}
 
 #[doc = include_str!("../docs/json.md")]
 pub mod json {}

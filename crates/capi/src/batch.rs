@@ -122,6 +122,16 @@ impl Patterns {
     }
 }
 
+impl Batch {
+    /// The number of values.
+    pub(crate) fn nvalues(&self) -> usize {
+        match (&self.patterns, self.place) {
+            (Patterns::Uniform { pattern, .. }, Place::Shared) => pattern.nnz(),
+            (patterns, _) => patterns.total(|pattern| pattern.nnz()),
+        }
+    }
+}
+
 /// The batch of patterns and values.
 pub(crate) fn with_values<T: Scalar>(
     patterns: &Patterns,

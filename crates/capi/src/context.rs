@@ -7,7 +7,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use sparsebatch::gpu::Device;
 use sparsebatch::{Backend, Gpu};
 
-use crate::ffi::{BackendChoice, ContextSettings};
+use crate::ffi::{BackendChoice, ContextSettings, Input, Memory, memory_of};
 use crate::status::{Failure, SB_ERROR_FORKED, SB_ERROR_INTERNAL};
 
 /// The GPUs that were used, by number: kernels are compiled once for all contexts.
@@ -72,6 +72,24 @@ impl Context {
                  create it with backend \"gpu\", which says why there is none",
             )
         })
+    }
+
+    /// Refuses arrays that do not lie where they are said to, where there is a driver that tells.
+    pub(crate) fn check_arrays(&self, on_device: bool, arrays: &[Input]) -> Result<(), Failure> {
+        if self.device.is_none() {
+            return Ok(());
+        }
+        for array in arrays.iter().filter(|array| array.len() > 0 && !array.address().is_null()) {
+            let (wrong, found, expected) = match on_device {
+                true => (Memory::Host, "in host memory", "an array on the GPU (SB_DEVICE)"),
+                false => (Memory::Device, "on the GPU", "an array in host memory (SB_HOST)"),
+            };
+            if memory_of(array.address()) == wrong {
+                let name = array.name();
+                return Err(Failure::argument(format!("{name} lies {found}, expected {expected}")));
+            }
+        }
+        Ok(())
     }
 
     /// Runs work on the threads of this context.

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::ffi::{DeviceOutcomes, Input, SolverSettings, Stream};
 use crate::report::AnyReport;
 use crate::solver::{By, Call, Engine};
-use crate::status::{Failure, SB_ERROR_NOT_FACTORED};
+use crate::status::{Failure, SB_ERROR_NOT_FACTORED, check_len};
 
 /// A solver, and the values of the caller.
 pub(crate) struct OnDevice<T: SolveScalar> {
@@ -45,6 +45,7 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
     ) -> Result<Self, Failure> {
         let context = &batch.context;
         let device = stream.of(context.device()?);
+        check_len("values", batch.nvalues(), values.len())?;
         let vectors = match settings.interleaved_vectors {
             true => Layout::Interleaved,
             false => Layout::ItemMajor,
@@ -88,6 +89,8 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
 
 impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
     fn set_values(&mut self, values: Input) -> Result<(), Failure> {
+        // Shared values stay shared.
+        check_len("values", self.values.len(), values.len())?;
         self.values = values.buffer()?;
         Ok(())
     }

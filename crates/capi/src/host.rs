@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::ffi::{DeviceOutcomes, Input};
 use crate::report::AnyReport;
 use crate::solver::{By, Call, Engine};
-use crate::status::Failure;
+use crate::status::{Failure, check_len};
 
 /// A solver and the batch with its current values.
 pub(crate) struct Host<T> {
@@ -129,13 +129,6 @@ fn diagonal_of<T: SolveScalar>(batch: &sparsebatch::Batch<T>) -> Result<Vec<usiz
         start += pattern.nnz();
     }
     Ok(diagonal)
-}
-
-fn check_len(name: &str, expected: usize, found: usize) -> Result<(), Failure> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(Failure::argument(format!("{name} has {found} entries, expected {expected}")))
 }
 
 impl<T: SolveScalar + Pod> Engine for Host<T> {

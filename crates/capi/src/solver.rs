@@ -67,6 +67,7 @@ pub(crate) struct Solver {
     pub(crate) context: Arc<Context>,
     watch: Watch,
     fallback: bool,
+    on_device: bool,
     state: Mutex<State>,
 }
 
@@ -83,13 +84,15 @@ impl Solver {
     ) -> Result<Self, Failure> {
         let watch = Watch::new();
         settings.options = settings.options.watch(watch.clone());
-        let fallback = settings.options.fallback;
+        let (fallback, on_device) = (settings.options.fallback, settings.stream.is_some());
+        batch.context.check_arrays(on_device, &[values])?;
         let engine = match batch.dtype {
             DType::F64 => engine_of::<f64>(batch, values, settings)?,
             DType::F32 => engine_of::<f32>(batch, values, settings)?,
         };
         let context = Arc::clone(&batch.context);
-        Ok(Self { context, watch, fallback, state: Mutex::new(State { engine, last: None }) })
+        let state = Mutex::new(State { engine, last: None });
+        Ok(Self { context, watch, fallback, on_device, state })
     }
 
     /// The engine, unless another call has it.
@@ -106,10 +109,12 @@ impl Solver {
     }
 
     pub(crate) fn set_values(&self, values: Input) -> Result<(), Failure> {
+        self.context.check_arrays(self.on_device, &[values])?;
         self.state()?.engine.set_values(values)
     }
 
     pub(crate) fn shift(&self, jacobian: Input, dt: Input) -> Result<(), Failure> {
+        self.context.check_arrays(self.on_device, &[jacobian, dt])?;
         self.state()?.engine.shift(jacobian, dt)
     }
 
@@ -123,6 +128,7 @@ impl Solver {
 
     /// Solves, and tells how many systems did not converge.
     pub(crate) fn solve(&self, call: Call) -> Result<usize, Failure> {
+        self.context.check_arrays(self.on_device, &[call.b, call.x.as_input()])?;
         let mut state = self.state()?;
         state.last = None;
         let report = state.engine.solve(&self.context, call)?;
@@ -130,6 +136,7 @@ impl Solver {
     }
 
     pub(crate) fn enqueue(&self, call: Call) -> Result<(), Failure> {
+        self.context.check_arrays(self.on_device, &[call.b, call.x.as_input()])?;
         let mut state = self.state()?;
         state.last = None;
         state.engine.enqueue(call)

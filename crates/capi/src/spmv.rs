@@ -34,6 +34,7 @@ pub(crate) struct Product {
 /// A plan of products.
 pub(crate) struct Spmv {
     pub(crate) context: Arc<Context>,
+    on_device: bool,
     plan: Mutex<Box<dyn Plan>>,
 }
 
@@ -43,11 +44,13 @@ impl Spmv {
         values: Input,
         settings: &SpmvSettings,
     ) -> Result<Self, Failure> {
+        let on_device = settings.stream.is_some();
+        batch.context.check_arrays(on_device, &[values])?;
         let plan = match batch.dtype {
             DType::F64 => plan_of::<f64>(batch, values, settings)?,
             DType::F32 => plan_of::<f32>(batch, values, settings)?,
         };
-        Ok(Self { context: Arc::clone(&batch.context), plan: Mutex::new(plan) })
+        Ok(Self { context: Arc::clone(&batch.context), on_device, plan: Mutex::new(plan) })
     }
 
     fn plan(&self) -> Result<MutexGuard<'_, Box<dyn Plan>>, Failure> {
@@ -63,10 +66,12 @@ impl Spmv {
     }
 
     pub(crate) fn set_values(&self, values: Input) -> Result<(), Failure> {
+        self.context.check_arrays(self.on_device, &[values])?;
         self.plan()?.set_values(&self.context, values)
     }
 
     pub(crate) fn apply(&self, product: Product) -> Result<(), Failure> {
+        self.context.check_arrays(self.on_device, &[product.x, product.y.as_input()])?;
         self.plan()?.apply(&self.context, product)
     }
 

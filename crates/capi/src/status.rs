@@ -167,6 +167,14 @@ impl From<GpuSolveError> for Failure {
     }
 }
 
+/// Checks the length of an array.
+pub(crate) fn check_len(name: &str, expected: usize, found: usize) -> Result<(), Failure> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Failure::argument(format!("{name} has {found} entries, expected {expected}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

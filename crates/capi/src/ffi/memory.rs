@@ -7,7 +7,7 @@ use std::{ptr, slice};
 use sparsebatch::gpu::{DeviceBuffer, Pod};
 
 use super::options::count;
-use crate::status::Failure;
+use crate::status::{Failure, check_len};
 
 /// A struct whose first field is its size in bytes, a `size_t`.
 pub(crate) trait Versioned: Default + Copy {
@@ -66,6 +66,14 @@ impl Input {
 
     pub(crate) fn len(self) -> usize {
         self.len
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn address(self) -> *const c_void {
+        self.address
     }
 
     /// Its bytes.
@@ -138,6 +146,11 @@ impl Output {
         self.input.len
     }
 
+    /// The array, to ask where it lies.
+    pub(crate) fn as_input(self) -> Input {
+        self.input
+    }
+
     /// Refuses an input that shares memory with this array.
     pub(crate) fn check_apart<T>(self, other: Input) -> Result<(), Failure> {
         let (own, others) = (self.input.bytes::<T>(), other.bytes::<T>());
@@ -172,10 +185,7 @@ impl Output {
         len: usize,
         elements: impl Iterator<Item = T>,
     ) -> Result<(), Failure> {
-        if self.input.len != len {
-            let (name, found) = (self.input.name, self.input.len);
-            return Err(Failure::argument(format!("{name} has {found} entries, expected {len}")));
-        }
+        check_len(self.input.name, len, self.input.len)?;
         let array = self.slice_mut::<T>()?;
         array.iter_mut().zip(elements).for_each(|(place, element)| *place = element);
         Ok(())
