@@ -92,8 +92,8 @@
 // An argument or an option is out of range, or an array has another length than expected.
 #define SB_ERROR_ARGUMENT 1
 
-// Index arrays that are no CSR matrix, or a format that would take far more memory than the
-// matrix.
+// Index arrays that are no CSR matrix, more systems or entries than can be counted, or a format that
+// would take far more memory than the matrix.
 #define SB_ERROR_FORMAT 2
 
 // The library does not do this; the message says what it does instead.
@@ -134,6 +134,11 @@ typedef struct sb_batch sb_batch;
 //
 // Objects made from a context keep what they need of it: it may be destroyed before them.
 typedef struct sb_context sb_context;
+
+// The pattern of a uniform batch in another format than CSR, and the places of its values there.
+//
+// Nothing changes a conversion: threads may share it.
+typedef struct sb_conversion sb_conversion;
 
 // How each system of a solve ended. Systems are in the order of items, and within an item in that of
 // right-hand sides.
@@ -369,6 +374,60 @@ sb_status sb_context_has_gpu(const struct sb_context *context, int32_t *has_gpu)
 
 // Destroys a context; NULL is nothing to destroy. Any thread.
 sb_status sb_context_destroy(struct sb_context *context);
+
+// Converts the pattern of a uniform batch to `format`: `"coo"` or `"ell"`. Indices that are written
+// begin at `index_base`, 0 or 1.
+//
+// A format has slots for values. COO: one for each entry, in CSR order. ELL: `width` for each row,
+// slot `k` of row `row` at `k * nrows + row`; those without an entry have the column -1 and the
+// value 0.
+//
+// Errors: `SB_ERROR_ARGUMENT` for another format; `SB_ERROR_FORMAT` where ELL would have far more
+// slots than entries; `SB_ERROR_UNSUPPORTED` for a ragged batch; `SB_ERROR_OUT_OF_MEMORY`. Any
+// thread.
+sb_status sb_conversion_create(const struct sb_batch *batch,
+                               const char *format,
+                               int32_t index_base,
+                               struct sb_conversion **conversion);
+
+// Writes the number of slots of an item, and the slots of a row of ELL (0 for COO). Each place may
+// be NULL. Any thread.
+sb_status sb_conversion_sizes(const struct sb_conversion *conversion,
+                              int64_t *nslots,
+                              int64_t *width);
+
+// Writes the index arrays: for COO `nslots` rows and `nslots` columns; for ELL `nslots` columns and
+// no rows (`row_idx` NULL, `nrow_idx` 0).
+//
+// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
+sb_status sb_conversion_indices(const struct sb_conversion *conversion,
+                                int32_t *row_idx,
+                                int64_t nrow_idx,
+                                int32_t *col_idx,
+                                int64_t ncol_idx);
+
+// Copies the values of all items, in CSR order and the batch's type and layout (`nvalues` elements),
+// to their slots (`nslots` elements for each item, in the same layout). In host memory; the arrays
+// do not overlap.
+//
+// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
+sb_status sb_conversion_values(const struct sb_conversion *conversion,
+                               const void *values,
+                               int64_t nvalues,
+                               void *slots,
+                               int64_t nslots);
+
+// The reverse of `sb_conversion_values`: copies slots to values in CSR order.
+//
+// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
+sb_status sb_conversion_values_back(const struct sb_conversion *conversion,
+                                    const void *slots,
+                                    int64_t nslots,
+                                    void *values,
+                                    int64_t nvalues);
+
+// Destroys a conversion; NULL is nothing to destroy. Any thread.
+sb_status sb_conversion_destroy(struct sb_conversion *conversion);
 
 // Writes the numbers of systems and of those that converged. Each place may be NULL. Any thread.
 sb_status sb_report_sizes(const struct sb_report *report, int64_t *nsystems, int64_t *nconverged);

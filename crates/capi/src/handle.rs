@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use crate::batch::Batch;
 use crate::context::Context;
+use crate::conversion::Conversion;
 use crate::report::Report;
 use crate::solver::Solver;
 use crate::spmv::Spmv;
@@ -20,6 +21,7 @@ pub(crate) enum Object {
     Solver(Arc<Solver>),
     Spmv(Arc<Spmv>),
     Report(Arc<Report>),
+    Conversion(Arc<Conversion>),
 }
 
 /// The objects by number. Numbers are not used twice.

@@ -5,7 +5,7 @@
 //! | `ffi/` | the exported functions, option structs, memory of the caller: the only unsafe code |
 //! | `handle.rs` | living objects by their handles |
 //! | `status.rs` | error codes and messages |
-//! | `context.rs`, `batch.rs`, `solver.rs`, `spmv.rs`, `report.rs` | the objects |
+//! | `context.rs`, `batch.rs`, `solver.rs`, `spmv.rs`, `report.rs`, `conversion.rs` | the objects |
 //! | `host.rs`, `device.rs` | solvers of data in host memory, and of data on a GPU |
 //!
 //! A handle is the number of an object, not its address. The library never follows a pointer that it
@@ -15,6 +15,7 @@
 
 mod batch;
 mod context;
+mod conversion;
 mod device;
 #[allow(unsafe_code)]
 mod ffi;

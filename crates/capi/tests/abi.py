@@ -113,7 +113,7 @@ def call_at_random(library, functions, rounds):
     for name, function in declared(library, functions):
         first = functions[name][1][:1]
         # Functions whose first argument is a handle look at it before anything else.
-        if not first or not re.match(r"(const )?sb_(batch|context|report|solver|spmv) \*", first[0][0]):
+        if not first or not re.match(r"(const )?sb_(batch|context|conversion|report|solver|spmv) \*", first[0][0]):
             continue
         for _ in range(rounds):
             arguments = [

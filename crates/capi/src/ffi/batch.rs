@@ -40,7 +40,7 @@ fn layout_of(layout: i32) -> Result<Layout, Failure> {
     }
 }
 
-fn check_base(index_base: i32) -> Result<(), Failure> {
+pub(super) fn check_base(index_base: i32) -> Result<(), Failure> {
     match index_base {
         0 | 1 => Ok(()),
         _ => Err(Failure::argument(format!("index_base is {index_base}, expected 0 or 1"))),

@@ -6,6 +6,7 @@
 
 mod batch;
 mod context;
+mod conversion;
 mod memory;
 mod options;
 mod pointer;
@@ -22,6 +23,7 @@ use crate::status::{Failure, SB_OK, sb_status};
 
 pub use batch::*;
 pub use context::*;
+pub use conversion::*;
 pub(crate) use memory::{Input, Output};
 pub(crate) use options::{BackendChoice, ContextSettings, SolverSettings, SpmvSettings, Stream};
 pub use options::{sb_context_options, sb_solver_options, sb_spmv_options};

@@ -194,6 +194,28 @@ static void not_supported(void) {
     OK(sb_batch_destroy(batch));
 }
 
+static void wrong_conversions(void) {
+    sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0), *ragged;
+    sb_conversion *conversion = NULL;
+    int64_t one[] = {1};
+    int32_t ptr[] = {0, 1}, col[] = {0};
+    REFUSED(sb_conversion_create(batch, "csr", 0, &conversion), SB_ERROR_ARGUMENT, "expected coo or ell");
+    REFUSED(sb_conversion_create(batch, NULL, 0, &conversion), SB_ERROR_ARGUMENT, "format is NULL");
+    REFUSED(sb_conversion_create(batch, "coo", 3, &conversion), SB_ERROR_ARGUMENT, "index_base is 3");
+    OK(sb_batch_ragged(context, SB_F64, 1, one, NULL, one, ptr, col, 0, &ragged));
+    REFUSED(sb_conversion_create(ragged, "coo", 0, &conversion), SB_ERROR_UNSUPPORTED, "one by one");
+    OK(sb_conversion_create(batch, "ell", 0, &conversion));
+    REFUSED(sb_conversion_indices(conversion, NULL, 0, col, 1), SB_ERROR_ARGUMENT,
+            "col_idx has 1 entries, expected 15");
+    REFUSED(sb_conversion_values(conversion, s.values, 1, x, 1), SB_ERROR_ARGUMENT,
+            "values has 1 entries, expected 91");
+    REFUSED(sb_conversion_values_back(conversion, s.values, 105, x, 7), SB_ERROR_ARGUMENT,
+            "values has 7 entries, expected 91");
+    OK(sb_conversion_destroy(conversion));
+    OK(sb_batch_destroy(ragged));
+    OK(sb_batch_destroy(batch));
+}
+
 static void no_gpu(void) {
     sb_context_options options;
     sb_context *gpu = NULL;
@@ -346,6 +368,7 @@ int main(void) {
     wrong_arrays();
     no_matrices();
     not_supported();
+    wrong_conversions();
     no_gpu();
     not_factored_and_stopped();
     two_calls_of_a_solver();

@@ -372,6 +372,51 @@ static void products(void) {
     OK(sb_batch_destroy(batch));
 }
 
+static void conversions(void) {
+    systems s = tridiagonal(0);
+    const int32_t layouts[] = {SB_ITEM_MAJOR, SB_INTERLEAVED, SB_SHARED};
+    for (int kind = 0; kind < 3; ++kind) {
+        sb_batch *batch = uniform(context, &s, layouts[kind], 0);
+        int64_t nvalues = kind == 2 ? NNZ : ITEMS * NNZ, items = kind == 2 ? 1 : ITEMS, nslots, width;
+        int32_t row_idx[NNZ], col_idx[3 * N];
+        double slots[ITEMS * 3 * N], back[ITEMS * NNZ];
+        sb_conversion *conversion;
+        OK(sb_conversion_create(batch, "coo", 1, &conversion));
+        OK(sb_conversion_sizes(conversion, &nslots, &width));
+        CHECK(nslots == NNZ && width == 0);
+        OK(sb_conversion_indices(conversion, row_idx, NNZ, col_idx, NNZ));
+        for (int row = 0; row < N; ++row) {
+            for (int k = s.row_ptr[row]; k < s.row_ptr[row + 1]; ++k) {
+                CHECK(row_idx[k] == row + 1 && col_idx[k] == s.col_idx[k] + 1);
+            }
+        }
+        OK(sb_conversion_destroy(conversion));
+
+        OK(sb_conversion_create(batch, "ell", 0, &conversion));
+        OK(sb_batch_destroy(batch));
+        OK(sb_conversion_sizes(conversion, &nslots, &width));
+        CHECK(nslots == 3 * N && width == 3);
+        OK(sb_conversion_indices(conversion, NULL, 0, col_idx, nslots));
+        for (int k = 0; k < items * 3 * N; ++k) slots[k] = NAN;
+        OK(sb_conversion_values(conversion, s.values, nvalues, slots, items * nslots));
+        // Entry k of each row of item 2, whatever the layout of the values means.
+        int item = kind == 2 ? 0 : 2;
+        for (int row = 0; row < N; ++row) {
+            for (int k = 0; k < 3; ++k) {
+                int entry = s.row_ptr[row] + k, slot = k * N + row;
+                int is_entry = entry < s.row_ptr[row + 1];
+                CHECK(col_idx[slot] == (is_entry ? s.col_idx[entry] : -1));
+                double found = kind == 1 ? slots[slot * ITEMS + item] : slots[item * 3 * N + slot];
+                double value = kind == 1 ? s.values[entry * ITEMS + item] : s.values[item * NNZ + entry];
+                CHECK(found == (is_entry ? value : 0.0));
+            }
+        }
+        OK(sb_conversion_values_back(conversion, slots, items * nslots, back, nvalues));
+        CHECK(memcmp(back, s.values, (size_t)nvalues * sizeof *back) == 0);
+        OK(sb_conversion_destroy(conversion));
+    }
+}
+
 static void threads_do_not_change_bits(void) {
     systems s = tridiagonal(0);
     double x[3][ITEMS * N];
@@ -426,6 +471,7 @@ int main(void) {
     a_system_with_a_nan_fails_alone();
     limits_of_each_system_and_histories();
     products();
+    conversions();
     threads_do_not_change_bits();
     empty_batches();
     OK(sb_context_destroy(context));
