@@ -407,8 +407,9 @@ static void conversions(void) {
                 int is_entry = entry < s.row_ptr[row + 1];
                 CHECK(col_idx[slot] == (is_entry ? s.col_idx[entry] : -1));
                 double found = kind == 1 ? slots[slot * ITEMS + item] : slots[item * 3 * N + slot];
-                double value = kind == 1 ? s.values[entry * ITEMS + item] : s.values[item * NNZ + entry];
-                CHECK(found == (is_entry ? value : 0.0));
+                double value = 0.0;
+                if (is_entry) value = s.values[kind == 1 ? entry * ITEMS + item : item * NNZ + entry];
+                CHECK(found == value);
             }
         }
         OK(sb_conversion_values_back(conversion, slots, items * nslots, back, nvalues));
