@@ -6,7 +6,7 @@
 #   scripts/capi-tests.sh               all
 #   VALGRIND=1 scripts/capi-tests.sh    the test programs under valgrind in place of the sanitizers (minutes)
 #
-# Needs gcc, g++, python3, cmake and pkg-config. What was built for the workspace is used as it is.
+# Needs gcc, g++, python3, cmake and pkg-config; gfortran for the Fortran part, which is skipped without it. What was built for the workspace is used as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,6 +45,16 @@ cmake -S examples/c -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD
 cmake --build "$work/cmake" >>"$work/cmake.log"
 "$work/cmake/batch_solve" | tail -1
 "$work/cmake/ragged" | head -1
+# Fortran, whose module has no warnings.
+if command -v gfortran >/dev/null; then
+    gfortran -std=f2018 -Wall -Wextra -Werror -J "$work" -c "$prefix/include/sparsebatch.f90" -o "$work/module.o"
+    cmake -S examples/fortran -B "$work/fortran" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
+    cmake --build "$work/fortran" >>"$work/cmake.log"
+    "$work/fortran/zones"
+else
+    echo "Fortran: skipped, no gfortran"
+fi
+
 # The README's line, and the first program of the guide.
 readme=$(sed -n '/^## C and C++/,/^## Commands/p' README.md | grep '^cc ')
 eval "${readme//\$HOME\/.local/$prefix} -o $work/readme"

@@ -85,6 +85,7 @@ static void wrong_structs_and_options(void) {
 }
 
 static void wrong_arrays(void) {
+    static double room[ITEMS * N + 1];
     sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0), *none = NULL;
     sb_solver *solver = solver_of(batch, "lu");
     sb_spmv *spmv;
@@ -99,7 +100,7 @@ static void wrong_arrays(void) {
             SB_ERROR_ARGUMENT, "b is NULL, expected an array of 35");
     REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, x + 1, nb, x, nb, NULL),
             SB_ERROR_ARGUMENT, "x and b overlap");
-    REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, (char *)s.b + 4, nb, x, nb, NULL),
+    REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, (char *)room + 4, nb, x, nb, NULL),
             SB_ERROR_ARGUMENT, "expected a multiple of 8");
     REFUSED(sb_solver_solve(solver, 9, SB_GUESS_ZERO, s.b, nb, x, nb, NULL), SB_ERROR_ARGUMENT,
             "by is 9");
