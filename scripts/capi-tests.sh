@@ -56,7 +56,7 @@ else
 fi
 
 # The README's line, and the first program of the guide.
-readme=$(sed -n '/^## C and C++/,/^## Commands/p' README.md | grep '^cc ')
+readme=$(sed -n '/^## C, C++ and Fortran/,/^## Commands/p' README.md | grep '^cc ')
 eval "${readme//\$HOME\/.local/$prefix} -o $work/readme"
 LD_LIBRARY_PATH=$prefix/lib "$work/readme" >/dev/null
 sed -n '/^## A first solve/,/^## /p' docs/guide/c.md | sed -n '/^```c$/,/^```$/p' | grep -v '^```' >"$work/guide.c"
