@@ -1,8 +1,8 @@
 /*
- * A time step in many zones, in C: (I/dt - J_i) x_i = b_i with one pattern, factorised once and solved
- * with twice.
+ * A time step in many zones, in C: (I/dt - J_i) x_i = b_i with one pattern, factorised once and
+ * solved with twice.
  *
- *     cc batch_solve.c $(pkg-config --cflags --libs sparsebatch) -lm -o batch_solve && ./batch_solve
+ *     cc batch_solve.c $(pkg-config --cflags --libs sparsebatch) -lm -o batch_solve
  */
 #include <math.h>
 #include <stdint.h>

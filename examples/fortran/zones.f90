@@ -1,5 +1,5 @@
-!> Implicit Euler steps of a stiff reaction network in many zones: each OpenMP thread has a context, a batch
-!> and a solver for its zones, forms I/dt - J, factorises once and solves twice.
+!> Implicit Euler steps of a stiff reaction network in many zones: each OpenMP thread has a context,
+!> a batch and a solver for its zones, forms I/dt - J, factorises once and solves twice.
 !>
 !>     gfortran -fopenmp PREFIX/include/sparsebatch.f90 zones.f90 $(pkg-config --libs sparsebatch)
 program zones
@@ -29,7 +29,8 @@ program zones
 
     all_failed = 0
     options%method = 'lu'
-    !$omp parallel do private(context, batch, solver, first, last, failed, statuses) reduction(+: all_failed)
+    !$omp parallel do private(context, batch, solver, first, last, failed, statuses) &
+    !$omp reduction(+: all_failed)
     do part = 1, parts
         first = (part - 1) * own + 1
         last = part * own
@@ -39,7 +40,8 @@ program zones
         call solver%shift(jacobian(:, first:last), dt(first:last))
         call solver%factor()
         call solver%solve(b(:, first:last), x(:, first:last), by=SB_KEPT)
-        call solver%solve(b(:, first:last), x(:, first:last), by=SB_KEPT, guess=SB_GUESS_IN_X, nfailed=failed)
+        call solver%solve(b(:, first:last), x(:, first:last), by=SB_KEPT, guess=SB_GUESS_IN_X, &
+            nfailed=failed)
         call solver%outcomes(statuses)
         all_failed = all_failed + failed + count(statuses /= 0)
     end do
@@ -47,7 +49,8 @@ program zones
 
     ! The reactions keep the sum of the concentrations: the columns of J add up to 0.
     largest = maxval(abs(sum(x, dim=1) / dt - 6) / 6)
-    print '(i0, a, i0, a, es8.1)', nzones, ' zones, ', all_failed, ' failed, largest relative error of a sum', &
+    print '(i0, a, i0, a, es8.1)', nzones, ' zones, ', all_failed, ' failed, &
+        largest relative error of a sum', &
         largest
     if (all_failed > 0 .or. largest > 1e-8) error stop 1
 

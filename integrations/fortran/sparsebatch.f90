@@ -1,5 +1,5 @@
-!> sparsebatch for Fortran 2018: a module over the C library, as source, to be compiled by the compiler of
-!> the program. `sparsebatch.h` says what each function does.
+!> sparsebatch for Fortran 2018: a module over the C library, as source, to be compiled by the
+!> compiler of the program. `sparsebatch.h` says what each function does.
 !>
 !>     type(sb_context) :: context; type(sb_batch) :: batch; type(sb_solver) :: solver
 !>     call context%create()
@@ -7,12 +7,12 @@
 !>     call solver%create(batch, values)                              ! values(nnz, nitems)
 !>     call solver%solve(b, x)                                        ! b(n, nitems), x(n, nitems)
 !>
-!> Arrays are real64 or real32, of rank 1 or 2 and contiguous, as the batch says (`kind`); or the `c_ptr` of
-!> memory on a GPU, with its number of elements. Subroutines have `stat` (SB_OK or a code of an error) and
-!> `errmsg`; without `stat` an error stops the program. Objects destroy themselves.
+!> Arrays are real64 or real32, of rank 1 or 2 and contiguous, as the batch says (`kind`); or the
+!> `c_ptr` of memory on a GPU, with its number of elements. Subroutines have `stat` (SB_OK or a code
+!> of an error) and `errmsg`; without `stat` an error stops the program. Objects destroy themselves.
 !>
-!> Threads: as in C, a solver serves one call at a time. Arrays of values are read where they lie, by every
-!> solve: give them the attribute `target` and keep them as long as the solver.
+!> Threads: as in C, a solver serves one call at a time. Arrays of values are read where they lie,
+!> by every solve: give them the attribute `target` and keep them as long as the solver.
 module sparsebatch
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: real32, real64, int64, error_unit
@@ -22,12 +22,14 @@ module sparsebatch
     public :: sb_context, sb_batch, sb_solver, sb_options, sb_outcome_name
 
     integer, parameter, public :: SB_OK = 0, SB_ERROR_ARGUMENT = 1, SB_ERROR_FORMAT = 2, &
-        SB_ERROR_UNSUPPORTED = 3, SB_ERROR_OUT_OF_MEMORY = 4, SB_ERROR_GPU = 5, SB_ERROR_NOT_FACTORED = 6, &
+        SB_ERROR_UNSUPPORTED = 3, SB_ERROR_OUT_OF_MEMORY = 4, SB_ERROR_GPU = 5, &
+            SB_ERROR_NOT_FACTORED = 6, &
         SB_ERROR_STOPPED = 7, SB_ERROR_INTERNAL = 8, SB_ERROR_BAD_HANDLE = 9, SB_ERROR_BUSY = 10, &
         SB_ERROR_FORKED = 11
     integer(c_int32_t), parameter, public :: SB_HOST = 0, SB_DEVICE = 1
     integer(c_int32_t), parameter, public :: SB_ITEM_MAJOR = 0, SB_INTERLEAVED = 1, SB_SHARED = 2
-    integer(c_int32_t), parameter, public :: SB_VALUES = 0, SB_KEPT = 1, SB_NEAR = 2, SB_TRANSPOSED = 3, &
+    integer(c_int32_t), parameter, public :: SB_VALUES = 0, SB_KEPT = 1, SB_NEAR = 2, &
+        SB_TRANSPOSED = 3, &
         SB_KEPT_TRANSPOSED = 4
     integer(c_int32_t), parameter, public :: SB_GUESS_ZERO = 0, SB_GUESS_IN_X = 1
 
@@ -48,8 +50,8 @@ module sparsebatch
         final :: batch_final
     end type
 
-    !> Options of a solver; blank texts are the defaults. Those of sb_solver_options that are not here keep
-    !> their defaults.
+    !> Options of a solver; blank texts are the defaults. Those of sb_solver_options that are not
+    !> here keep their defaults.
     type :: sb_options
         character(len=16) :: method = '', precond = ''
         real(real64) :: rtol = -1, atol = 0
@@ -65,7 +67,8 @@ module sparsebatch
         type(c_ptr) :: handle = c_null_ptr
     contains
         procedure, private :: create_ptr, create_64, create_64_2, create_32, create_32_2
-        !> create(batch, values [, options] [, stat, errmsg]); on a device (batch, pointer, nvalues, ...).
+        !> create(batch, values [, options] [, stat, errmsg]); on a device (batch, pointer, nvalues,
+        !> ...).
         generic :: create => create_ptr, create_64, create_64_2, create_32, create_32_2
         procedure, private :: values_ptr, values_64, values_64_2, values_32, values_32_2
         !> set_values(values [, stat, errmsg])
@@ -101,22 +104,26 @@ module sparsebatch
     end type
 
     interface
-        integer(c_int32_t) function c_context_options_init(options, size) bind(c, name='sb_context_options_init')
+        integer(c_int32_t) function c_context_options_init(options, size) bind(c, &
+            name='sb_context_options_init')
             import
             type(context_options) :: options
             integer(c_size_t), value :: size
         end function
-        integer(c_int32_t) function c_solver_options_init(options, size) bind(c, name='sb_solver_options_init')
+        integer(c_int32_t) function c_solver_options_init(options, size) bind(c, &
+            name='sb_solver_options_init')
             import
             type(solver_options) :: options
             integer(c_size_t), value :: size
         end function
-        integer(c_int32_t) function c_context_create(options, handle) bind(c, name='sb_context_create')
+        integer(c_int32_t) function c_context_create(options, handle) bind(c, &
+            name='sb_context_create')
             import
             type(context_options) :: options
             type(c_ptr) :: handle
         end function
-        integer(c_int32_t) function c_batch_uniform(context, dtype, nitems, nrows, ncols, nnz, row_ptr, &
+        integer(c_int32_t) function c_batch_uniform(context, dtype, nitems, nrows, ncols, nnz, &
+            row_ptr, &
                 col_idx, layout, index_base, handle) bind(c, name='sb_batch_uniform')
             import
             type(c_ptr), value :: context
@@ -125,7 +132,8 @@ module sparsebatch
             integer(c_int32_t), intent(in) :: row_ptr(*), col_idx(*)
             type(c_ptr) :: handle
         end function
-        integer(c_int32_t) function c_batch_ragged(context, dtype, nitems, nrows, ncols, nnz, row_ptr, &
+        integer(c_int32_t) function c_batch_ragged(context, dtype, nitems, nrows, ncols, nnz, &
+            row_ptr, &
                 col_idx, index_base, handle) bind(c, name='sb_batch_ragged')
             import
             type(c_ptr), value :: context, ncols
@@ -172,7 +180,8 @@ module sparsebatch
             type(c_ptr), value :: solver
             type(c_ptr) :: report
         end function
-        integer(c_int32_t) function c_report_statuses(report, out, len) bind(c, name='sb_report_statuses')
+        integer(c_int32_t) function c_report_statuses(report, out, len) bind(c, &
+            name='sb_report_statuses')
             import
             type(c_ptr), value :: report
             integer(c_int8_t) :: out(*)
@@ -185,7 +194,8 @@ module sparsebatch
             real(c_double) :: out(*)
             integer(c_int64_t), value :: len
         end function
-        integer(c_int32_t) function c_report_iterations(report, out, len) bind(c, name='sb_report_iterations')
+        integer(c_int32_t) function c_report_iterations(report, out, len) bind(c, &
+            name='sb_report_iterations')
             import
             type(c_ptr), value :: report
             integer(c_int32_t) :: out(*)
@@ -281,7 +291,8 @@ contains
     end function
 
     !> nitems square matrices of one pattern; `kind`: real64 (default) or real32.
-    subroutine batch_uniform(self, context, nitems, row_ptr, col_idx, layout, index_base, kind, stat, errmsg)
+    subroutine batch_uniform(self, context, nitems, row_ptr, col_idx, layout, index_base, kind, &
+        stat, errmsg)
         class(sb_batch), intent(inout) :: self
         type(sb_context), intent(in) :: context
         integer, intent(in) :: nitems
@@ -298,13 +309,16 @@ contains
         if (present(index_base)) base = int(index_base, c_int32_t)
         nrows = size(row_ptr, kind=c_int64_t) - 1
         call batch_final(self)
-        call conclude(c_batch_uniform(context%handle, dtype_of(kind), int(nitems, c_int64_t), nrows, nrows, &
-            size(col_idx, kind=c_int64_t), row_ptr, col_idx, placed, base, self%handle), stat, errmsg)
+        call conclude(c_batch_uniform(context%handle, dtype_of(kind), int(nitems, c_int64_t), &
+            nrows, nrows, &
+            size(col_idx, kind=c_int64_t), row_ptr, col_idx, placed, base, self%handle), stat, &
+                errmsg)
     end subroutine
 
     !> Square matrices of any sizes, in concatenated arrays: see sb_batch_ragged. `row_ptr` has
     !> sum(nrows) + size(nrows) elements and `col_idx` has sum(nnz).
-    subroutine batch_ragged(self, context, nrows, nnz, row_ptr, col_idx, index_base, kind, stat, errmsg)
+    subroutine batch_ragged(self, context, nrows, nnz, row_ptr, col_idx, index_base, kind, stat, &
+        errmsg)
         class(sb_batch), intent(inout) :: self
         type(sb_context), intent(in) :: context
         integer(c_int64_t), intent(in), contiguous :: nrows(:), nnz(:)
@@ -316,14 +330,15 @@ contains
         call batch_final(self)
         if (size(nnz) /= size(nrows) .or. size(row_ptr) /= sum(nrows) + size(nrows) &
             .or. size(col_idx) /= sum(nnz)) then
-            if (present(errmsg)) errmsg = 'nnz, row_ptr or col_idx is not as long as nrows and nnz say'
-            if (.not. present(stat)) error stop 'sparsebatch: nnz, row_ptr or col_idx has a wrong length'
+            if (present(errmsg)) errmsg = 'row_ptr, col_idx or nnz is not as long as nrows says'
+            if (.not. present(stat)) error stop 'sparsebatch: arrays of a batch have other lengths'
             stat = SB_ERROR_ARGUMENT
             return
         end if
         base = 1
         if (present(index_base)) base = int(index_base, c_int32_t)
-        call conclude(c_batch_ragged(context%handle, dtype_of(kind), size(nrows, kind=c_int64_t), nrows, &
+        call conclude(c_batch_ragged(context%handle, dtype_of(kind), size(nrows, kind=c_int64_t), &
+            nrows, &
             c_null_ptr, nnz, row_ptr, col_idx, base, self%handle), stat, errmsg)
     end subroutine
 
@@ -353,7 +368,8 @@ contains
             all%stream = options%stream
         end if
         call solver_final(self)
-        if (status == SB_OK) status = c_solver_create(batch%handle, values, nvalues, all, self%handle)
+        if (status == SB_OK) status = c_solver_create(batch%handle, values, nvalues, all, &
+            self%handle)
         call conclude(status, stat, errmsg)
     end subroutine
 
@@ -511,7 +527,8 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, guess, &
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
             nfailed, stat, errmsg)
     end subroutine
 
@@ -523,7 +540,8 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, guess, &
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
             nfailed, stat, errmsg)
     end subroutine
 
@@ -535,7 +553,8 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, guess, &
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
             nfailed, stat, errmsg)
     end subroutine
 
@@ -547,7 +566,8 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, guess, &
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
             nfailed, stat, errmsg)
     end subroutine
 
@@ -574,7 +594,8 @@ contains
             status = c_report_statuses(report, codes, size(codes, kind=c_int64_t))
             if (status == SB_OK) statuses = codes
             if (status == SB_OK .and. present(residual_norms)) then
-                status = c_report_residual_norms(report, residual_norms, size(residual_norms, kind=c_int64_t))
+                status = c_report_residual_norms(report, residual_norms, size(residual_norms, &
+                    kind=c_int64_t))
             end if
             if (status == SB_OK .and. present(iterations)) then
                 status = c_report_iterations(report, iterations, size(iterations, kind=c_int64_t))

@@ -1,8 +1,8 @@
 /*
  * sparsebatch: thousands of small sparse linear systems at once, on all cores or a GPU.
  *
- * A program creates a context, a batch (the patterns), a solver (values, analysis), solves, and asks
- * for the report:
+ * A program creates a context, a batch (the patterns), a solver (values, analysis), solves, and
+ * asks for the report:
  *
  *     sb_context *context; sb_batch *batch; sb_solver *solver; int64_t nfailed;
  *     sb_context_create(NULL, &context);
@@ -15,9 +15,9 @@
  * Arguments of a call that fails are not changed, but for places of handles, which get NULL, and x
  * of a solve that had begun.
  *
- * A handle is a number, not an address. NULL, a handle that was destroyed, and any other pointer get
- * SB_ERROR_BAD_HANDLE. Arrays and strings are trusted: they have the type and length that a function
- * says, for the time that it says. Counts are int64_t, indices int32_t.
+ * A handle is a number, not an address. NULL, a handle that was destroyed, and any other pointer
+ * get SB_ERROR_BAD_HANDLE. Arrays and strings are trusted: they have the type and length that a
+ * function says, for the time that it says. Counts are int64_t, indices int32_t.
  *
  * Threads: each function says who may call it at the same time as others. A solver or plan of
  * products serves one call at a time; all else may be shared. Work runs on the threads of the
@@ -92,8 +92,8 @@
 // An argument or an option is out of range, or an array has another length than expected.
 #define SB_ERROR_ARGUMENT 1
 
-// Index arrays that are no CSR matrix, more systems or entries than can be counted, or a format that
-// would take far more memory than the matrix.
+// Index arrays that are no CSR matrix, more systems or entries than can be counted, or a format
+// that would take far more memory than the matrix.
 #define SB_ERROR_FORMAT 2
 
 // The library does not do this; the message says what it does instead.
@@ -140,8 +140,8 @@ typedef struct sb_context sb_context;
 // Nothing changes a conversion: threads may share it.
 typedef struct sb_conversion sb_conversion;
 
-// How each system of a solve ended. Systems are in the order of items, and within an item in that of
-// right-hand sides.
+// How each system of a solve ended. Systems are in the order of items, and within an item in that
+// of right-hand sides.
 //
 // Nothing changes a report: threads may share it, and it outlives its solver.
 typedef struct sb_report sb_report;
@@ -375,8 +375,8 @@ sb_status sb_context_has_gpu(const struct sb_context *context, int32_t *has_gpu)
 // Destroys a context; NULL is nothing to destroy. Any thread.
 sb_status sb_context_destroy(struct sb_context *context);
 
-// Converts the pattern of a uniform batch to `format`: `"coo"` or `"ell"`. Indices that are written
-// begin at `index_base`, 0 or 1.
+// Converts the pattern of a uniform batch to `format`: `"coo"` or `"ell"`. Indices that are
+// written begin at `index_base`, 0 or 1.
 //
 // A format has slots for values. COO: one for each entry, in CSR order. ELL: `width` for each row,
 // slot `k` of row `row` at `k * nrows + row`; those without an entry have the column -1 and the
@@ -396,8 +396,8 @@ sb_status sb_conversion_sizes(const struct sb_conversion *conversion,
                               int64_t *nslots,
                               int64_t *width);
 
-// Writes the index arrays: for COO `nslots` rows and `nslots` columns; for ELL `nslots` columns and
-// no rows (`row_idx` NULL, `nrow_idx` 0).
+// Writes the index arrays: for COO `nslots` rows and `nslots` columns; for ELL `nslots` columns
+// and no rows (`row_idx` NULL, `nrow_idx` 0).
 //
 // Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
 sb_status sb_conversion_indices(const struct sb_conversion *conversion,
@@ -406,9 +406,9 @@ sb_status sb_conversion_indices(const struct sb_conversion *conversion,
                                 int32_t *col_idx,
                                 int64_t ncol_idx);
 
-// Copies the values of all items, in CSR order and the batch's type and layout (`nvalues` elements),
-// to their slots (`nslots` elements for each item, in the same layout). In host memory; the arrays
-// do not overlap.
+// Copies the values of all items, in CSR order and the batch's type and layout (`nvalues`
+// elements), to their slots (`nslots` elements for each item, in the same layout). In host memory;
+// the arrays do not overlap.
 //
 // Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
 sb_status sb_conversion_values(const struct sb_conversion *conversion,
@@ -432,47 +432,41 @@ sb_status sb_conversion_destroy(struct sb_conversion *conversion);
 // Writes the numbers of systems and of those that converged. Each place may be NULL. Any thread.
 sb_status sb_report_sizes(const struct sb_report *report, int64_t *nsystems, int64_t *nconverged);
 
-// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_statuses(const struct sb_report *report,
-                             uint8_t *out,
-                             int64_t len);
+// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged. `len` is the
+// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+sb_status sb_report_statuses(const struct sb_report *report, uint8_t *out, int64_t len);
 
-// Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_rungs(const struct sb_report *report,
-                          uint8_t *out,
-                          int64_t len);
+// Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the
+// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+sb_status sb_report_rungs(const struct sb_report *report, uint8_t *out, int64_t len);
 
-// Writes the iterations of each system, of all methods that were tried. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_iterations(const struct sb_report *report,
-                               uint32_t *out,
-                               int64_t len);
+// Writes the iterations of each system, of all methods that were tried. `len` is the number of
+// systems, else `SB_ERROR_ARGUMENT`. Any thread.
+sb_status sb_report_iterations(const struct sb_report *report, uint32_t *out, int64_t len);
 
-// Writes the restarts of each system from its true residual. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_restarts(const struct sb_report *report,
-                             uint32_t *out,
-                             int64_t len);
+// Writes the restarts of each system from its true residual. `len` is the number of systems, else
+// `SB_ERROR_ARGUMENT`. Any thread.
+sb_status sb_report_restarts(const struct sb_report *report, uint32_t *out, int64_t len);
 
 // Writes `||b - A x||_2` of each system, recomputed from the x that was returned; NaN where it is
 // not finite. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
 sb_status sb_report_residual_norms(const struct sb_report *report, double *out, int64_t len);
 
-// Writes `||b||_2` of each system. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_rhs_norms(const struct sb_report *report,
-                              double *out,
-                              int64_t len);
+// Writes `||b||_2` of each system. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any
+// thread.
+sb_status sb_report_rhs_norms(const struct sb_report *report, double *out, int64_t len);
 
-// Writes 1 for each system that the rounding floor accepted, else 0. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_accepted_by_floor(const struct sb_report *report,
-                                      uint8_t *out,
-                                      int64_t len);
+// Writes 1 for each system that the rounding floor accepted, else 0. `len` is the number of
+// systems, else `SB_ERROR_ARGUMENT`. Any thread.
+sb_status sb_report_accepted_by_floor(const struct sb_report *report, uint8_t *out, int64_t len);
 
-// Writes 1 for each system whose matrix was found singular to working precision, else 0. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-sb_status sb_report_singular(const struct sb_report *report,
-                             uint8_t *out,
-                             int64_t len);
+// Writes 1 for each system whose matrix was found singular to working precision, else 0. `len` is
+// the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+sb_status sb_report_singular(const struct sb_report *report, uint8_t *out, int64_t len);
 
-// Writes the residual norms of the iterations of a system (from 0), the first `len` of them, and to
-// `needed` their number; `needed` may be NULL. There are none unless the solver was asked for them.
+// Writes the residual norms of the iterations of a system (from 0), the first `len` of them, and
+// to `needed` their number; `needed` may be NULL. There are none unless the solver was asked for
+// them.
 //
 // Errors: `SB_ERROR_ARGUMENT` where there is no such system. Any thread.
 sb_status sb_report_history(const struct sb_report *report,
@@ -503,9 +497,9 @@ sb_status sb_report_destroy(struct sb_report *report);
 // Creates a solver: chooses methods where the options say `auto`, for which the values are read,
 // and analyses the patterns. `options` may be NULL.
 //
-// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that the
-// options say. They stay the current values until `sb_solver_set_values` or `sb_solver_shift`, and
-// are read where they lie: keep the array until then, or until the solver is destroyed. After
+// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that
+// the options say. They stay the current values until `sb_solver_set_values` or `sb_solver_shift`,
+// and are read where they lie: keep the array until then, or until the solver is destroyed. After
 // writing to it call `sb_solver_set_values` again.
 //
 // Errors: `SB_ERROR_ARGUMENT` for options out of range, matrices that are not square, another
@@ -517,8 +511,8 @@ sb_status sb_solver_create(const struct sb_batch *batch,
                            const struct sb_solver_options *options,
                            struct sb_solver **solver);
 
-// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays, and
-// so do kept matrices.
+// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
+// and so do kept matrices.
 //
 // Errors: `SB_ERROR_ARGUMENT` for another number of values. One call of a solver at a time.
 sb_status sb_solver_set_values(struct sb_solver *solver, const void *values, int64_t nvalues);
@@ -560,8 +554,8 @@ sb_status sb_solver_keeps_factors(const struct sb_solver *solver, int32_t *keeps
 // - `b`: `nb` elements: the rows of item 0 for right-hand side 0, for right-hand side 1, ..., of
 //   item 1, and so on. `x`: `nx` elements alike, for the solutions. They do not overlap.
 // - `nfailed`: gets the number of systems that did not converge; may be NULL. They are no error:
-//   each has a status in `sb_solver_report`, and an x that is no worse than its guess. They have no
-//   influence on other systems.
+//   each has a status in `sb_solver_report`, and an x that is no worse than its guess. They have
+//   no influence on other systems.
 //
 // Data on a device: waits for the stream.
 //
@@ -605,8 +599,8 @@ sb_status sb_solver_finish(struct sb_solver *solver, int64_t *nfailed);
 // a solver at a time.
 sb_status sb_solver_prepare_guesses(struct sb_solver *solver);
 
-// Writes where the outcomes lie on the device: after `sb_solver_enqueue` those of the first method,
-// not confirmed; after `sb_solver_finish` those of the report.
+// Writes where the outcomes lie on the device: after `sb_solver_enqueue` those of the first
+// method, not confirmed; after `sb_solver_finish` those of the report.
 //
 // Errors: `SB_ERROR_UNSUPPORTED` for data in host memory. One call of a solver at a time.
 sb_status sb_solver_device_outcomes(const struct sb_solver *solver,
@@ -622,14 +616,14 @@ sb_status sb_solver_stop(const struct sb_solver *solver);
 // an error. One call of a solver at a time.
 sb_status sb_solver_report(const struct sb_solver *solver, struct sb_report **report);
 
-// Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another thread
-// that runs ends first.
+// Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another
+// thread that runs ends first.
 sb_status sb_solver_destroy(struct sb_solver *solver);
 
 // Prepares products: chooses format and kernel, and copies the values. `options` may be NULL.
 //
-// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that the
-// options say; they are not needed after the call.
+// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that
+// the options say; they are not needed after the call.
 //
 // Errors: `SB_ERROR_ARGUMENT`; `SB_ERROR_FORMAT` for a format that would take far more memory than
 // the matrices; `SB_ERROR_UNSUPPORTED`, `SB_ERROR_GPU`, `SB_ERROR_OUT_OF_MEMORY` on a device;
@@ -648,8 +642,8 @@ sb_status sb_spmv_set_values(struct sb_spmv *spmv, const void *values, int64_t n
 // `y = alpha A x + beta y` for all items; on a device, enqueued on the stream. With a `beta` of 0
 // `y` is not read.
 //
-// `x` has `nx` elements: the columns of item 0 for right-hand side 0, for right-hand side 1, ..., of
-// item 1, and so on; `y` has `ny` elements alike, for the rows. They do not overlap.
+// `x` has `nx` elements: the columns of item 0 for right-hand side 0, for right-hand side 1, ...,
+// of item 1, and so on; `y` has `ny` elements alike, for the rows. They do not overlap.
 //
 // Errors: `SB_ERROR_ARGUMENT`, `SB_ERROR_FORKED`, `SB_ERROR_GPU`; `y` is untouched then. One call
 // of a plan at a time.

@@ -8,8 +8,8 @@
 //! | `context.rs`, `batch.rs`, `solver.rs`, `spmv.rs`, `report.rs`, `conversion.rs` | the objects |
 //! | `host.rs`, `device.rs` | solvers of data in host memory, and of data on a GPU |
 //!
-//! A handle is the number of an object, not its address. The library never follows a pointer that it
-//! was given as a handle, so that any wrong one is an error.
+//! A handle is the number of an object, not its address. The library never follows a pointer that
+//! it was given as a handle, so that any wrong one is an error.
 #![deny(unsafe_code)]
 #![allow(non_camel_case_types, reason = "names of C")]
 

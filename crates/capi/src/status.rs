@@ -15,8 +15,8 @@ pub type sb_status = i32;
 pub const SB_OK: i32 = 0;
 /// An argument or an option is out of range, or an array has another length than expected.
 pub const SB_ERROR_ARGUMENT: i32 = 1;
-/// Index arrays that are no CSR matrix, more systems or entries than can be counted, or a format that
-/// would take far more memory than the matrix.
+/// Index arrays that are no CSR matrix, more systems or entries than can be counted, or a format
+/// that would take far more memory than the matrix.
 pub const SB_ERROR_FORMAT: i32 = 2;
 /// The library does not do this; the message says what it does instead.
 pub const SB_ERROR_UNSUPPORTED: i32 = 3;

@@ -46,7 +46,8 @@ def read_header(text):
         for name, body in re.findall(r"^typedef struct (\w+) \{(.*?)\}", text, flags=re.M | re.S)
     }
     functions = {}
-    for result, name, arguments in re.findall(r"^([\w ]+[ *]+)(sb_\w+)\((.*?)\);", text, re.M | re.S):
+    prototypes = re.findall(r"^([\w ]+[ *]+)(sb_\w+)\((.*?)\);", text, re.M | re.S)
+    for result, name, arguments in prototypes:
         arguments = [] if arguments == "void" else [split(part) for part in arguments.split(",")]
         functions[name] = (result.strip(), arguments)
     return constants, structs, functions
@@ -107,13 +108,14 @@ def call_with_zeros(library, functions):
 
 
 def call_at_random(library, functions, rounds):
-    """Arguments of any size that are no living handles: every call is refused, none ends the process."""
+    """Arguments of any size that are no living handles: every call is refused."""
     chance = random.Random(35)
     numbers = [0, 1, 2, -1, 7, 64, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
     for name, function in declared(library, functions):
         first = functions[name][1][:1]
         # Functions whose first argument is a handle look at it before anything else.
-        if not first or not re.match(r"(const )?sb_(batch|context|conversion|report|solver|spmv) \*", first[0][0]):
+        handle = r"(const )?sb_(batch|context|conversion|report|solver|spmv) \*"
+        if not first or not re.match(handle, first[0][0]):
             continue
         for _ in range(rounds):
             arguments = [
@@ -141,8 +143,8 @@ def main():
     if writes:
         committed.write_text(text)
     assert committed.read_text() == text, (
-        "crates/capi/abi.txt is not the interface of the library: if the change is meant, write it with --write, "
-        "and raise SB_ABI_VERSION unless programs that are compiled already go on working"
+        "crates/capi/abi.txt is not the interface of the library: if the change is meant, write it "
+        "with --write, and raise SB_ABI_VERSION unless compiled programs go on working"
     )
 
     library = ctypes.CDLL(path)

@@ -1,7 +1,7 @@
 //! `crates/capi/include/sparsebatch.h` from the exported functions of `crates/capi`.
 //!
-//! `cargo run --manifest-path scripts/c-header/Cargo.toml --target-dir target/c-header` compares, with `-- --write` it
-//! writes the header.
+//! `cargo run --manifest-path scripts/c-header/Cargo.toml --target-dir target/c-header` compares,
+//! with `-- --write` it writes the header.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -17,8 +17,8 @@ pub struct sb_conversion(());
 
 handle_of!(sb_conversion => Conversion, "conversion", |conversion| &conversion.context);
 
-/// Converts the pattern of a uniform batch to `format`: `"coo"` or `"ell"`. Indices that are written
-/// begin at `index_base`, 0 or 1.
+/// Converts the pattern of a uniform batch to `format`: `"coo"` or `"ell"`. Indices that are
+/// written begin at `index_base`, 0 or 1.
 ///
 /// A format has slots for values. COO: one for each entry, in CSR order. ELL: `width` for each row,
 /// slot `k` of row `row` at `k * nrows + row`; those without an entry have the column -1 and the
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn sb_conversion_sizes(
     })
 }
 
-/// Writes the index arrays: for COO `nslots` rows and `nslots` columns; for ELL `nslots` columns and
-/// no rows (`row_idx` NULL, `nrow_idx` 0).
+/// Writes the index arrays: for COO `nslots` rows and `nslots` columns; for ELL `nslots` columns
+/// and no rows (`row_idx` NULL, `nrow_idx` 0).
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
 #[unsafe(no_mangle)]
@@ -87,9 +87,9 @@ pub unsafe extern "C" fn sb_conversion_indices(
     })
 }
 
-/// Copies the values of all items, in CSR order and the batch's type and layout (`nvalues` elements),
-/// to their slots (`nslots` elements for each item, in the same layout). In host memory; the arrays
-/// do not overlap.
+/// Copies the values of all items, in CSR order and the batch's type and layout (`nvalues`
+/// elements), to their slots (`nslots` elements for each item, in the same layout). In host memory;
+/// the arrays do not overlap.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
 #[unsafe(no_mangle)]

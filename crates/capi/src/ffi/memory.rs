@@ -52,10 +52,10 @@ impl Input {
     /// An array of `len` elements.
     ///
     /// # Safety
-    /// For `len` at least 0, `address` is NULL or holds `len` elements of the type that the function
-    /// says, in the memory that it says. Nobody writes to them, or frees them, while the library
-    /// uses them: until the call has ended, for values of a solver until others are set or it is
-    /// destroyed, on a device until the work that was enqueued is done.
+    /// For `len` at least 0, `address` is NULL or holds `len` elements of the type that the
+    /// function says, in the memory that it says. Nobody writes to them, or frees them, while the
+    /// library uses them: until the call has ended, for values of a solver until others are set or
+    /// it is destroyed, on a device until the work that was enqueued is done.
     pub(crate) unsafe fn new<V>(
         name: &'static str,
         address: *const V,

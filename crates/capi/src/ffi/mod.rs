@@ -1,7 +1,7 @@
 //! The functions that programs in C call, and the only unsafe code of this crate.
 //!
-//! Each exported function turns its arguments into checked ones, and calls a method of an object. No
-//! panic leaves it.
+//! Each exported function turns its arguments into checked ones, and calls a method of an object.
+//! No panic leaves it.
 #![allow(clippy::missing_safety_doc, reason = "the header says it once for all functions")]
 
 mod batch;

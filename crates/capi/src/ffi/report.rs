@@ -11,8 +11,8 @@ use super::{destroy, handle_of, memory, on};
 use crate::report::Report;
 use crate::status::{Failure, sb_status};
 
-/// How each system of a solve ended. Systems are in the order of items, and within an item in that of
-/// right-hand sides.
+/// How each system of a solve ended. Systems are in the order of items, and within an item in that
+/// of right-hand sides.
 ///
 /// Nothing changes a report: threads may share it, and it outlives its solver.
 pub struct sb_report(());
@@ -38,7 +38,8 @@ pub unsafe extern "C" fn sb_report_sizes(
     })
 }
 
-/// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged. `len` is the
+/// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_statuses(
     report: *const sb_report,
@@ -49,7 +50,8 @@ pub unsafe extern "C" fn sb_report_statuses(
     unsafe { fill(report, out, len, |system| system.outcome.status as u8) }
 }
 
-/// Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the
+/// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_rungs(
     report: *const sb_report,
@@ -60,7 +62,8 @@ pub unsafe extern "C" fn sb_report_rungs(
     unsafe { fill(report, out, len, |system| rung_code(system.rung)) }
 }
 
-/// Writes the iterations of each system, of all methods that were tried. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes the iterations of each system, of all methods that were tried. `len` is the number of
+/// systems, else `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_iterations(
     report: *const sb_report,
@@ -71,7 +74,8 @@ pub unsafe extern "C" fn sb_report_iterations(
     unsafe { fill(report, out, len, |system| system.outcome.iterations) }
 }
 
-/// Writes the restarts of each system from its true residual. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes the restarts of each system from its true residual. `len` is the number of systems, else
+/// `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_restarts(
     report: *const sb_report,
@@ -94,7 +98,8 @@ pub unsafe extern "C" fn sb_report_residual_norms(
     unsafe { fill(report, out, len, |system| system.outcome.residual_norm) }
 }
 
-/// Writes `||b||_2` of each system. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes `||b||_2` of each system. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any
+/// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_rhs_norms(
     report: *const sb_report,
@@ -105,7 +110,8 @@ pub unsafe extern "C" fn sb_report_rhs_norms(
     unsafe { fill(report, out, len, |system| system.outcome.rhs_norm) }
 }
 
-/// Writes 1 for each system that the rounding floor accepted, else 0. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes 1 for each system that the rounding floor accepted, else 0. `len` is the number of
+/// systems, else `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_accepted_by_floor(
     report: *const sb_report,
@@ -116,7 +122,8 @@ pub unsafe extern "C" fn sb_report_accepted_by_floor(
     unsafe { fill(report, out, len, |system| system.outcome.accepted_by_floor.into()) }
 }
 
-/// Writes 1 for each system whose matrix was found singular to working precision, else 0. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes 1 for each system whose matrix was found singular to working precision, else 0. `len` is
+/// the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_singular(
     report: *const sb_report,
@@ -148,8 +155,9 @@ fn rung_code(rung: Rung) -> u8 {
     Rung::ALL.iter().position(|&other| other == rung).unwrap_or(usize::from(u8::MAX)) as u8
 }
 
-/// Writes the residual norms of the iterations of a system (from 0), the first `len` of them, and to
-/// `needed` their number; `needed` may be NULL. There are none unless the solver was asked for them.
+/// Writes the residual norms of the iterations of a system (from 0), the first `len` of them, and
+/// to `needed` their number; `needed` may be NULL. There are none unless the solver was asked for
+/// them.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` where there is no such system. Any thread.
 #[unsafe(no_mangle)]

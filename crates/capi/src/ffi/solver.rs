@@ -109,9 +109,9 @@ unsafe fn write_failed(
 /// Creates a solver: chooses methods where the options say `auto`, for which the values are read,
 /// and analyses the patterns. `options` may be NULL.
 ///
-/// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that the
-/// options say. They stay the current values until `sb_solver_set_values` or `sb_solver_shift`, and
-/// are read where they lie: keep the array until then, or until the solver is destroyed. After
+/// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that
+/// the options say. They stay the current values until `sb_solver_set_values` or `sb_solver_shift`,
+/// and are read where they lie: keep the array until then, or until the solver is destroyed. After
 /// writing to it call `sb_solver_set_values` again.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for options out of range, matrices that are not square, another
@@ -139,8 +139,8 @@ pub unsafe extern "C" fn sb_solver_create(
     })
 }
 
-/// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays, and
-/// so do kept matrices.
+/// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
+/// and so do kept matrices.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for another number of values. One call of a solver at a time.
 #[unsafe(no_mangle)]
@@ -216,8 +216,8 @@ pub unsafe extern "C" fn sb_solver_keeps_factors(
 /// - `b`: `nb` elements: the rows of item 0 for right-hand side 0, for right-hand side 1, ..., of
 ///   item 1, and so on. `x`: `nx` elements alike, for the solutions. They do not overlap.
 /// - `nfailed`: gets the number of systems that did not converge; may be NULL. They are no error:
-///   each has a status in `sb_solver_report`, and an x that is no worse than its guess. They have no
-///   influence on other systems.
+///   each has a status in `sb_solver_report`, and an x that is no worse than its guess. They have
+///   no influence on other systems.
 ///
 /// Data on a device: waits for the stream.
 ///
@@ -291,8 +291,8 @@ pub unsafe extern "C" fn sb_solver_prepare_guesses(solver: *mut sb_solver) -> sb
     on(solver, |solver| solver.prepare_guesses())
 }
 
-/// Writes where the outcomes lie on the device: after `sb_solver_enqueue` those of the first method,
-/// not confirmed; after `sb_solver_finish` those of the report.
+/// Writes where the outcomes lie on the device: after `sb_solver_enqueue` those of the first
+/// method, not confirmed; after `sb_solver_finish` those of the report.
 ///
 /// Errors: `SB_ERROR_UNSUPPORTED` for data in host memory. One call of a solver at a time.
 #[unsafe(no_mangle)]
@@ -348,8 +348,8 @@ pub unsafe extern "C" fn sb_solver_report(
     })
 }
 
-/// Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another thread
-/// that runs ends first.
+/// Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another
+/// thread that runs ends first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_solver_destroy(solver: *mut sb_solver) -> sb_status {
     destroy(solver)

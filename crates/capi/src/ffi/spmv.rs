@@ -20,8 +20,8 @@ handle_of!(sb_spmv => Spmv, "spmv", |spmv| &spmv.context);
 
 /// Prepares products: chooses format and kernel, and copies the values. `options` may be NULL.
 ///
-/// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that the
-/// options say; they are not needed after the call.
+/// `values` has `nvalues` elements of the batch's type in the batch's layout, in the memory that
+/// the options say; they are not needed after the call.
 ///
 /// Errors: `SB_ERROR_ARGUMENT`; `SB_ERROR_FORMAT` for a format that would take far more memory than
 /// the matrices; `SB_ERROR_UNSUPPORTED`, `SB_ERROR_GPU`, `SB_ERROR_OUT_OF_MEMORY` on a device;
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn sb_spmv_set_values(
 /// `y = alpha A x + beta y` for all items; on a device, enqueued on the stream. With a `beta` of 0
 /// `y` is not read.
 ///
-/// `x` has `nx` elements: the columns of item 0 for right-hand side 0, for right-hand side 1, ..., of
-/// item 1, and so on; `y` has `ny` elements alike, for the rows. They do not overlap.
+/// `x` has `nx` elements: the columns of item 0 for right-hand side 0, for right-hand side 1, ...,
+/// of item 1, and so on; `y` has `ny` elements alike, for the rows. They do not overlap.
 ///
 /// Errors: `SB_ERROR_ARGUMENT`, `SB_ERROR_FORKED`, `SB_ERROR_GPU`; `y` is untouched then. One call
 /// of a plan at a time.

@@ -1,13 +1,16 @@
-// Solves and products of data on a GPU. Memory is that of the driver's API, so that this builds without
-// CUDA. Without a GPU it is skipped, and says so; with SPARSEBATCH_REQUIRE_GPU set it fails then.
+// Solves and products of data on a GPU. Memory is that of the driver's API, so that this builds
+// without CUDA. Without a GPU it is skipped, and says so; with SPARSEBATCH_REQUIRE_GPU set it fails
+// then.
 #include <dlfcn.h>
 
 #include "check.h"
 
 typedef unsigned long long pointer;
 
-static int (*allocate)(pointer *, size_t), (*release)(pointer), (*to_device)(pointer, const void *, size_t),
-    (*to_host)(void *, pointer, size_t), (*create_stream)(void **, unsigned), (*synchronise)(void *),
+static int (*allocate)(pointer *, size_t), (*release)(pointer), (*to_device)(pointer, const void *,
+        size_t),
+    (*to_host)(void *, pointer, size_t), (*create_stream)(void **, unsigned),
+            (*synchronise)(void *),
     (*set_context)(void *), (*retain)(void **, int), (*initialise)(unsigned);
 
 // The driver's functions, and its primary context for this thread.
@@ -42,7 +45,8 @@ static void check_solution(pointer at, const double *values, int transposed) {
     double x[ITEMS * N];
     CHECK(to_host(x, at, sizeof x) == 0);
     for (int item = 0; item < ITEMS; ++item) {
-        CHECK(residual(s.row_ptr, s.col_idx, N, 0, values + item * NNZ, s.b + item * N, x + item * N,
+        CHECK(residual(s.row_ptr, s.col_idx, N, 0, values + item * NNZ, s.b + item * N,
+                x + item * N,
                        transposed) < 1e-8);
     }
 }
@@ -74,7 +78,8 @@ static void solves(void) {
         options.stream = stream;
         OK(sb_solver_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &solver));
         REFUSED(sb_solver_finish(solver, &failed), SB_ERROR_NOT_FACTORED, "sb_solver_enqueue");
-        OK(sb_solver_enqueue(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows));
+        OK(sb_solver_enqueue(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                rows));
         OK(sb_solver_finish(solver, &failed));
         CHECK(failed == 0);
         check_solution(x, s.values, 0);
@@ -89,29 +94,38 @@ static void solves(void) {
                            &failed));
         CHECK(failed == 0);
         OK(sb_solver_factor(solver));
-        OK(sb_solver_solve(solver, SB_KEPT, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows, &failed));
+        OK(sb_solver_solve(solver, SB_KEPT, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+                &failed));
         CHECK(failed == 0);
         check_solution(x, s.values, 0);
-        OK(sb_solver_solve(solver, SB_KEPT_TRANSPOSED, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+        OK(sb_solver_solve(solver, SB_KEPT_TRANSPOSED, SB_GUESS_ZERO, ON_DEVICE(b), rows,
+                ON_DEVICE(x), rows,
                            &failed));
         CHECK(failed == 0);
         check_solution(x, s.values, 1);
         OK(sb_solver_shift(solver, ON_DEVICE(values), ITEMS * NNZ, ON_DEVICE(steps), ITEMS));
-        OK(sb_solver_solve(solver, SB_NEAR, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows, &failed));
+        OK(sb_solver_solve(solver, SB_NEAR, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+                &failed));
         check_solution(x, shifted, 0);
-        OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows, &failed));
+        OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                rows, &failed));
         check_solution(x, shifted, 0);
-        REFUSED(sb_solver_solve(solver, SB_TRANSPOSED, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+        REFUSED(sb_solver_solve(solver, SB_TRANSPOSED, SB_GUESS_ZERO, ON_DEVICE(b), rows,
+                ON_DEVICE(x), rows,
                                 &failed),
                 SB_ERROR_UNSUPPORTED, "SB_KEPT_TRANSPOSED");
         // Memory of the wrong kind, and lengths.
-        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, s.b, rows, ON_DEVICE(x), rows, &failed),
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, s.b, rows, ON_DEVICE(x), rows,
+                &failed),
                 SB_ERROR_ARGUMENT, "b lies in host memory");
-        REFUSED(sb_solver_set_values(solver, s.values, ITEMS * NNZ), SB_ERROR_ARGUMENT, "in host memory");
-        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows - 1, ON_DEVICE(x), rows,
+        REFUSED(sb_solver_set_values(solver, s.values, ITEMS * NNZ), SB_ERROR_ARGUMENT,
+                "in host memory");
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows - 1,
+                ON_DEVICE(x), rows,
                                 &failed),
                 SB_ERROR_ARGUMENT, "b has 34 entries, expected 35");
-        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(b), rows,
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(b),
+                rows,
                                 &failed),
                 SB_ERROR_ARGUMENT, "");
         OK(sb_solver_destroy(solver));
@@ -120,7 +134,8 @@ static void solves(void) {
         OK(sb_solver_create(batch, s.values, ITEMS * NNZ, &options, &solver));
         OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, s.b, rows, host_x, rows, &failed));
         CHECK(failed == 0);
-        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, host_x, rows, &failed),
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, host_x, rows,
+                &failed),
                 SB_ERROR_ARGUMENT, "b lies on the GPU");
         OK(sb_solver_destroy(solver));
         OK(sb_batch_destroy(batch));
@@ -144,14 +159,16 @@ static void products(void) {
     OK(sb_spmv_apply(spmv, 1.0, ON_DEVICE(x), ITEMS * N, 0.0, ON_DEVICE(on_device), ITEMS * N));
     CHECK(synchronise(stream) == 0 && to_host(y, on_device, sizeof y) == 0);
     for (int item = 0; item < ITEMS; ++item) {
-        CHECK(residual(s.row_ptr, s.col_idx, N, 0, s.values + item * NNZ, y + item * N, s.b + item * N, 0) <
+        CHECK(residual(s.row_ptr, s.col_idx, N, 0, s.values + item * NNZ, y + item * N,
+                s.b + item * N, 0) <
               1e-12);
     }
     OK(sb_spmv_text(spmv, text, sizeof text, NULL));
     CHECK(strncmp(text, "format: packed", 14) == 0);
     OK(sb_spmv_destroy(spmv));
     options.format = "ell";
-    REFUSED(sb_spmv_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &spmv), SB_ERROR_UNSUPPORTED,
+    REFUSED(sb_spmv_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &spmv),
+            SB_ERROR_UNSUPPORTED,
             "leave them NULL");
     OK(sb_batch_destroy(batch));
     CHECK(release(values) == 0 && release(x) == 0 && release(on_device) == 0);
@@ -162,14 +179,16 @@ static void more_than_the_memory(void) {
     enum { ROWS = 4000 };
     static int32_t row_ptr[ROWS + 1], col_idx[ROWS];
     static double values[ROWS];
-    for (int row = 0; row < ROWS; ++row) row_ptr[row + 1] = row + 1, col_idx[row] = row, values[row] = 2.0;
+    for (int row = 0; row < ROWS; ++row) row_ptr[row + 1] = row + 1, col_idx[row] = row,
+            values[row] = 2.0;
     pointer on_device = upload(values, sizeof values);
     sb_batch *batch;
     sb_solver *solver = NULL;
     sb_solver_options options = solver_options("bicgstab");
     options.space = SB_DEVICE;
     options.stream = stream;
-    OK(sb_batch_uniform(context, SB_F64, 1 << 24, ROWS, ROWS, ROWS, row_ptr, col_idx, SB_SHARED, 0, &batch));
+    OK(sb_batch_uniform(context, SB_F64, 1 << 24, ROWS, ROWS, ROWS, row_ptr, col_idx, SB_SHARED, 0,
+            &batch));
     sb_status status = sb_solver_create(batch, ON_DEVICE(on_device), ROWS, &options, &solver);
     if (status == SB_OK) {
         // Nothing that grows with the batch was needed before guesses are kept.

@@ -377,7 +377,8 @@ static void conversions(void) {
     const int32_t layouts[] = {SB_ITEM_MAJOR, SB_INTERLEAVED, SB_SHARED};
     for (int kind = 0; kind < 3; ++kind) {
         sb_batch *batch = uniform(context, &s, layouts[kind], 0);
-        int64_t nvalues = kind == 2 ? NNZ : ITEMS * NNZ, items = kind == 2 ? 1 : ITEMS, nslots, width;
+        int64_t nvalues = kind == 2 ? NNZ : ITEMS * NNZ, items = kind == 2 ? 1 : ITEMS, nslots,
+                width;
         int32_t row_idx[NNZ], col_idx[3 * N];
         double slots[ITEMS * 3 * N], back[ITEMS * NNZ];
         sb_conversion *conversion;
@@ -408,7 +409,8 @@ static void conversions(void) {
                 CHECK(col_idx[slot] == (is_entry ? s.col_idx[entry] : -1));
                 double found = kind == 1 ? slots[slot * ITEMS + item] : slots[item * 3 * N + slot];
                 double value = 0.0;
-                if (is_entry) value = s.values[kind == 1 ? entry * ITEMS + item : item * NNZ + entry];
+                int place = kind == 1 ? entry * ITEMS + item : item * NNZ + entry;
+                if (is_entry) value = s.values[place];
                 CHECK(found == value);
             }
         }
