@@ -10,6 +10,8 @@
 //! | [`products`] | products alone, and solves over them |
 //! | [`clusters`] | batches over MPI ranks: Slurm, GPUs of ranks, kernel caches, faults |
 //! | [`python`] | the Python package: NumPy, SciPy, CuPy, PyTorch, JAX |
+//! | [`c`] | the C library, and its layer for C++ |
+//! | [`fortran`] | the module for Fortran |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
@@ -39,6 +41,12 @@ pub mod clusters {}
 
 #[doc = include_str!("../docs/guide/python.md")]
 pub mod python {}
+
+#[doc = include_str!("../docs/guide/c.md")]
+pub mod c {}
+
+#[doc = include_str!("../docs/guide/fortran.md")]
+pub mod fortran {}
 
 #[doc = include_str!("../docs/json.md")]
 pub mod json {}

@@ -1,0 +1,171 @@
+//! Solvers of batches whose arrays lie on a GPU: [`OnDevice`].
+
+use std::sync::Arc;
+
+use sparsebatch::gpu::{
+    Device, DeviceBuffer, DeviceData, DeviceSolver, Executor, Pod, ShiftedValues,
+};
+use sparsebatch::{CsrPattern, Layout, Pattern, SolveScalar};
+
+use crate::batch::{Batch, Patterns, Place};
+use crate::context::Context;
+use crate::ffi::{DeviceOutcomes, Input, SolverSettings, Stream};
+use crate::report::AnyReport;
+use crate::solver::{By, Call, Engine};
+use crate::status::{Failure, SB_ERROR_NOT_FACTORED, check_len};
+
+/// A solver, and the values of the caller.
+pub(crate) struct OnDevice<T: SolveScalar> {
+    device: Device,
+    solver: DeviceSolver<Device, T>,
+    /// The current values: those of the caller, or those of `shift`.
+    values: DeviceBuffer<T>,
+    place: Place,
+    /// The pattern of a uniform batch and its number of items.
+    uniform: Option<(Arc<CsrPattern>, usize)>,
+    /// Forms shifted matrices, and holds their values.
+    shift: Option<(ShiftedValues<Device, T>, DeviceBuffer<T>)>,
+    started: Option<Started<T>>,
+}
+
+/// A solve that was started.
+struct Started<T: Pod> {
+    by: By,
+    values: DeviceBuffer<T>,
+    b: DeviceBuffer<T>,
+    x: DeviceBuffer<T>,
+}
+
+impl<T: SolveScalar + Pod> OnDevice<T> {
+    pub(crate) fn new(
+        batch: &Batch,
+        values: Input,
+        stream: Stream,
+        settings: SolverSettings,
+    ) -> Result<Self, Failure> {
+        let context = &batch.context;
+        let device = stream.of(context.device()?);
+        check_len("values", batch.nvalues(), values.len())?;
+        let vectors = match settings.interleaved_vectors {
+            true => Layout::Interleaved,
+            false => Layout::ItemMajor,
+        };
+        let data = DeviceData::new().values(batch.place.layout()).vectors(vectors);
+        let values = values.buffer::<T>()?;
+        let (patterns, options) = (batch.patterns.items(), &settings.options);
+        let made = || DeviceSolver::with_values(&device, patterns, &values, options, data);
+        let solver = context.run(made)??;
+        let uniform = match &batch.patterns {
+            Patterns::Uniform { pattern, nitems } => Some((Arc::clone(pattern), *nitems)),
+            Patterns::Ragged(_) => None,
+        };
+        let (shift, started) = (None, None);
+        Ok(Self { device, solver, values, place: batch.place, uniform, shift, started })
+    }
+
+    /// What forms shifted matrices; made by the first call.
+    fn shifted(&mut self) -> Result<&mut (ShiftedValues<Device, T>, DeviceBuffer<T>), Failure> {
+        let Some((pattern, nitems)) = &self.uniform else {
+            return Err(Failure::unsupported(
+                "a shift of a ragged batch on the GPU is not supported yet: add it to the values",
+            ));
+        };
+        if self.place == Place::Interleaved {
+            return Err(Failure::unsupported(
+                "a shift of interleaved values on the GPU is not supported yet: \
+                 add it to the values",
+            ));
+        }
+        match &mut self.shift {
+            Some(shift) => Ok(shift),
+            shift => {
+                let forms = ShiftedValues::new(&self.device, pattern.view(), *nitems)?;
+                let values = self.device.alloc(self.values.len())?;
+                Ok(shift.insert((forms, values)))
+            }
+        }
+    }
+}
+
+impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
+    fn set_values(&mut self, values: Input) -> Result<(), Failure> {
+        // Shared values stay shared.
+        check_len("values", self.values.len(), values.len())?;
+        self.values = values.buffer()?;
+        Ok(())
+    }
+
+    fn shift(&mut self, jacobian: Input, dt: Input) -> Result<(), Failure> {
+        let (jacobian, dt) = (jacobian.buffer::<T>()?, dt.buffer::<T>()?);
+        let (forms, values) = self.shifted()?;
+        forms.apply(&jacobian, &dt, values)?;
+        self.values = values.range(0..values.len())?;
+        Ok(())
+    }
+
+    fn factor(&mut self, context: &Context) -> Result<(), Failure> {
+        let (solver, values) = (&mut self.solver, &self.values);
+        Ok(context.run(|| solver.factor(values))??)
+    }
+
+    fn keeps_factors(&self) -> bool {
+        self.solver.keeps_factors()
+    }
+
+    fn solve(&mut self, context: &Context, call: Call) -> Result<AnyReport, Failure> {
+        self.enqueue(call)?;
+        self.finish(context)
+    }
+
+    fn enqueue(&mut self, call: Call) -> Result<(), Failure> {
+        self.started = None;
+        let (b, mut x) = (call.b.buffer::<T>()?, call.x.buffer::<T>()?);
+        let (solver, values, guess) = (&mut self.solver, &self.values, call.guess);
+        match call.by {
+            By::Values => solver.enqueue(values, &b, guess, &mut x)?,
+            By::Kept => solver.enqueue_again(&b, guess, &mut x)?,
+            By::Near => solver.enqueue_near(values, &b, guess, &mut x)?,
+            By::KeptTransposed => solver.enqueue_transposed_again(&b, guess, &mut x)?,
+            By::Transposed => {
+                return Err(Failure::unsupported(
+                    "SB_TRANSPOSED with data on a GPU is not supported yet: \
+                     call sb_solver_factor, then solve with SB_KEPT_TRANSPOSED",
+                ));
+            }
+        }
+        let values = values.range(0..values.len())?;
+        self.started = Some(Started { by: call.by, values, b, x });
+        Ok(())
+    }
+
+    fn finish(&mut self, context: &Context) -> Result<AnyReport, Failure> {
+        let Some(Started { by, values, b, x }) = &mut self.started else {
+            return Err(Failure::new(
+                SB_ERROR_NOT_FACTORED,
+                "there is nothing to finish: expected a call of sb_solver_enqueue before",
+            ));
+        };
+        let solver = &mut self.solver;
+        let report = context.run(|| match by {
+            By::Kept => solver.finish_again(b, x),
+            By::KeptTransposed => solver.finish_transposed_again(b, x),
+            By::Values | By::Near | By::Transposed => solver.finish(values, b, x),
+        })??;
+        Ok(Arc::new(report))
+    }
+
+    fn prepare_guesses(&mut self) -> Result<(), Failure> {
+        Ok(self.solver.prepare_guesses()?)
+    }
+
+    fn device_outcomes(&self) -> Result<DeviceOutcomes, Failure> {
+        let on = self.solver.device_outcomes();
+        Ok(DeviceOutcomes {
+            statuses: on.statuses.raw(),
+            iterations: on.iterations.raw(),
+            residual_norms: on.residual_norms.raw(),
+            rhs_norms: on.rhs_norms.raw(),
+            len: on.statuses.len(),
+        })
+    }
+}

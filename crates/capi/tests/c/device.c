@@ -1,0 +1,225 @@
+// Solves and products of data on a GPU. Memory is that of the driver's API, so that this builds
+// without CUDA. Without a GPU it is skipped, and says so; with SPARSEBATCH_REQUIRE_GPU set it fails
+// then.
+#include <dlfcn.h>
+
+#include "check.h"
+
+typedef unsigned long long pointer;
+
+static int (*allocate)(pointer *, size_t), (*release)(pointer), (*to_device)(pointer, const void *,
+        size_t),
+    (*to_host)(void *, pointer, size_t), (*create_stream)(void **, unsigned),
+            (*synchronise)(void *),
+    (*set_context)(void *), (*retain)(void **, int), (*initialise)(unsigned);
+
+// The driver's functions, and its primary context for this thread.
+static void use_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *primary = NULL;
+    CHECK(library != NULL);
+    *(void **)&initialise = dlsym(library, "cuInit");
+    *(void **)&allocate = dlsym(library, "cuMemAlloc_v2");
+    *(void **)&release = dlsym(library, "cuMemFree_v2");
+    *(void **)&to_device = dlsym(library, "cuMemcpyHtoD_v2");
+    *(void **)&to_host = dlsym(library, "cuMemcpyDtoH_v2");
+    *(void **)&create_stream = dlsym(library, "cuStreamCreate");
+    *(void **)&synchronise = dlsym(library, "cuStreamSynchronize");
+    *(void **)&set_context = dlsym(library, "cuCtxSetCurrent");
+    *(void **)&retain = dlsym(library, "cuDevicePrimaryCtxRetain");
+    CHECK(initialise(0) == 0 && retain(&primary, 0) == 0 && set_context(primary) == 0);
+}
+
+static pointer upload(const void *data, size_t bytes) {
+    pointer place = 0;
+    CHECK(allocate(&place, bytes) == 0 && to_device(place, data, bytes) == 0);
+    return place;
+}
+
+#define ON_DEVICE(place) ((void *)(uintptr_t)(place))
+
+static sb_context *context;
+static systems s;
+static void *stream;
+
+static void check_solution(pointer at, const double *values, int transposed) {
+    double x[ITEMS * N];
+    CHECK(to_host(x, at, sizeof x) == 0);
+    for (int item = 0; item < ITEMS; ++item) {
+        CHECK(residual(s.row_ptr, s.col_idx, N, 0, values + item * NNZ, s.b + item * N,
+                x + item * N,
+                       transposed) < 1e-8);
+    }
+}
+
+static void solves(void) {
+    pointer values = upload(s.values, sizeof s.values), b = upload(s.b, sizeof s.b);
+    double zeros[ITEMS * N] = {0}, dt[ITEMS], shifted[ITEMS * NNZ], host_x[ITEMS * N];
+    pointer x = upload(zeros, sizeof zeros), steps;
+    const char *methods[] = {NULL, "bicgstab", "lu"};
+    int64_t rows = ITEMS * N, failed;
+    for (int item = 0; item < ITEMS; ++item) {
+        dt[item] = 0.01 * (item + 1);
+        for (int row = 0, k = 0; row < N; ++row) {
+            for (; k < s.row_ptr[row + 1]; ++k) {
+                double diagonal = s.col_idx[k] == row ? 1 / dt[item] : 0.0;
+                shifted[item * NNZ + k] = -s.values[item * NNZ + k] + diagonal;
+            }
+        }
+    }
+    steps = upload(dt, sizeof dt);
+    for (int method = 0; method < 3; ++method) {
+        sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0);
+        sb_solver_options options = solver_options(methods[method]);
+        sb_solver *solver;
+        sb_report *report;
+        sb_device_outcomes outcomes;
+        uint8_t statuses[ITEMS];
+        options.space = SB_DEVICE;
+        options.stream = stream;
+        OK(sb_solver_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &solver));
+        REFUSED(sb_solver_finish(solver, &failed), SB_ERROR_NOT_FACTORED, "sb_solver_enqueue");
+        OK(sb_solver_enqueue(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                rows));
+        OK(sb_solver_finish(solver, &failed));
+        CHECK(failed == 0);
+        check_solution(x, s.values, 0);
+        OK(sb_solver_device_outcomes(solver, &outcomes));
+        CHECK(outcomes.len == ITEMS);
+        CHECK(to_host(statuses, (pointer)(uintptr_t)outcomes.statuses, ITEMS) == 0);
+        for (int item = 0; item < ITEMS; ++item) CHECK(statuses[item] == 0);
+        OK(sb_solver_report(solver, &report));
+        OK(sb_report_destroy(report));
+        OK(sb_solver_prepare_guesses(solver));
+        OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_IN_X, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+                           &failed));
+        CHECK(failed == 0);
+        OK(sb_solver_factor(solver));
+        OK(sb_solver_solve(solver, SB_KEPT, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+                &failed));
+        CHECK(failed == 0);
+        check_solution(x, s.values, 0);
+        OK(sb_solver_solve(solver, SB_KEPT_TRANSPOSED, SB_GUESS_ZERO, ON_DEVICE(b), rows,
+                ON_DEVICE(x), rows,
+                           &failed));
+        CHECK(failed == 0);
+        check_solution(x, s.values, 1);
+        OK(sb_solver_shift(solver, ON_DEVICE(values), ITEMS * NNZ, ON_DEVICE(steps), ITEMS));
+        OK(sb_solver_solve(solver, SB_NEAR, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
+                &failed));
+        check_solution(x, shifted, 0);
+        OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                rows, &failed));
+        check_solution(x, shifted, 0);
+        REFUSED(sb_solver_solve(solver, SB_TRANSPOSED, SB_GUESS_ZERO, ON_DEVICE(b), rows,
+                ON_DEVICE(x), rows,
+                                &failed),
+                SB_ERROR_UNSUPPORTED, "SB_KEPT_TRANSPOSED");
+        // Memory of the wrong kind, and lengths.
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, s.b, rows, ON_DEVICE(x), rows,
+                &failed),
+                SB_ERROR_ARGUMENT, "b lies in host memory");
+        REFUSED(sb_solver_set_values(solver, s.values, ITEMS * NNZ), SB_ERROR_ARGUMENT,
+                "in host memory");
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows - 1,
+                ON_DEVICE(x), rows,
+                                &failed),
+                SB_ERROR_ARGUMENT, "b has 34 entries, expected 35");
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(b),
+                rows,
+                                &failed),
+                SB_ERROR_ARGUMENT, "");
+        OK(sb_solver_destroy(solver));
+        // Data in host memory, solved by the GPU.
+        options.space = SB_HOST;
+        OK(sb_solver_create(batch, s.values, ITEMS * NNZ, &options, &solver));
+        OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, s.b, rows, host_x, rows, &failed));
+        CHECK(failed == 0);
+        REFUSED(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, host_x, rows,
+                &failed),
+                SB_ERROR_ARGUMENT, "b lies on the GPU");
+        OK(sb_solver_destroy(solver));
+        OK(sb_batch_destroy(batch));
+    }
+    CHECK(release(values) == 0 && release(b) == 0 && release(x) == 0 && release(steps) == 0);
+}
+
+static void products(void) {
+    pointer values = upload(s.values, sizeof s.values), x = upload(s.b, sizeof s.b);
+    double y[ITEMS * N];
+    pointer on_device = upload(s.b, sizeof s.b);
+    sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0);
+    sb_spmv_options options;
+    sb_spmv *spmv;
+    char text[256];
+    OK(sb_spmv_options_init(&options, sizeof options));
+    options.space = SB_DEVICE;
+    options.stream = stream;
+    OK(sb_spmv_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &spmv));
+    OK(sb_spmv_set_values(spmv, ON_DEVICE(values), ITEMS * NNZ));
+    OK(sb_spmv_apply(spmv, 1.0, ON_DEVICE(x), ITEMS * N, 0.0, ON_DEVICE(on_device), ITEMS * N));
+    CHECK(synchronise(stream) == 0 && to_host(y, on_device, sizeof y) == 0);
+    for (int item = 0; item < ITEMS; ++item) {
+        CHECK(residual(s.row_ptr, s.col_idx, N, 0, s.values + item * NNZ, y + item * N,
+                s.b + item * N, 0) <
+              1e-12);
+    }
+    OK(sb_spmv_text(spmv, text, sizeof text, NULL));
+    CHECK(strncmp(text, "format: packed", 14) == 0);
+    OK(sb_spmv_destroy(spmv));
+    options.format = "ell";
+    REFUSED(sb_spmv_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &spmv),
+            SB_ERROR_UNSUPPORTED,
+            "leave them NULL");
+    OK(sb_batch_destroy(batch));
+    CHECK(release(values) == 0 && release(x) == 0 && release(on_device) == 0);
+}
+
+static void more_than_the_memory(void) {
+    // Values of one matrix, and guesses for 2^24 items of 4,000 rows.
+    enum { ROWS = 4000 };
+    static int32_t row_ptr[ROWS + 1], col_idx[ROWS];
+    static double values[ROWS];
+    for (int row = 0; row < ROWS; ++row) row_ptr[row + 1] = row + 1, col_idx[row] = row,
+            values[row] = 2.0;
+    pointer on_device = upload(values, sizeof values);
+    sb_batch *batch;
+    sb_solver *solver = NULL;
+    sb_solver_options options = solver_options("bicgstab");
+    options.space = SB_DEVICE;
+    options.stream = stream;
+    OK(sb_batch_uniform(context, SB_F64, 1 << 24, ROWS, ROWS, ROWS, row_ptr, col_idx, SB_SHARED, 0,
+            &batch));
+    sb_status status = sb_solver_create(batch, ON_DEVICE(on_device), ROWS, &options, &solver);
+    if (status == SB_OK) {
+        // Nothing that grows with the batch was needed before guesses are kept.
+        status = sb_solver_prepare_guesses(solver);
+        OK(sb_solver_destroy(solver));
+    }
+    CHECK(status == SB_ERROR_OUT_OF_MEMORY);
+    OK(sb_batch_destroy(batch));
+    CHECK(release(on_device) == 0);
+}
+
+int main(void) {
+    sb_context_options options;
+    OK(sb_context_options_init(&options, sizeof options));
+    options.backend = "gpu";
+    if (sb_context_create(&options, &context) != SB_OK) {
+        char message[512];
+        OK(sb_last_error(NULL, message, sizeof message));
+        printf("device: skipped (%s)\n", message);
+        return getenv("SPARSEBATCH_REQUIRE_GPU") != NULL;
+    }
+    int32_t has_gpu;
+    OK(sb_context_has_gpu(context, &has_gpu));
+    CHECK(has_gpu == 1);
+    s = tridiagonal(0);
+    use_driver();
+    CHECK(create_stream(&stream, 1) == 0);
+    solves();
+    products();
+    more_than_the_memory();
+    OK(sb_context_destroy(context));
+    puts("device: all passed");
+    return 0;
+}

@@ -1,0 +1,645 @@
+!> sparsebatch for Fortran 2018: a module over the C library, as source, to be compiled by the
+!> compiler of the program. `sparsebatch.h` says what each function does.
+!>
+!>     type(sb_context) :: context; type(sb_batch) :: batch; type(sb_solver) :: solver
+!>     call context%create()
+!>     call batch%uniform(context, nitems, row_ptr, col_idx)          ! indices from 1
+!>     call solver%create(batch, values)                              ! values(nnz, nitems)
+!>     call solver%solve(b, x)                                        ! b(n, nitems), x(n, nitems)
+!>
+!> Arrays are real64 or real32, of rank 1 or 2 and contiguous, as the batch says (`kind`); or the
+!> `c_ptr` of memory on a GPU, with its number of elements. Subroutines have `stat` (SB_OK or a code
+!> of an error) and `errmsg`; without `stat` an error stops the program. Objects destroy themselves.
+!>
+!> Threads: as in C, a solver serves one call at a time. Arrays of values are read where they lie,
+!> by every solve: give them the attribute `target` and keep them as long as the solver.
+module sparsebatch
+    use, intrinsic :: iso_c_binding
+    use, intrinsic :: iso_fortran_env, only: real32, real64, int64, error_unit
+    implicit none
+    private
+
+    public :: sb_context, sb_batch, sb_solver, sb_options, sb_outcome_name
+
+    integer, parameter, public :: SB_OK = 0, SB_ERROR_ARGUMENT = 1, SB_ERROR_FORMAT = 2, &
+        SB_ERROR_UNSUPPORTED = 3, SB_ERROR_OUT_OF_MEMORY = 4, SB_ERROR_GPU = 5, &
+            SB_ERROR_NOT_FACTORED = 6, &
+        SB_ERROR_STOPPED = 7, SB_ERROR_INTERNAL = 8, SB_ERROR_BAD_HANDLE = 9, SB_ERROR_BUSY = 10, &
+        SB_ERROR_FORKED = 11
+    integer(c_int32_t), parameter, public :: SB_HOST = 0, SB_DEVICE = 1
+    integer(c_int32_t), parameter, public :: SB_ITEM_MAJOR = 0, SB_INTERLEAVED = 1, SB_SHARED = 2
+    integer(c_int32_t), parameter, public :: SB_VALUES = 0, SB_KEPT = 1, SB_NEAR = 2, &
+        SB_TRANSPOSED = 3, &
+        SB_KEPT_TRANSPOSED = 4
+    integer(c_int32_t), parameter, public :: SB_GUESS_ZERO = 0, SB_GUESS_IN_X = 1
+
+    !> Where and on which threads a program solves.
+    type :: sb_context
+        type(c_ptr) :: handle = c_null_ptr
+    contains
+        procedure :: create => context_create
+        final :: context_final
+    end type
+
+    !> The patterns of a batch.
+    type :: sb_batch
+        type(c_ptr) :: handle = c_null_ptr
+    contains
+        procedure :: uniform => batch_uniform
+        procedure :: ragged => batch_ragged
+        final :: batch_final
+    end type
+
+    !> Options of a solver; blank texts are the defaults. Those of sb_solver_options that are not
+    !> here keep their defaults.
+    type :: sb_options
+        character(len=16) :: method = '', precond = ''
+        real(real64) :: rtol = -1, atol = 0
+        integer :: maxiter = 1000
+        integer(int64) :: nrhs = 1
+        logical :: fallback = .true.
+        integer(c_int32_t) :: space = SB_HOST
+        type(c_ptr) :: stream = c_null_ptr
+    end type
+
+    !> An analysed batch with its values.
+    type :: sb_solver
+        type(c_ptr) :: handle = c_null_ptr
+    contains
+        procedure, private :: create_ptr, create_64, create_64_2, create_32, create_32_2
+        !> create(batch, values [, options] [, stat, errmsg]); on a device (batch, pointer, nvalues,
+        !> ...).
+        generic :: create => create_ptr, create_64, create_64_2, create_32, create_32_2
+        procedure, private :: values_ptr, values_64, values_64_2, values_32, values_32_2
+        !> set_values(values [, stat, errmsg])
+        generic :: set_values => values_ptr, values_64, values_64_2, values_32, values_32_2
+        procedure, private :: shift_ptr, shift_64, shift_64_2, shift_32, shift_32_2
+        !> shift(jacobian, dt [, stat, errmsg]): I/dt - J
+        generic :: shift => shift_ptr, shift_64, shift_64_2, shift_32, shift_32_2
+        procedure, private :: solve_ptr, solve_64, solve_64_2, solve_32, solve_32_2
+        !> solve(b, x [, by] [, guess] [, nfailed] [, stat, errmsg])
+        generic :: solve => solve_ptr, solve_64, solve_64_2, solve_32, solve_32_2
+        procedure :: factor => solver_factor
+        !> outcomes(statuses [, residual_norms] [, iterations] [, stat, errmsg]) of the last solve
+        procedure :: outcomes => solver_outcomes
+        final :: solver_final
+    end type
+
+    type, bind(c) :: context_options
+        integer(c_size_t) :: struct_size
+        type(c_ptr) :: backend
+        integer(c_int32_t) :: ordinal, threads
+    end type
+
+    type, bind(c) :: solver_options
+        integer(c_size_t) :: struct_size
+        type(c_ptr) :: method, precond, order, precond_precision, inner_precision, format, kernel
+        integer(c_int64_t) :: block_size, nrhs
+        real(c_double) :: rtol, atol
+        integer(c_int32_t) :: maxiter, max_restarts
+        type(c_ptr) :: rtol_each, atol_each, maxiter_each
+        real(c_double) :: floor
+        integer(c_int32_t) :: fallback, history, space, vectors
+        type(c_ptr) :: stream
+    end type
+
+    interface
+        integer(c_int32_t) function c_context_options_init(options, size) bind(c, &
+            name='sb_context_options_init')
+            import
+            type(context_options) :: options
+            integer(c_size_t), value :: size
+        end function
+        integer(c_int32_t) function c_solver_options_init(options, size) bind(c, &
+            name='sb_solver_options_init')
+            import
+            type(solver_options) :: options
+            integer(c_size_t), value :: size
+        end function
+        integer(c_int32_t) function c_context_create(options, handle) bind(c, &
+            name='sb_context_create')
+            import
+            type(context_options) :: options
+            type(c_ptr) :: handle
+        end function
+        integer(c_int32_t) function c_batch_uniform(context, dtype, nitems, nrows, ncols, nnz, &
+            row_ptr, &
+                col_idx, layout, index_base, handle) bind(c, name='sb_batch_uniform')
+            import
+            type(c_ptr), value :: context
+            integer(c_int32_t), value :: dtype, layout, index_base
+            integer(c_int64_t), value :: nitems, nrows, ncols, nnz
+            integer(c_int32_t), intent(in) :: row_ptr(*), col_idx(*)
+            type(c_ptr) :: handle
+        end function
+        integer(c_int32_t) function c_batch_ragged(context, dtype, nitems, nrows, ncols, nnz, &
+            row_ptr, &
+                col_idx, index_base, handle) bind(c, name='sb_batch_ragged')
+            import
+            type(c_ptr), value :: context, ncols
+            integer(c_int32_t), value :: dtype, index_base
+            integer(c_int64_t), value :: nitems
+            integer(c_int64_t), intent(in) :: nrows(*), nnz(*)
+            integer(c_int32_t), intent(in) :: row_ptr(*), col_idx(*)
+            type(c_ptr) :: handle
+        end function
+        integer(c_int32_t) function c_solver_create(batch, values, nvalues, options, handle) &
+                bind(c, name='sb_solver_create')
+            import
+            type(c_ptr), value :: batch, values
+            integer(c_int64_t), value :: nvalues
+            type(solver_options) :: options
+            type(c_ptr) :: handle
+        end function
+        integer(c_int32_t) function c_solver_set_values(solver, values, nvalues) &
+                bind(c, name='sb_solver_set_values')
+            import
+            type(c_ptr), value :: solver, values
+            integer(c_int64_t), value :: nvalues
+        end function
+        integer(c_int32_t) function c_solver_shift(solver, jacobian, njacobian, dt, ndt) &
+                bind(c, name='sb_solver_shift')
+            import
+            type(c_ptr), value :: solver, jacobian, dt
+            integer(c_int64_t), value :: njacobian, ndt
+        end function
+        integer(c_int32_t) function c_solver_factor(solver) bind(c, name='sb_solver_factor')
+            import
+            type(c_ptr), value :: solver
+        end function
+        integer(c_int32_t) function c_solver_solve(solver, by, guess, b, nb, x, nx, nfailed) &
+                bind(c, name='sb_solver_solve')
+            import
+            type(c_ptr), value :: solver, b, x
+            integer(c_int32_t), value :: by, guess
+            integer(c_int64_t), value :: nb, nx
+            integer(c_int64_t) :: nfailed
+        end function
+        integer(c_int32_t) function c_solver_report(solver, report) bind(c, name='sb_solver_report')
+            import
+            type(c_ptr), value :: solver
+            type(c_ptr) :: report
+        end function
+        integer(c_int32_t) function c_report_statuses(report, out, len) bind(c, &
+            name='sb_report_statuses')
+            import
+            type(c_ptr), value :: report
+            integer(c_int8_t) :: out(*)
+            integer(c_int64_t), value :: len
+        end function
+        integer(c_int32_t) function c_report_residual_norms(report, out, len) &
+                bind(c, name='sb_report_residual_norms')
+            import
+            type(c_ptr), value :: report
+            real(c_double) :: out(*)
+            integer(c_int64_t), value :: len
+        end function
+        integer(c_int32_t) function c_report_iterations(report, out, len) bind(c, &
+            name='sb_report_iterations')
+            import
+            type(c_ptr), value :: report
+            integer(c_int32_t) :: out(*)
+            integer(c_int64_t), value :: len
+        end function
+        integer(c_int32_t) function c_last_error(context, buffer, len) bind(c, name='sb_last_error')
+            import
+            type(c_ptr), value :: context
+            character(kind=c_char) :: buffer(*)
+            integer(c_size_t), value :: len
+        end function
+        function c_outcome_name(code) bind(c, name='sb_outcome_name') result(name)
+            import
+            integer(c_int8_t), value :: code
+            type(c_ptr) :: name
+        end function
+        integer(c_size_t) function c_strlen(text) bind(c, name='strlen')
+            import
+            type(c_ptr), value :: text
+        end function
+        integer(c_int32_t) function c_context_destroy(handle) bind(c, name='sb_context_destroy')
+            import
+            type(c_ptr), value :: handle
+        end function
+        integer(c_int32_t) function c_batch_destroy(handle) bind(c, name='sb_batch_destroy')
+            import
+            type(c_ptr), value :: handle
+        end function
+        integer(c_int32_t) function c_solver_destroy(handle) bind(c, name='sb_solver_destroy')
+            import
+            type(c_ptr), value :: handle
+        end function
+        integer(c_int32_t) function c_report_destroy(handle) bind(c, name='sb_report_destroy')
+            import
+            type(c_ptr), value :: handle
+        end function
+    end interface
+
+contains
+
+    !> Hands an error to `stat` and `errmsg`, or stops the program with its message.
+    subroutine conclude(status, stat, errmsg)
+        integer(c_int32_t), intent(in) :: status
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        character(kind=c_char) :: buffer(512)
+        character(len=512) :: message
+        integer :: length
+        integer(c_int32_t) :: ignored
+        if (present(stat)) stat = status
+        if (status == SB_OK) return
+        ignored = c_last_error(c_null_ptr, buffer, size(buffer, kind=c_size_t))
+        message = ''
+        do length = 1, size(buffer)
+            if (buffer(length) == c_null_char) exit
+            message(length:length) = buffer(length)
+        end do
+        if (present(errmsg)) errmsg = message
+        if (present(stat)) return
+        write (error_unit, '(2a)') 'sparsebatch: ', trim(message)
+        error stop 1
+    end subroutine
+
+    !> `backend`: 'cpu', 'gpu' or 'auto'; `threads`: of a pool of its own, 0 all cores.
+    subroutine context_create(self, backend, ordinal, threads, stat, errmsg)
+        class(sb_context), intent(inout) :: self
+        character(len=*), intent(in), optional :: backend
+        integer, intent(in), optional :: ordinal, threads
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        type(context_options) :: options
+        character(kind=c_char, len=:), allocatable, target :: name
+        integer(c_int32_t) :: status
+        status = c_context_options_init(options, c_sizeof(options))
+        if (present(backend)) then
+            name = trim(backend) // c_null_char
+            options%backend = c_loc(name)
+        end if
+        if (present(ordinal)) options%ordinal = int(ordinal, c_int32_t)
+        if (present(threads)) options%threads = int(threads, c_int32_t)
+        call context_final(self)
+        if (status == SB_OK) status = c_context_create(options, self%handle)
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    integer(c_int32_t) function dtype_of(kind)
+        integer, intent(in), optional :: kind
+        dtype_of = 0
+        if (present(kind)) then
+            if (kind == real32) dtype_of = 1
+            if (kind /= real32 .and. kind /= real64) dtype_of = -1
+        end if
+    end function
+
+    !> nitems square matrices of one pattern; `kind`: real64 (default) or real32.
+    subroutine batch_uniform(self, context, nitems, row_ptr, col_idx, layout, index_base, kind, &
+        stat, errmsg)
+        class(sb_batch), intent(inout) :: self
+        type(sb_context), intent(in) :: context
+        integer, intent(in) :: nitems
+        integer(c_int32_t), intent(in), contiguous :: row_ptr(:), col_idx(:)
+        integer(c_int32_t), intent(in), optional :: layout
+        integer, intent(in), optional :: index_base, kind
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int32_t) :: placed, base
+        integer(c_int64_t) :: nrows
+        placed = SB_ITEM_MAJOR
+        if (present(layout)) placed = layout
+        base = 1
+        if (present(index_base)) base = int(index_base, c_int32_t)
+        nrows = size(row_ptr, kind=c_int64_t) - 1
+        call batch_final(self)
+        call conclude(c_batch_uniform(context%handle, dtype_of(kind), int(nitems, c_int64_t), &
+            nrows, nrows, &
+            size(col_idx, kind=c_int64_t), row_ptr, col_idx, placed, base, self%handle), stat, &
+                errmsg)
+    end subroutine
+
+    !> Square matrices of any sizes, in concatenated arrays: see sb_batch_ragged. `row_ptr` has
+    !> sum(nrows) + size(nrows) elements and `col_idx` has sum(nnz).
+    subroutine batch_ragged(self, context, nrows, nnz, row_ptr, col_idx, index_base, kind, stat, &
+        errmsg)
+        class(sb_batch), intent(inout) :: self
+        type(sb_context), intent(in) :: context
+        integer(c_int64_t), intent(in), contiguous :: nrows(:), nnz(:)
+        integer(c_int32_t), intent(in), contiguous :: row_ptr(:), col_idx(:)
+        integer, intent(in), optional :: index_base, kind
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int32_t) :: base
+        call batch_final(self)
+        if (size(nnz) /= size(nrows) .or. size(row_ptr) /= sum(nrows) + size(nrows) &
+            .or. size(col_idx) /= sum(nnz)) then
+            if (present(errmsg)) errmsg = 'row_ptr, col_idx or nnz is not as long as nrows says'
+            if (.not. present(stat)) error stop 'sparsebatch: arrays of a batch have other lengths'
+            stat = SB_ERROR_ARGUMENT
+            return
+        end if
+        base = 1
+        if (present(index_base)) base = int(index_base, c_int32_t)
+        call conclude(c_batch_ragged(context%handle, dtype_of(kind), size(nrows, kind=c_int64_t), &
+            nrows, &
+            c_null_ptr, nnz, row_ptr, col_idx, base, self%handle), stat, errmsg)
+    end subroutine
+
+    subroutine create_ptr(self, batch, values, nvalues, options, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(sb_batch), intent(in) :: batch
+        type(c_ptr), intent(in) :: values
+        integer(c_int64_t), intent(in) :: nvalues
+        type(sb_options), intent(in), optional :: options
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        type(solver_options) :: all
+        character(kind=c_char, len=17), target :: method, precond
+        integer(c_int32_t) :: status
+        status = c_solver_options_init(all, c_sizeof(all))
+        if (present(options)) then
+            method = trim(options%method) // c_null_char
+            precond = trim(options%precond) // c_null_char
+            if (options%method /= '') all%method = c_loc(method)
+            if (options%precond /= '') all%precond = c_loc(precond)
+            all%rtol = options%rtol
+            all%atol = options%atol
+            all%maxiter = int(options%maxiter, c_int32_t)
+            all%nrhs = options%nrhs
+            all%fallback = merge(1_c_int32_t, 0_c_int32_t, options%fallback)
+            all%space = options%space
+            all%stream = options%stream
+        end if
+        call solver_final(self)
+        if (status == SB_OK) status = c_solver_create(batch%handle, values, nvalues, all, &
+            self%handle)
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    subroutine create_64(self, batch, values, options, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(sb_batch), intent(in) :: batch
+        real(real64), intent(in), target, contiguous :: values(:)
+        type(sb_options), intent(in), optional :: options
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
+    end subroutine
+
+    subroutine create_64_2(self, batch, values, options, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(sb_batch), intent(in) :: batch
+        real(real64), intent(in), target, contiguous :: values(:, :)
+        type(sb_options), intent(in), optional :: options
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
+    end subroutine
+
+    subroutine create_32(self, batch, values, options, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(sb_batch), intent(in) :: batch
+        real(real32), intent(in), target, contiguous :: values(:)
+        type(sb_options), intent(in), optional :: options
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
+    end subroutine
+
+    subroutine create_32_2(self, batch, values, options, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(sb_batch), intent(in) :: batch
+        real(real32), intent(in), target, contiguous :: values(:, :)
+        type(sb_options), intent(in), optional :: options
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
+    end subroutine
+
+    subroutine values_ptr(self, values, nvalues, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(c_ptr), intent(in) :: values
+        integer(c_int64_t), intent(in) :: nvalues
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call conclude(c_solver_set_values(self%handle, values, nvalues), stat, errmsg)
+    end subroutine
+
+    subroutine values_64(self, values, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), target, contiguous :: values(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine values_64_2(self, values, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), target, contiguous :: values(:, :)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine values_32(self, values, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real32), intent(in), target, contiguous :: values(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine values_32_2(self, values, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real32), intent(in), target, contiguous :: values(:, :)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine shift_ptr(self, jacobian, njacobian, dt, ndt, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(c_ptr), intent(in) :: jacobian, dt
+        integer(c_int64_t), intent(in) :: njacobian, ndt
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call conclude(c_solver_shift(self%handle, jacobian, njacobian, dt, ndt), stat, errmsg)
+    end subroutine
+
+    subroutine shift_64(self, jacobian, dt, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), target, contiguous :: jacobian(:), dt(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
+            size(dt, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine shift_64_2(self, jacobian, dt, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), target, contiguous :: jacobian(:, :), dt(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
+            size(dt, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine shift_32(self, jacobian, dt, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real32), intent(in), target, contiguous :: jacobian(:), dt(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
+            size(dt, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine shift_32_2(self, jacobian, dt, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real32), intent(in), target, contiguous :: jacobian(:, :), dt(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
+            size(dt, kind=c_int64_t), stat, errmsg)
+    end subroutine
+
+    subroutine solve_ptr(self, b, nb, x, nx, by, guess, nfailed, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        type(c_ptr), intent(in) :: b, x
+        integer(c_int64_t), intent(in) :: nb, nx
+        integer(c_int32_t), intent(in), optional :: by, guess
+        integer(int64), intent(out), optional :: nfailed
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int32_t) :: matrices, start, status
+        integer(c_int64_t) :: failed
+        matrices = SB_VALUES
+        if (present(by)) matrices = by
+        start = SB_GUESS_ZERO
+        if (present(guess)) start = guess
+        failed = 0
+        status = c_solver_solve(self%handle, matrices, start, b, nb, x, nx, failed)
+        if (present(nfailed)) nfailed = failed
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    subroutine solve_64(self, b, x, by, guess, nfailed, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), target, contiguous :: b(:)
+        real(real64), intent(inout), target, contiguous :: x(:)
+        integer(c_int32_t), intent(in), optional :: by, guess
+        integer(int64), intent(out), optional :: nfailed
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
+            nfailed, stat, errmsg)
+    end subroutine
+
+    subroutine solve_64_2(self, b, x, by, guess, nfailed, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), target, contiguous :: b(:, :)
+        real(real64), intent(inout), target, contiguous :: x(:, :)
+        integer(c_int32_t), intent(in), optional :: by, guess
+        integer(int64), intent(out), optional :: nfailed
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
+            nfailed, stat, errmsg)
+    end subroutine
+
+    subroutine solve_32(self, b, x, by, guess, nfailed, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real32), intent(in), target, contiguous :: b(:)
+        real(real32), intent(inout), target, contiguous :: x(:)
+        integer(c_int32_t), intent(in), optional :: by, guess
+        integer(int64), intent(out), optional :: nfailed
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
+            nfailed, stat, errmsg)
+    end subroutine
+
+    subroutine solve_32_2(self, b, x, by, guess, nfailed, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real32), intent(in), target, contiguous :: b(:, :)
+        real(real32), intent(inout), target, contiguous :: x(:, :)
+        integer(c_int32_t), intent(in), optional :: by, guess
+        integer(int64), intent(out), optional :: nfailed
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
+            guess, &
+            nfailed, stat, errmsg)
+    end subroutine
+
+    subroutine solver_factor(self, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call conclude(c_solver_factor(self%handle), stat, errmsg)
+    end subroutine
+
+    !> How each system of the last solve ended: one element for each.
+    subroutine solver_outcomes(self, statuses, residual_norms, iterations, stat, errmsg)
+        class(sb_solver), intent(in) :: self
+        integer, intent(out) :: statuses(:)
+        real(real64), intent(out), contiguous, optional :: residual_norms(:)
+        integer(c_int32_t), intent(out), contiguous, optional :: iterations(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int8_t) :: codes(size(statuses))
+        integer(c_int32_t) :: status, ignored
+        type(c_ptr) :: report
+        status = c_solver_report(self%handle, report)
+        if (status == SB_OK) then
+            status = c_report_statuses(report, codes, size(codes, kind=c_int64_t))
+            if (status == SB_OK) statuses = codes
+            if (status == SB_OK .and. present(residual_norms)) then
+                status = c_report_residual_norms(report, residual_norms, size(residual_norms, &
+                    kind=c_int64_t))
+            end if
+            if (status == SB_OK .and. present(iterations)) then
+                status = c_report_iterations(report, iterations, size(iterations, kind=c_int64_t))
+            end if
+            ignored = c_report_destroy(report)
+        end if
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    !> The name of a status, such as Converged (0).
+    function sb_outcome_name(status) result(name)
+        integer, intent(in) :: status
+        character(len=:), allocatable :: name
+        character(kind=c_char), pointer :: text(:)
+        type(c_ptr) :: address
+        integer :: place
+        address = c_outcome_name(int(status, c_int8_t))
+        name = ''
+        if (.not. c_associated(address)) return
+        call c_f_pointer(address, text, [c_strlen(address)])
+        do place = 1, size(text)
+            name = name // text(place)
+        end do
+    end function
+
+    subroutine context_final(self)
+        type(sb_context), intent(inout) :: self
+        integer(c_int32_t) :: ignored
+        if (c_associated(self%handle)) ignored = c_context_destroy(self%handle)
+        self%handle = c_null_ptr
+    end subroutine
+
+    subroutine batch_final(self)
+        type(sb_batch), intent(inout) :: self
+        integer(c_int32_t) :: ignored
+        if (c_associated(self%handle)) ignored = c_batch_destroy(self%handle)
+        self%handle = c_null_ptr
+    end subroutine
+
+    subroutine solver_final(self)
+        type(sb_solver), intent(inout) :: self
+        integer(c_int32_t) :: ignored
+        if (c_associated(self%handle)) ignored = c_solver_destroy(self%handle)
+        self%handle = c_null_ptr
+    end subroutine
+
+end module sparsebatch
