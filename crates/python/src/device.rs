@@ -108,7 +108,7 @@ impl<T: SolveScalar> OnDevice<T> {
         &mut self,
         call: Call<'_>,
         limited: &SolveOptions,
-    ) -> Result<sparsebatch::BatchReport, SolveError> {
+    ) -> Result<gpu::DeviceReport, SolveError> {
         let solved = self.solver.replace_limits(limited).and_then(|()| self.solve(call));
         let restored = self.solver.replace_limits(&self.options);
         let report = solved?;
