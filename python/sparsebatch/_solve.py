@@ -53,7 +53,7 @@ def solve(
     backend: Any = "auto",
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
-    stream: int | None = None,
+    stream: Any = None,
     **options: Any,
 ) -> Result:
     """Solve `A_i x_i = b_i` for every matrix of a batch.
@@ -84,8 +84,10 @@ def solve(
     progress : callable, optional
         Called with the numbers of systems that have ended and of all systems, at most fifty times a
         second. What it raises ends the solve.
-    stream : int, optional
-        Address of the CUDA stream. Default: the current stream of the library of the arrays.
+    stream : object or int, optional
+        The CUDA stream: an object of CuPy or PyTorch, one with `__cuda_stream__`, or its address. An
+        object is kept while the solver is; what an address belongs to has to live as long. Default:
+        the current stream of the library of the arrays.
     **options
         Those of `Solver`, `allocator` among them.
 
@@ -203,7 +205,7 @@ class Solver:
         backend: Any = "auto",
         threads: int | None = None,
         progress: Callable[[int, int], object] | None = None,
-        stream: int | None = None,
+        stream: Any = None,
         on_failure: OnFailure = "warn",
         pin: str | None = None,
         allocator: Any = None,
@@ -571,14 +573,15 @@ class _Host:
 class _Device:
     """Solves of batches whose arrays lie on a GPU, on a stream of their library."""
 
-    def __init__(self, solver: Solver, ordinal: int, stream: int | None, allocator: Any):
+    def __init__(self, solver: Solver, ordinal: int, stream: Any, allocator: Any):
         batch = solver._batch
         self.frame, self.ordinal = solver._frame, ordinal
         self.options, self.progress = solver._options, solver._progress
         self.library = library_of(batch.values)
-        self.stream = self.library.stream(batch.values) if stream is None else int(stream)
-        # A stream of the library lives as long as its object.
-        self.stream_owner = None if stream is not None else self.library.current(batch.values)
+        # A stream lives as long as its object.
+        self.stream_owner = self.library.current(batch.values) if stream is None else stream
+        given = None if stream is None else _stream_address(stream)
+        self.stream = self.library.stream(batch.values) if given is None else given
         self.values = batch.values
         self.allocator = allocator_of(allocator, self.library.name, ordinal, self.stream)
         # What was enqueued on other streams comes before our work.
@@ -771,6 +774,19 @@ def wait_for(arrays: Any, stream: int) -> None:
             waited.append(library)
             if library.stream(array) != stream:
                 library.synchronize(array)
+
+
+def _stream_address(stream: Any) -> int:
+    """The address of a CUDA stream of some library."""
+    if isinstance(stream, int | np.integer) and not isinstance(stream, bool):
+        return int(stream)
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("ptr", "cuda_stream"):
+        address = getattr(stream, name, None)
+        if isinstance(address, int) and not isinstance(address, bool):
+            return address
+    raise OptionError(f"stream is {stream!r}, expected a stream of CuPy or PyTorch, or its address")
 
 
 def _address(array: Any) -> tuple[int, int]:

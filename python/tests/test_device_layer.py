@@ -120,6 +120,27 @@ def test_what_needs_cupy_says_so(gpu, wrap):
         solver.solve(b, b, out=out)
 
 
+def test_streams_are_objects_of_any_library_or_addresses(gpu):
+    class Cuda:
+        def __cuda_stream__(self):
+            return 0, 64
+
+    class Cupy:
+        ptr = 64
+
+    class Torch:
+        cuda_stream = 64
+
+    for stream in (64, np.uint64(64), Cuda(), Cupy(), Torch()):
+        values = OnGpuByInterface(VALUES)
+        solver = Solver(Batch.uniform(A.indptr, A.indices, values), stream=stream)
+        assert solver._engine.stream == 64 and solver._engine.stream_owner is stream
+    for stream in (True, "64", object(), 6.4):
+        values = OnGpuByInterface(VALUES)
+        with pytest.raises(sparsebatch.OptionError, match="^stream is .*, expected a stream of"):
+            Solver(Batch.uniform(A.indptr, A.indices, values), stream=stream)
+
+
 def test_streams_of_producers_come_first(gpu):
     values = OnGpuByInterface(VALUES)
     solver = Solver(Batch.uniform(A.indptr, A.indices, values), stream=64)

@@ -131,7 +131,7 @@ def test_the_work_of_the_producer_comes_first(cupy, wrap):
     cupy.cuda.Device().synchronize()
     own = cupy.cuda.Stream(non_blocking=True)
     x = cupy.zeros_like(b)
-    solver = sparsebatch.Solver(p.batch(values), stream=cupy.cuda.Stream(non_blocking=True).ptr)
+    solver = sparsebatch.Solver(p.batch(values), stream=cupy.cuda.Stream(non_blocking=True))
     with own:
         late = cupy.zeros_like(b)
         for _ in range(200):
