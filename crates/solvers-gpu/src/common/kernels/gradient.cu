@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(GRADIENT_THREADS, 5)
 // - lambda, x: the vectors of item 0, of item 1, ..., each of nrhs times the rows of the item.
 // - out: one value for each entry. It overlaps no other argument.
 template <typename V>
-__global__ void __launch_bounds__(GRADIENT_THREADS, 5)
+__global__ void __launch_bounds__(GRADIENT_THREADS, 4)
     gradient_ragged(u64 nitems, u32 nrhs, const u64* __restrict__ starts,
                     const u64* __restrict__ rows, const u64* __restrict__ places,
                     const V* __restrict__ lambda, const V* __restrict__ x, V* __restrict__ out) {
