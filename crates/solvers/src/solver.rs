@@ -252,16 +252,18 @@ impl<T: SolveScalar> BatchSolver<T> {
     pub fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
         let own = self.options.with_limits_of(options);
         own.criteria::<T>(self.nitems * own.nrhs)?;
-        for place in 0..self.shares.len() {
-            if let Err(error) = self.shares[place].replace_limits(&own) {
-                for share in &mut self.shares[..place] {
-                    share.replace_limits(&self.options)?;
-                }
-                return Err(error);
+        let mut shares = self.shares.iter_mut();
+        let replaced = shares.try_for_each(|share| share.replace_limits(&own));
+        let replaced = replaced.and_then(|()| match &mut self.adjoint {
+            Some(adjoint) => adjoint.solver.replace_limits(&own),
+            None => Ok(()),
+        });
+        if let Err(error) = replaced {
+            for share in &mut self.shares {
+                // The first error is the one to tell; shares that refuse limits have kept theirs.
+                share.replace_limits(&self.options).ok();
             }
-        }
-        if let Some(adjoint) = &mut self.adjoint {
-            adjoint.solver.replace_limits(&own)?;
+            return Err(error);
         }
         self.backend = self.backend.with_options(&own);
         if matches!(self.backend.target(), Target::Gpu(_)) {

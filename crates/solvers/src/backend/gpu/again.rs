@@ -7,11 +7,11 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Outcome};
 
-use super::Analysed;
 use super::certify::{Bounds, certify, guesses};
 use super::part::{Part, PartResults};
 use super::piece::Piece;
 use super::staging::Systems;
+use super::{Analysed, told};
 use crate::SolveError;
 use crate::adjoint::TransposedBatch;
 use crate::backend::KeptFactors;
@@ -123,7 +123,7 @@ where
             piece.run_again(systems, true, Part::start_again, b, target)
         })?;
         certify(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria);
-        Ok(Some(outcomes.into_iter().flatten().collect()))
+        Ok(Some(told(outcomes)))
     }
 
     fn batch(&self) -> Option<&Batch<T>> {
@@ -156,7 +156,7 @@ where
         let systems = Systems { nrhs, ..kept.matrices() };
         let target = PartResults { x, outcomes: &mut outcomes };
         certify(systems, (b, guesses.as_deref()), target, criteria);
-        Ok(outcomes.into_iter().flatten().collect())
+        Ok(told(outcomes))
     }
 
     fn solve_transposed_kept(
@@ -185,7 +185,7 @@ where
         let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds, watch: None };
         let target = PartResults { x, outcomes: &mut outcomes };
         certify(systems, (b, guesses.as_deref()), target, criteria);
-        Ok(outcomes.into_iter().flatten().collect())
+        Ok(told(outcomes))
     }
 
     /// Sends the vectors of all parts, starts a solve of each, and receives the results, whose
@@ -234,7 +234,16 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    if piece.has_factors() { Ok(()) } else { piece.factor(kept) }
+    if piece.has_factors() {
+        return Ok(());
+    }
+    if !piece.keeps_factors() {
+        return Err(SolveError::Unsupported {
+            what: "the kept factors of a GPU that was lost: the others lack the memory for them",
+            instead: "solve with the matrices, or factorise fewer at a time",
+        });
+    }
+    piece.factor(kept)
 }
 
 /// Whether an error means that a GPU can no longer be used. Factors that do not fit are none: the

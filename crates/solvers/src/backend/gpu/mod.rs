@@ -169,10 +169,22 @@ where
             let engine = CpuBackend.analyse(batch, (rung, scheme), Some(&items))?;
             let mut is_here = vec![false; batch.nitems()];
             items.iter().for_each(|&item| is_here[item] = true);
+            analysed.pieces.on_cpu = items.iter().map(|&item| item as u32).collect();
             analysed.cpu = Some(OnCpu { engine, is_here, items: on_cpu });
         }
         Ok(Box::new(analysed))
     }
+}
+
+/// The outcomes of all systems.
+///
+/// # Panics
+/// If a system has none, as after a solve that panicked.
+fn told(outcomes: Vec<Option<Outcome>>) -> Vec<Outcome> {
+    let systems = outcomes.len();
+    let told: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+    assert_eq!(told.len(), systems, "a system has no outcome: a solve before has panicked");
+    told
 }
 
 /// The items that the CPU solves, since no GPU can.
@@ -356,7 +368,10 @@ where
         let vectors = (b, guesses.as_deref());
         self.run(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         self.solve_left(batch, nrhs, vectors, x, criteria, &mut outcomes)?;
-        Ok(outcomes.into_iter().flatten().collect())
+        let solved: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+        let asked = only.map_or(self.nitems * nrhs, <[usize]>::len);
+        assert_eq!(solved.len(), asked, "a system has no outcome: a solve before has panicked");
+        Ok(solved)
     }
 
     fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {

@@ -105,14 +105,19 @@ where
         }
     }
 
-    /// Takes the tolerances and iteration limits of other options.
-    pub(super) fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
-        if self.composed.is_some() {
-            return Err(SolveError::Unsupported {
+    /// Refuses other limits for what keeps those of its analysis.
+    pub(super) fn check_takes_limits(&self) -> Result<(), SolveError> {
+        match self.composed {
+            None => Ok(()),
+            Some(_) => Err(SolveError::Unsupported {
                 what: "other tolerances and limits for a composed solve",
                 instead: "give them when the batch is analysed, or solve on the CPU",
-            });
+            }),
         }
+    }
+
+    /// Takes the tolerances and iteration limits of other options.
+    pub(super) fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
         self.site.options = self.site.options.with_limits_of(options);
         let site = &self.site;
         self.parts.iter_mut().try_for_each(|part| part.replace_limits(site))

@@ -39,6 +39,10 @@ pub(super) struct Pieces<E: Executor, T: Value> {
     runs: Vec<GpuRun>,
     /// Items whose GPU was lost, for the next solve.
     missing: Vec<Vec<u32>>,
+    /// Items of the pieces that the CPU solves, ascending.
+    pub(super) on_cpu: Vec<u32>,
+    /// The products that were asked for.
+    products: Option<ProductKernel>,
     /// The error of the last GPU, once all are lost.
     all_lost: Option<GpuError>,
 }
@@ -67,6 +71,8 @@ where
             drawn: None,
             runs,
             missing: Vec::new(),
+            on_cpu: Vec::new(),
+            products: None,
             all_lost: None,
         }
     }
@@ -109,19 +115,27 @@ where
         may: May,
     ) -> Result<Self, SolveError> {
         let mut this = Self::none(backend, scheme, false, may);
-        for gpu in 0..this.backend.gpus.len() {
-            let wanted = this.wanted(&backend.options, this.backend.gpus[gpu].gpu.chunks, may);
-            let place = (gpu, &this.backend.gpus[gpu]);
+        this.products = Some(products.clone());
+        this.pieces = vec![this.product_piece(batch, products)?];
+        Ok(this)
+    }
+
+    /// All items with these products on the first GPU that can.
+    fn product_piece(
+        &mut self,
+        batch: &Batch<T>,
+        products: &ProductKernel,
+    ) -> Result<Piece<E, T>, SolveError> {
+        for gpu in self.usable() {
+            let chunks = self.backend.gpus[gpu].gpu.chunks;
+            let wanted = self.wanted(&self.backend.options, chunks, self.may);
+            let place = (gpu, &self.backend.gpus[gpu]);
             match Piece::of_products(place, batch, products.clone(), wanted) {
-                Ok(piece) => {
-                    this.pieces = vec![piece];
-                    return Ok(this);
-                }
-                Err(SolveError::Gpu(error)) => this.lose(gpu, &error),
-                Err(error) => return Err(error),
+                Err(SolveError::Gpu(error)) => self.lose(gpu, &error),
+                made => return made,
             }
         }
-        Err(this.lost_error())
+        Err(self.lost_error())
     }
 
     fn wanted<'o>(&self, options: &'o SolveOptions, chunks: Chunks, may: May) -> Wanted<'o> {
@@ -236,19 +250,33 @@ where
                 };
                 lists.into_iter().map(make).collect::<Vec<_>>()
             });
+            let mut failed = Vec::new();
             for (gpu, items, made) in made.into_iter().flatten() {
                 match made {
                     Ok(piece) => pieces.push(piece),
                     Err(SolveError::Gpu(error)) => {
-                        self.lose(gpu, &error);
+                        failed.push((gpu, error));
                         waiting.push(items);
                     }
                     Err(error) => return Err(error),
                 }
             }
+            self.lose_all_but_one(&usable, failed);
         }
         pieces.sort_by_key(|piece: &Piece<E, T>| piece.span().start);
         Ok(pieces)
+    }
+
+    /// Loses GPUs that failed. Where none would be left and memory was short, one stays: alone, it may
+    /// leave to the CPU what it has no memory for.
+    fn lose_all_but_one(&mut self, usable: &[usize], failed: Vec<(usize, GpuError)>) {
+        let is_short = |error: &GpuError| matches!(error, GpuError::OutOfMemory { .. });
+        let all_failed = usable.iter().all(|gpu| failed.iter().any(|(other, _)| other == gpu));
+        let spared = failed.iter().find(|(_, error)| is_short(error)).map(|(gpu, _)| *gpu);
+        let spared = spared.filter(|_| all_failed && usable.len() > 1);
+        for (gpu, error) in failed.iter().filter(|(gpu, _)| Some(*gpu) != spared) {
+            self.lose(*gpu, error);
+        }
     }
 
     /// What may go to the CPU for want of memory: while there is another GPU, systems that are too
@@ -369,6 +397,8 @@ where
 
     /// Takes the tolerances and iteration limits of other options.
     pub(super) fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
+        // Nothing has changed where one cannot.
+        self.pieces.iter().try_for_each(Piece::check_takes_limits)?;
         // Items of a GPU that is lost are analysed with these.
         self.backend.options = self.backend.options.with_limits_of(options);
         self.pieces.iter_mut().try_for_each(|piece| piece.replace_limits(options))
@@ -434,7 +464,9 @@ where
                     Err(SolveError::Gpu(error)) if is_loss(&error) => {
                         self.lose(piece.gpu, &error);
                         restore(&piece.items, systems, guesses, target.reborrow());
-                        self.missing.push(piece.items);
+                        let mut items = piece.items;
+                        items.retain(|item| self.on_cpu.binary_search(item).is_err());
+                        self.missing.push(items);
                     }
                     Err(error) => {
                         other = other.or(Some(error));
@@ -448,14 +480,29 @@ where
         }
         done.sort_by_key(|piece| piece.span().start);
         self.pieces = done;
+        // The caller may take another way, from the guesses.
+        if let Some(
+            SolveError::Unsupported { .. } | SolveError::Gpu(GpuError::OutOfMemory { .. }),
+        ) = other
+        {
+            for piece in &self.pieces {
+                restore(&piece.items, systems, guesses, target.reborrow());
+            }
+        }
         other.map_or(Ok(()), Err)
     }
 
     /// Analyses the items that were on lost GPUs for the others. No more than before goes to the
     /// CPU.
     fn remade(&mut self, batch: &Batch<T>) -> Result<Vec<Piece<E, T>>, SolveError> {
+        self.missing.retain(|items| !items.is_empty());
         let may = May { full_beyond: None, divide: true, ..self.may };
-        let made = self.analysed(batch, self.missing.clone(), may)?;
+        let made = match self.products.clone() {
+            Some(products) if !self.missing.is_empty() => {
+                vec![self.product_piece(batch, &products)?]
+            }
+            _ => self.analysed(batch, self.missing.clone(), may)?,
+        };
         self.missing.clear();
         Ok(made)
     }
