@@ -248,10 +248,15 @@ fn communicator_of(handle: i32) -> SimpleCommunicator {
 
 /// Refuses a launcher that has started several processes of which this one knows nothing.
 fn check_launcher() -> Result<(), MpiError> {
-    const VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
-    for variable in VARIABLES {
-        let launched = std::env::var(variable).ok().and_then(|size| size.parse().ok());
-        if let Some(launched @ 2..) = launched {
+    // The innermost launcher first: a job of Slurm may start mpirun. Its step says how many tasks it
+    // has; what the job asked for says nothing of this process.
+    const VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+    let size_of = |variable| {
+        let launched = std::env::var(variable).ok()?.parse().ok()?;
+        Some((variable, launched))
+    };
+    if let Some((variable, launched)) = VARIABLES.into_iter().find_map(size_of) {
+        if launched > 1 {
             let library = environment::library_version().unwrap_or_default();
             // Some versions are several lines long.
             let library = library.trim_end_matches('\0').split([',', '\n']).next();
