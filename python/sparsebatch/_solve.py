@@ -354,7 +354,7 @@ class Solver:
         nitems, nrhs = self._batch.nitems, self.nrhs
         if mask.shape == (nitems,):
             mask = np.repeat(mask, nrhs)
-        if mask.size != nitems * nrhs:
+        if mask.shape not in ((nitems * nrhs,), (nitems, nrhs)):
             raise OptionError(f"active has shape {mask.shape}, expected ({nitems * nrhs},)")
         return np.ascontiguousarray(mask.reshape(-1))
 
@@ -574,6 +574,9 @@ class _Device:
     """Solves of batches whose arrays lie on a GPU, on a stream of their library."""
 
     def __init__(self, solver: Solver, ordinal: int, stream: Any, allocator: Any):
+        # Attributes are released in this order: the native solver waits for its stream.
+        self.native: Any = None
+        self.adjoint: Any = None
         batch = solver._batch
         self.frame, self.ordinal = solver._frame, ordinal
         self.options, self.progress = solver._options, solver._progress
@@ -587,7 +590,7 @@ class _Device:
         # What was enqueued on other streams comes before our work.
         self._wait(batch.values)
         self.native = self._make(batch, transposed=False)
-        self.adjoint: Any = None
+        self.factorised: Any = None
         self.pending: Any = None
 
     def _make(self, batch: Batch, transposed: bool) -> Any:
@@ -614,6 +617,9 @@ class _Device:
     def factor(self) -> None:
         self._wait(self.values)
         self.native.factor(self.library.address(self.values))
+        # The launches may read them when they are replaced, or their memory is given away.
+        self.library.hold(self.values, self.stream)
+        self.factorised = self.values
 
     def _wait(self, *arrays: Any) -> None:
         """Orders what the libraries of these arrays have enqueued on other streams before our
@@ -654,6 +660,8 @@ class _Device:
             if limits is not None and limits["active"] is not None:
                 is_written = _address(guess)[0] == _address(x)[0]
                 kept = library_of(guess).host(guess) if is_written else guess
+            if tuple(guess.shape) != tuple(x.shape):
+                guess = guess.reshape(tuple(x.shape))
             x = self._with_guess(x, guess)
         self._wait(self.values, inner_b, x)
         native = self.native
@@ -680,15 +688,16 @@ class _Device:
         has_failed = np.frombuffer(report.status(), np.uint8) != 0
         if not (~active & (is_zero | has_failed)).any():
             return x
-        library = library_of(x)
-        solved, kept = library.host(x), library_of(kept).host(kept)
+        library, shape = library_of(x), self.frame.device_shape()
+        solved = library.host(x).reshape(shape)
+        kept = library_of(kept).host(kept).reshape(shape)
         if not self.frame.batch.is_uniform:
             where = np.repeat(active, np.repeat(np.asarray(self.frame.rows), self.frame.nrhs))
         elif self.frame.interleaved:
             where = active
         else:
             where = active.reshape(*solved.shape[:-1], 1)
-        mended = library.wrap(np.where(where, solved, kept), x)
+        mended = library.wrap(np.where(where, solved, kept).reshape(tuple(x.shape)), x)
         if library.name == "jax":
             return mended
         library.copy(x, mended)

@@ -109,6 +109,9 @@ class Spmv:
                 raise OptionError(f"values do not lie on cuda:{self._ordinal}")
             wait_for([batch.values], self._stream)
             self._native.update_values(library.address(batch.values))
+            # The copy may wait on the stream when these values are replaced.
+            library.hold(batch.values, self._stream)
+            self._copied = self._source, batch
         else:
             own = batch.transposed() if self._transpose else batch
             self._native.update_values(own.values.reshape(-1))
@@ -181,7 +184,7 @@ class Spmv:
         if of_y.name in ("jax", "foreign") or of_y.stream(y) != self._stream:
             # The library reads y on another stream.
             self._native.synchronize()
-        return y if self._outputs.nrhs == 1 else y.swapaxes(-1, -2)
+        return self._outputs.from_device(y)
 
     def __repr__(self) -> str:
         return f"Spmv of a {self._source!r}; {self.format} by {self.kernel}: {self.reason}"

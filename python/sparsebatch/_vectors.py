@@ -163,6 +163,11 @@ class Frame:
         if self.nrhs != 1:
             if self.batch.is_uniform:
                 array = array.swapaxes(-1, -2)
+            elif library.name == "foreign":
+                raise Unsupported(
+                    f"{name}: several right-hand sides of a ragged batch in an array of an unknown "
+                    "library: give one of CuPy, PyTorch or JAX"
+                )
             else:
                 array = array.reshape(-1)[self._order(library, array, to_user=False)]
         return library.contiguous(array)

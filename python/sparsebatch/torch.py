@@ -534,6 +534,8 @@ def _is_plain(arguments: tuple[Any, ...]) -> bool:
         and torch._C._get_tracing_state() is None
         and all(
             type(argument) in _PLAIN_TYPES
+            # Of `torch.autograd.grad(is_grads_batched=True)`.
+            and not torch._C._functorch.is_legacy_batchedtensor(argument)
             for argument in arguments
             if isinstance(argument, torch.Tensor)
         )

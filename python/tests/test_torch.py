@@ -153,6 +153,21 @@ def test_gradients_are_those_of_finite_differences(device, transpose, method):
     assert torch.autograd.gradcheck(solve, p.leaves())
 
 
+def test_several_gradients_at_a_time(problem):
+    values, b = problem.leaves()
+    x = sbt.solve(problem.batch, values, b)
+    seeds = torch.randn(3, *x.shape, dtype=x.dtype)
+
+    together = torch.autograd.grad(
+        x, (values, b), seeds, is_grads_batched=True, retain_graph=True
+    )
+
+    for at, seed in enumerate(seeds):
+        alone = torch.autograd.grad(x, (values, b), seed, retain_graph=True)
+        for several, one in zip(together, alone, strict=True):
+            close(several[at], one)
+
+
 @pytest.mark.parametrize("transpose", [False, True])
 def test_second_derivatives_are_those_of_finite_differences(problem, transpose):
     def solve(values, b):

@@ -233,7 +233,8 @@ impl DeviceSolver {
         from_x: bool,
     ) -> PyResult<()> {
         let call = Call { by, values, b, x, guess: guess_of(from_x) };
-        each!(Engine, &mut *self.engine(py)?, own => own.enqueue(call).or_raise())
+        let begun = each!(Engine, &mut *self.engine(py)?, own => own.enqueue(call).or_raise());
+        self.told(py, begun)
     }
 
     /// Waits for the last `enqueue`, and solves what failed.

@@ -16,6 +16,9 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 /// The newest major version whose layout is known.
 const MAJOR: u32 = 1;
 const READ_ONLY: u64 = 1;
+
+/// Of an array that was copied for us: what is written there does not reach its owner.
+const IS_COPIED: u64 = 2;
 /// More dimensions than any array has; NumPy allows 64.
 const MOST_DIMENSIONS: i32 = 64;
 
@@ -189,7 +192,9 @@ impl ManagedArray {
         match &self.0 {
             Managed::Plain(_) => false,
             // SAFETY: as for `tensor`.
-            Managed::Versioned(managed) => unsafe { managed.as_ref().flags & READ_ONLY != 0 },
+            Managed::Versioned(managed) => unsafe {
+                managed.as_ref().flags & (READ_ONLY | IS_COPIED) != 0
+            },
         }
     }
 }
