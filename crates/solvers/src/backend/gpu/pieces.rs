@@ -444,16 +444,10 @@ where
                 break;
             }
             let pieces = std::mem::take(&mut waiting);
-            let ended = if done.is_empty() {
-                self.round(pieces, systems, b, target.reborrow(), work)
-            } else {
-                // The windows of these pieces may hold others, whose outcomes are not theirs.
-                let mut outcomes = vec![None; target.outcomes.len()];
-                let own = PartResults { x: &mut *target.x, outcomes: &mut outcomes };
-                let ended = self.round(pieces, systems, b, own, work);
-                let all = target.outcomes.iter_mut().zip(outcomes);
-                all.filter(|(_, own)| own.is_some()).for_each(|(all, own)| *all = own);
-                ended
+            let own = target.reborrow();
+            let ended = match done.is_empty() {
+                true => self.round(pieces, systems, b, own, work),
+                false => self.later_round(pieces, systems, b, own, work),
             };
             for (piece, result) in ended {
                 match result {
@@ -505,6 +499,23 @@ where
         };
         self.missing.clear();
         Ok(made)
+    }
+
+    /// [`Pieces::round`] with pieces whose windows may hold others, whose outcomes are not theirs.
+    fn later_round(
+        &self,
+        pieces: Vec<Piece<E, T>>,
+        systems: Systems<'_, T>,
+        b: &[T],
+        target: PartResults<'_, T>,
+        work: &Work<'_, E, T>,
+    ) -> Vec<(Piece<E, T>, Result<usize, SolveError>)> {
+        let mut outcomes = vec![None; target.outcomes.len()];
+        let own = PartResults { x: target.x, outcomes: &mut outcomes };
+        let ended = self.round(pieces, systems, b, own, work);
+        let all = target.outcomes.iter_mut().zip(outcomes);
+        all.filter(|(_, own)| own.is_some()).for_each(|(all, own)| *all = own);
+        ended
     }
 
     /// Does `work` once on each of some pieces. A GPU stops at its first error, with which its
