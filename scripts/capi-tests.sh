@@ -38,6 +38,16 @@ printf '#include "sparsebatch.h"\nint main(void) { return 0; }\n' >"$work/header
 gcc -std=c99 -pedantic "${flags[@]}" -c "$work/header.c" -o "$work/header.o"
 g++ -x c++ -std=c++17 -pedantic "${flags[@]}" -c "$work/header.c" -o "$work/header.o"
 
+# The folder that sparsebatch.pc names, with a DESTDIR that is relative, ends with a slash, or goes through a link.
+mkdir -p "$work/stage"
+ln -s stage "$work/link"
+for stage in "$work/stage" "$PWD/$work/stage/" "$PWD/$work/link"; do
+    DESTDIR=$stage scripts/install-capi.sh /opt/sparse/ --workspace >/dev/null
+    grep -qx 'prefix=/opt/sparse' "$work/stage/opt/sparse/lib/pkgconfig/sparsebatch.pc"
+    rm -r "$work/stage/opt"
+done
+! DESTDIR=$work/stage scripts/install-capi.sh opt --workspace 2>/dev/null || exit 1
+
 python3 crates/capi/tests/abi.py "$prefix"
 
 # The examples, as the guide builds them: by CMake and by pkg-config.
@@ -51,6 +61,16 @@ if command -v gfortran >/dev/null; then
     cmake -S examples/fortran -B "$work/fortran" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
     cmake --build "$work/fortran" >>"$work/cmake.log"
     "$work/fortran/zones"
+    # What the module refuses, and which arrays of values a compiler takes.
+    gfortran -std=f2018 -Wall -Wextra -Werror -fcheck=all -I"$work" crates/capi/tests/fortran/errors.f90 \
+        "$work/module.o" -o "$work/fortran-errors" "${link[@]}"
+    "${run[@]}" "$work/fortran-errors"
+    takes() { gfortran -fsyntax-only -I"$work" "-DVALUES=$1" crates/capi/tests/fortran/values.F90 2>"$work/values.log"; }
+    for values in jacobian 'jacobian(:,1:3)' 'jacobian(:,2)' part argument; do takes "$values"; done
+    for values in -jacobian '(jacobian)' plain 'jacobian(:,::2)' 'jacobian(1:2,:)'; do
+        ! takes "$values" && grep -q 'no matching specific binding' "$work/values.log" ||
+            { echo "gfortran did not refuse values of $values as expected"; exit 1; }
+    done
 else
     echo "Fortran: skipped, no gfortran"
 fi

@@ -5,11 +5,15 @@
 #   scripts/install-capi.sh /usr/local
 #   scripts/install-capi.sh target/prefix --workspace     with what `cargo build --workspace` has compiled already
 #
-# Needs Rust alone. DESTDIR is put before the folder, as packagers expect.
+# Needs Rust alone. DESTDIR is put before the folder, as packagers expect; files that name the folder name it without.
 set -euo pipefail
 [[ $# -ge 1 ]] || { echo "expected a folder: scripts/install-capi.sh /usr/local" >&2; exit 2; }
+[[ -z ${DESTDIR:-} || $1 == /* ]] || { echo "with DESTDIR, expected a folder that begins with /: $1" >&2; exit 2; }
 mkdir -p "${DESTDIR:-}$1"
 prefix=$(cd "${DESTDIR:-}$1" && pwd)
+# Where the files lie once DESTDIR is taken away.
+place=$prefix
+[[ -z ${DESTDIR:-} ]] || place=${1%/}
 features=--no-default-features
 [[ ${2:-} == --workspace ]] && features=--features=default
 cd "$(dirname "$0")/.."
@@ -18,7 +22,6 @@ cargo build --quiet --release -p sparsebatch-capi "$features"
 built=${CARGO_TARGET_DIR:-target}/release
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 abi=$(sed -n 's/^#define SB_ABI_VERSION \([0-9]*\)$/\1/p' crates/capi/include/sparsebatch.h)
-place=${prefix#"${DESTDIR:-}"}
 
 install -d "$prefix"/{include,lib/pkgconfig,lib/cmake/sparsebatch}
 install -m 644 crates/capi/include/sparsebatch.{h,hpp} "$prefix/include"

@@ -7,12 +7,20 @@
 !>     call solver%create(batch, values)                              ! values(nnz, nitems)
 !>     call solver%solve(b, x)                                        ! b(n, nitems), x(n, nitems)
 !>
-!> Arrays are real64 or real32, of rank 1 or 2 and contiguous, as the batch says (`kind`); or the
-!> `c_ptr` of memory on a GPU, with its number of elements. Subroutines have `stat` (SB_OK or a code
-!> of an error) and `errmsg`; without `stat` an error stops the program. Objects destroy themselves.
+!> Arrays are real64 or real32, of rank 1 or 2 and contiguous, as the batch says (`kind`): those of
+!> the other kind are refused. On a GPU they are the `c_ptr` of memory there, with its number of
+!> elements. Subroutines have `stat` (SB_OK or a code of an error) and `errmsg`; without `stat` an
+!> error stops the program.
 !>
-!> Threads: as in C, a solver serves one call at a time. Arrays of values are read where they lie,
-!> by every solve: give them the attribute `target` and keep them as long as the solver.
+!> Arrays of values (`create`, `set_values`) are read where they lie, by every solve: they have the
+!> attribute `target` and live as long as the solver, or until it gets others. The compiler refuses
+!> what is no contiguous target: an expression, a section with a stride. What `shift` and `solve`
+!> take is not needed after the call.
+!>
+!> Objects destroy themselves at the end of their scope. Do not assign one to another (`a = b`):
+!> that copies the handle, and the first of the two to end destroys the object of both.
+!>
+!> Threads: as in C, a solver serves one call at a time.
 module sparsebatch
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: real32, real64, int64, error_unit
@@ -44,6 +52,8 @@ module sparsebatch
     !> The patterns of a batch.
     type :: sb_batch
         type(c_ptr) :: handle = c_null_ptr
+        !> real64 or real32; 0 where there is no batch.
+        integer :: kind = 0
     contains
         procedure :: uniform => batch_uniform
         procedure :: ragged => batch_ragged
@@ -65,6 +75,8 @@ module sparsebatch
     !> An analysed batch with its values.
     type :: sb_solver
         type(c_ptr) :: handle = c_null_ptr
+        !> That of the batch; 0 where there is no solver.
+        integer :: kind = 0
     contains
         procedure, private :: create_ptr, create_64, create_64_2, create_32, create_32_2
         !> create(batch, values [, options] [, stat, errmsg]); on a device (batch, pointer, nvalues,
@@ -259,6 +271,49 @@ contains
         error stop 1
     end subroutine
 
+    !> Hands an error of this module to `stat` and `errmsg`, or stops the program with its message.
+    subroutine refuse(message, stat, errmsg)
+        character(len=*), intent(in) :: message
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        if (present(errmsg)) errmsg = message
+        if (present(stat)) then
+            stat = SB_ERROR_ARGUMENT
+            return
+        end if
+        write (error_unit, '(2a)') 'sparsebatch: ', message
+        error stop 1
+    end subroutine
+
+    !> Whether a number is negative, which is refused.
+    logical function is_negative(name, number, stat, errmsg)
+        character(len=*), intent(in) :: name
+        integer, intent(in) :: number
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        character(len=12) :: digits
+        is_negative = number < 0
+        if (.not. is_negative) return
+        write (digits, '(i0)') number
+        call refuse(name // ' is ' // trim(digits) // ', expected a number that is not negative', &
+            stat, errmsg)
+    end function
+
+    !> Whether arrays have another kind than the batch, which is refused. Where there is no batch
+    !> (0), the library says so.
+    logical function is_other_kind(batch_kind, array_kind, stat, errmsg)
+        integer, intent(in) :: batch_kind, array_kind
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        is_other_kind = batch_kind /= 0 .and. batch_kind /= array_kind
+        if (.not. is_other_kind) return
+        if (array_kind == real32) then
+            call refuse('arrays are real32, expected real64 as the batch', stat, errmsg)
+        else
+            call refuse('arrays are real64, expected real32 as the batch', stat, errmsg)
+        end if
+    end function
+
     !> `backend`: 'cpu', 'gpu' or 'auto'; `threads`: of a pool of its own, 0 all cores.
     subroutine context_create(self, backend, ordinal, threads, stat, errmsg)
         class(sb_context), intent(inout) :: self
@@ -269,6 +324,10 @@ contains
         type(context_options) :: options
         character(kind=c_char, len=:), allocatable, target :: name
         integer(c_int32_t) :: status
+        call context_final(self)
+        if (present(threads)) then
+            if (is_negative('threads', threads, stat, errmsg)) return
+        end if
         status = c_context_options_init(options, c_sizeof(options))
         if (present(backend)) then
             name = trim(backend) // c_null_char
@@ -276,7 +335,6 @@ contains
         end if
         if (present(ordinal)) options%ordinal = int(ordinal, c_int32_t)
         if (present(threads)) options%threads = int(threads, c_int32_t)
-        call context_final(self)
         if (status == SB_OK) status = c_context_create(options, self%handle)
         call conclude(status, stat, errmsg)
     end subroutine
@@ -288,6 +346,12 @@ contains
             if (kind == real32) dtype_of = 1
             if (kind /= real32 .and. kind /= real64) dtype_of = -1
         end if
+    end function
+
+    integer function kind_of(kind)
+        integer, intent(in), optional :: kind
+        kind_of = real64
+        if (present(kind)) kind_of = kind
     end function
 
     !> nitems square matrices of one pattern; `kind`: real64 (default) or real32.
@@ -309,6 +373,7 @@ contains
         if (present(index_base)) base = int(index_base, c_int32_t)
         nrows = size(row_ptr, kind=c_int64_t) - 1
         call batch_final(self)
+        self%kind = kind_of(kind)
         call conclude(c_batch_uniform(context%handle, dtype_of(kind), int(nitems, c_int64_t), &
             nrows, nrows, &
             size(col_idx, kind=c_int64_t), row_ptr, col_idx, placed, base, self%handle), stat, &
@@ -330,13 +395,12 @@ contains
         call batch_final(self)
         if (size(nnz) /= size(nrows) .or. size(row_ptr) /= sum(nrows) + size(nrows) &
             .or. size(col_idx) /= sum(nnz)) then
-            if (present(errmsg)) errmsg = 'row_ptr, col_idx or nnz is not as long as nrows says'
-            if (.not. present(stat)) error stop 'sparsebatch: arrays of a batch have other lengths'
-            stat = SB_ERROR_ARGUMENT
+            call refuse('row_ptr, col_idx or nnz is not as long as nrows says', stat, errmsg)
             return
         end if
         base = 1
         if (present(index_base)) base = int(index_base, c_int32_t)
+        self%kind = kind_of(kind)
         call conclude(c_batch_ragged(context%handle, dtype_of(kind), size(nrows, kind=c_int64_t), &
             nrows, &
             c_null_ptr, nnz, row_ptr, col_idx, base, self%handle), stat, errmsg)
@@ -353,8 +417,10 @@ contains
         type(solver_options) :: all
         character(kind=c_char, len=17), target :: method, precond
         integer(c_int32_t) :: status
+        call solver_final(self)
         status = c_solver_options_init(all, c_sizeof(all))
         if (present(options)) then
+            if (is_negative('maxiter', options%maxiter, stat, errmsg)) return
             method = trim(options%method) // c_null_char
             precond = trim(options%precond) // c_null_char
             if (options%method /= '') all%method = c_loc(method)
@@ -367,7 +433,7 @@ contains
             all%space = options%space
             all%stream = options%stream
         end if
-        call solver_final(self)
+        self%kind = batch%kind
         if (status == SB_OK) status = c_solver_create(batch%handle, values, nvalues, all, &
             self%handle)
         call conclude(status, stat, errmsg)
@@ -376,40 +442,48 @@ contains
     subroutine create_64(self, batch, values, options, stat, errmsg)
         class(sb_solver), intent(inout) :: self
         type(sb_batch), intent(in) :: batch
-        real(real64), intent(in), target, contiguous :: values(:)
+        real(real64), intent(in), pointer, contiguous :: values(:)
         type(sb_options), intent(in), optional :: options
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        call solver_final(self)
+        if (is_other_kind(batch%kind, real64, stat, errmsg)) return
         call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
     end subroutine
 
     subroutine create_64_2(self, batch, values, options, stat, errmsg)
         class(sb_solver), intent(inout) :: self
         type(sb_batch), intent(in) :: batch
-        real(real64), intent(in), target, contiguous :: values(:, :)
+        real(real64), intent(in), pointer, contiguous :: values(:, :)
         type(sb_options), intent(in), optional :: options
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        call solver_final(self)
+        if (is_other_kind(batch%kind, real64, stat, errmsg)) return
         call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
     end subroutine
 
     subroutine create_32(self, batch, values, options, stat, errmsg)
         class(sb_solver), intent(inout) :: self
         type(sb_batch), intent(in) :: batch
-        real(real32), intent(in), target, contiguous :: values(:)
+        real(real32), intent(in), pointer, contiguous :: values(:)
         type(sb_options), intent(in), optional :: options
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        call solver_final(self)
+        if (is_other_kind(batch%kind, real32, stat, errmsg)) return
         call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
     end subroutine
 
     subroutine create_32_2(self, batch, values, options, stat, errmsg)
         class(sb_solver), intent(inout) :: self
         type(sb_batch), intent(in) :: batch
-        real(real32), intent(in), target, contiguous :: values(:, :)
+        real(real32), intent(in), pointer, contiguous :: values(:, :)
         type(sb_options), intent(in), optional :: options
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        call solver_final(self)
+        if (is_other_kind(batch%kind, real32, stat, errmsg)) return
         call self%create(batch, c_loc(values), size(values, kind=c_int64_t), options, stat, errmsg)
     end subroutine
 
@@ -424,33 +498,37 @@ contains
 
     subroutine values_64(self, values, stat, errmsg)
         class(sb_solver), intent(inout) :: self
-        real(real64), intent(in), target, contiguous :: values(:)
+        real(real64), intent(in), pointer, contiguous :: values(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
     end subroutine
 
     subroutine values_64_2(self, values, stat, errmsg)
         class(sb_solver), intent(inout) :: self
-        real(real64), intent(in), target, contiguous :: values(:, :)
+        real(real64), intent(in), pointer, contiguous :: values(:, :)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
     end subroutine
 
     subroutine values_32(self, values, stat, errmsg)
         class(sb_solver), intent(inout) :: self
-        real(real32), intent(in), target, contiguous :: values(:)
+        real(real32), intent(in), pointer, contiguous :: values(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
     end subroutine
 
     subroutine values_32_2(self, values, stat, errmsg)
         class(sb_solver), intent(inout) :: self
-        real(real32), intent(in), target, contiguous :: values(:, :)
+        real(real32), intent(in), pointer, contiguous :: values(:, :)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%set_values(c_loc(values), size(values, kind=c_int64_t), stat, errmsg)
     end subroutine
 
@@ -468,6 +546,7 @@ contains
         real(real64), intent(in), target, contiguous :: jacobian(:), dt(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
             size(dt, kind=c_int64_t), stat, errmsg)
     end subroutine
@@ -477,6 +556,7 @@ contains
         real(real64), intent(in), target, contiguous :: jacobian(:, :), dt(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
             size(dt, kind=c_int64_t), stat, errmsg)
     end subroutine
@@ -486,6 +566,7 @@ contains
         real(real32), intent(in), target, contiguous :: jacobian(:), dt(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
             size(dt, kind=c_int64_t), stat, errmsg)
     end subroutine
@@ -495,6 +576,7 @@ contains
         real(real32), intent(in), target, contiguous :: jacobian(:, :), dt(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%shift(c_loc(jacobian), size(jacobian, kind=c_int64_t), c_loc(dt), &
             size(dt, kind=c_int64_t), stat, errmsg)
     end subroutine
@@ -527,6 +609,7 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
             nfailed, stat, errmsg)
@@ -540,6 +623,7 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
             nfailed, stat, errmsg)
@@ -553,6 +637,7 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
             nfailed, stat, errmsg)
@@ -566,6 +651,7 @@ contains
         integer(int64), intent(out), optional :: nfailed
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
             nfailed, stat, errmsg)
@@ -633,6 +719,7 @@ contains
         integer(c_int32_t) :: ignored
         if (c_associated(self%handle)) ignored = c_batch_destroy(self%handle)
         self%handle = c_null_ptr
+        self%kind = 0
     end subroutine
 
     subroutine solver_final(self)
@@ -640,6 +727,7 @@ contains
         integer(c_int32_t) :: ignored
         if (c_associated(self%handle)) ignored = c_solver_destroy(self%handle)
         self%handle = c_null_ptr
+        self%kind = 0
     end subroutine
 
 end module sparsebatch

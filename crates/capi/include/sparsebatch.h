@@ -187,14 +187,16 @@ typedef struct sb_solver_options {
     const char *precond;
     // Order of elimination of ilu0 and ic0: `"natural"` or `"min-degree"`. Default: `"natural"`.
     const char *order;
-    // Precision of factors of preconditioners: `"working"` or `"single"`.
+    // Precision of factors of preconditioners: `"working"` or `"f32"`. Default:
+    // `"working"`.
     const char *precond_precision;
     // Precision of iterations on a GPU: `"auto"` or `"working"`. Default: `"auto"`.
     const char *inner_precision;
     // Format of products, such as `"csr"` or `"ell"`. NULL with a NULL `kernel`: whole solves are
     // fused, without separate products.
     const char *format;
-    // Kernel of products.
+    // Kernel of products, one that the format has: `"rows"`, `"csr-i"` or `"entries"`. NULL is
+    // `"auto"`.
     const char *kernel;
     // Rows per block of block-jacobi, 1 to 128. 0: found from the pattern.
     int64_t block_size;
@@ -243,7 +245,7 @@ typedef struct sb_spmv_options {
     // `"auto"`, `"csr"`, `"coo"`, `"ell"`, `"dia"`, `"hyb"` or `"sellp"`. NULL is `"auto"`. On a
     // device: NULL.
     const char *format;
-    // NULL is `"auto"`. On a device: NULL.
+    // As in `sb_solver_options`. On a device: NULL.
     const char *kernel;
     // Right-hand sides per item, at least 1. Default: 1.
     int64_t nrhs;
@@ -520,14 +522,20 @@ sb_status sb_solver_set_values(struct sb_solver *solver, const void *values, int
 // Takes `I/dt - J` as matrices for the solves that follow: those of an implicit step of length
 // `dt` with the Jacobians J. Every row of the pattern needs an entry on the diagonal.
 //
-// `jacobian` is an array as the values, `dt` has one element, or one for each item (`ndt`). Both
-// are of the batch's type, in the solver's memory, and are not needed after the call; on a device,
-// after the work on the stream. The solver has an array of its own for the result. A `dt` of 0 is
-// not refused: that system ends `NonFinite`.
+// `jacobian` is an array as the values. `dt` has `ndt` elements: one for each item, or in host
+// memory one for all items; on a device always one for each item. Both are of the batch's type, in
+// the solver's memory, and are not needed after the call; on a device, after the work on the
+// stream. The solver has an array of its own for the result. A `dt` of 0 is not refused: that
+// system ends `NonFinite`.
 //
-// Errors: `SB_ERROR_ARGUMENT` for other lengths and for an entry missing on the diagonal;
-// `SB_ERROR_UNSUPPORTED` for a `dt` for each item of shared values, and on a device for ragged
-// batches and interleaved values. One call of a solver at a time.
+// On a device a solve that was enqueued reads the matrices until `sb_solver_finish`, and a shift
+// between the two is refused. Do not shift between the launch of a graph that has recorded the
+// solve and `sb_solver_finish` either, which the library cannot see.
+//
+// Errors: `SB_ERROR_ARGUMENT` for other lengths, for an entry missing on the diagonal, and after
+// `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` for a `dt` for each item
+// of shared values, and on a device for ragged batches, interleaved values and shared values. One
+// call of a solver at a time.
 sb_status sb_solver_shift(struct sb_solver *solver,
                           const void *jacobian,
                           int64_t njacobian,
@@ -617,7 +625,7 @@ sb_status sb_solver_stop(const struct sb_solver *solver);
 sb_status sb_solver_report(const struct sb_solver *solver, struct sb_report **report);
 
 // Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another
-// thread that runs ends first.
+// thread that runs ends first, for which this one waits.
 sb_status sb_solver_destroy(struct sb_solver *solver);
 
 // Prepares products: chooses format and kernel, and copies the values. `options` may be NULL.

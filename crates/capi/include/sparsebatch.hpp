@@ -12,10 +12,13 @@
 
 #include "sparsebatch.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace sparsebatch {

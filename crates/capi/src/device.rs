@@ -34,6 +34,8 @@ struct Started<T: Pod> {
     values: DeviceBuffer<T>,
     b: DeviceBuffer<T>,
     x: DeviceBuffer<T>,
+    /// A graph that has recorded the solve may be finished again.
+    finished: bool,
 }
 
 impl<T: SolveScalar + Pod> OnDevice<T> {
@@ -70,11 +72,15 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
                 "a shift of a ragged batch on the GPU is not supported yet: add it to the values",
             ));
         };
-        if self.place == Place::Interleaved {
-            return Err(Failure::unsupported(
-                "a shift of interleaved values on the GPU is not supported yet: \
-                 add it to the values",
-            ));
+        let layout = match self.place {
+            Place::ItemMajor => None,
+            Place::Interleaved => Some("interleaved"),
+            Place::Shared => Some("shared"),
+        };
+        if let Some(layout) = layout {
+            return Err(Failure::unsupported(format!(
+                "a shift of {layout} values on the GPU is not supported yet: add it to the values"
+            )));
         }
         match &mut self.shift {
             Some(shift) => Ok(shift),
@@ -96,6 +102,13 @@ impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
     }
 
     fn shift(&mut self, jacobian: Input, dt: Input) -> Result<(), Failure> {
+        if self.started.as_ref().is_some_and(|started| !started.finished) {
+            return Err(Failure::argument(
+                "a shift would change the matrices of the solve that was enqueued: \
+                 expected a call of sb_solver_finish before",
+            ));
+        }
+        check_len("jacobian", self.values.len(), jacobian.len())?;
         let (jacobian, dt) = (jacobian.buffer::<T>()?, dt.buffer::<T>()?);
         let (forms, values) = self.shifted()?;
         forms.apply(&jacobian, &dt, values)?;
@@ -134,17 +147,18 @@ impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
             }
         }
         let values = values.range(0..values.len())?;
-        self.started = Some(Started { by: call.by, values, b, x });
+        self.started = Some(Started { by: call.by, values, b, x, finished: false });
         Ok(())
     }
 
     fn finish(&mut self, context: &Context) -> Result<AnyReport, Failure> {
-        let Some(Started { by, values, b, x }) = &mut self.started else {
+        let Some(Started { by, values, b, x, finished }) = &mut self.started else {
             return Err(Failure::new(
                 SB_ERROR_NOT_FACTORED,
                 "there is nothing to finish: expected a call of sb_solver_enqueue before",
             ));
         };
+        *finished = true;
         let solver = &mut self.solver;
         let report = context.run(|| match by {
             By::Kept => solver.finish_again(b, x),

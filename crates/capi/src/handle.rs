@@ -59,15 +59,17 @@ pub(crate) fn find<H: Handle>(handle: *const H) -> Result<Arc<H::Object>, Failur
 }
 
 /// Takes a handle away; its object ends with the last call that uses it.
-pub(crate) fn remove<H: Handle>(handle: *mut H) -> Result<(), Failure> {
-    find(handle.cast_const())?;
+pub(crate) fn remove<H: Handle>(handle: *mut H) -> Result<Arc<H::Object>, Failure> {
+    let found = find(handle.cast_const())?;
     let mut objects = OBJECTS.write().unwrap_or_else(PoisonError::into_inner);
-    let object = objects.remove(&handle.addr());
+    let removed = objects.remove(&handle.addr());
     drop(objects);
-    object.map(drop).ok_or_else(|| unknown::<H>())
+    // Another thread may have taken it meanwhile.
+    removed.map(|_| found).ok_or_else(|| unknown::<H>())
 }
 
-fn unknown<H: Handle>() -> Failure {
+/// The error of a handle whose object does not live.
+pub(crate) fn unknown<H: Handle>() -> Failure {
     let name = H::NAME;
     Failure::new(
         SB_ERROR_BAD_HANDLE,

@@ -1,6 +1,6 @@
 //! Solvers: [`Solver`], over data in host memory or on a GPU.
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use sparsebatch::gpu::Guess;
 use sparsebatch::{SolveScalar, Watch};
@@ -8,7 +8,8 @@ use sparsebatch::{SolveScalar, Watch};
 use crate::batch::{Batch, DType};
 use crate::context::Context;
 use crate::device::OnDevice;
-use crate::ffi::{DeviceOutcomes, Input, Output, SolverSettings};
+use crate::ffi::{DeviceOutcomes, Input, Output, SolverSettings, sb_solver};
+use crate::handle::unknown;
 use crate::host::Host;
 use crate::report::{AnyReport, Report};
 use crate::status::{Failure, SB_ERROR_BUSY, SB_ERROR_INTERNAL, SB_ERROR_NOT_FACTORED};
@@ -74,6 +75,8 @@ pub(crate) struct Solver {
 struct State {
     engine: Box<dyn Engine>,
     last: Option<AnyReport>,
+    /// Whether the handle is gone.
+    ended: bool,
 }
 
 impl Solver {
@@ -91,13 +94,13 @@ impl Solver {
             DType::F32 => engine_of::<f32>(batch, values, settings)?,
         };
         let context = Arc::clone(&batch.context);
-        let state = Mutex::new(State { engine, last: None });
+        let state = Mutex::new(State { engine, last: None, ended: false });
         Ok(Self { context, watch, fallback, on_device, state })
     }
 
     /// The engine, unless another call has it.
     fn state(&self) -> Result<MutexGuard<'_, State>, Failure> {
-        self.state.try_lock().map_err(|error| match error {
+        let state = self.state.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
                 Failure::new(SB_ERROR_BUSY, "the solver is in use by another call at this moment")
             }
@@ -105,7 +108,14 @@ impl Solver {
                 SB_ERROR_INTERNAL,
                 "the solver was lost in an earlier fault: destroy it and create another",
             ),
-        })
+        })?;
+        // A call that had found the solver before another thread destroyed it.
+        if state.ended { Err(unknown::<sb_solver>()) } else { Ok(state) }
+    }
+
+    /// Waits for the call that runs, and refuses others from then on.
+    pub(crate) fn end(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
     }
 
     pub(crate) fn set_values(&self, values: Input) -> Result<(), Failure> {

@@ -108,7 +108,8 @@ def call_with_zeros(library, functions):
 
 
 def call_at_random(library, functions, rounds):
-    """Arguments of any size that are no living handles: every call is refused."""
+    """Arguments of any size that are no living handles: every call is refused, and the place of a
+    new handle gets NULL."""
     chance = random.Random(35)
     numbers = [0, 1, 2, -1, 7, 64, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
     for name, function in declared(library, functions):
@@ -117,16 +118,22 @@ def call_at_random(library, functions, rounds):
         handle = r"(const )?sb_(batch|context|conversion|report|solver|spmv) \*"
         if not first or not re.match(handle, first[0][0]):
             continue
+        kinds = [kind for kind, _ in functions[name][1]]
         for _ in range(rounds):
+            # The place of a new handle is written to in any case.
+            place = ctypes.c_void_p(1)
             arguments = [
-                chance.randrange(1 << 63) | 1 << 40
+                ctypes.addressof(place)
+                if described.endswith("**")
+                else chance.randrange(1 << 63) | 1 << 40
                 if kind is ctypes.c_void_p
                 else float(chance.choice(numbers))
                 if kind is ctypes.c_double
                 else kind(chance.choice(numbers))
-                for kind in function.argtypes
+                for kind, described in zip(function.argtypes, kinds, strict=True)
             ]
             assert function(*arguments) == 9, name
+            assert place.value == (None if any(k.endswith("**") for k in kinds) else 1), name
 
 
 def main():

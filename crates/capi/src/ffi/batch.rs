@@ -1,6 +1,5 @@
 //! Batches.
 
-use std::ptr;
 use std::sync::Arc;
 
 use sparsebatch::Pattern;
@@ -8,9 +7,11 @@ use sparsebatch::Pattern;
 use super::context::sb_context;
 use super::memory::{Input, Place};
 use super::options::count;
-use super::{SB_F32, SB_F64, SB_INTERLEAVED, SB_ITEM_MAJOR, SB_SHARED, destroy, handle_of, on};
+use super::{
+    SB_F32, SB_F64, SB_INTERLEAVED, SB_ITEM_MAJOR, SB_SHARED, destroy, handle_of, make, on,
+};
 use crate::batch::{Batch, DType, Indices, Patterns, Place as Layout};
-use crate::handle::insert;
+use crate::context::Context;
 use crate::status::{Failure, sb_status};
 
 /// The patterns of the matrices of a batch, and how their values lie. The values themselves are
@@ -74,10 +75,7 @@ pub unsafe extern "C" fn sb_batch_uniform(
     index_base: i32,
     batch: *mut *mut sb_batch,
 ) -> sb_status {
-    on(context, |context| {
-        // SAFETY: the caller says that this may be written to.
-        let handle = unsafe { Place::new("batch", batch) }?;
-        handle.write(ptr::null_mut());
+    let body = |context: &Arc<Context>| {
         let (dtype, place) = (dtype_of(dtype)?, layout_of(layout)?);
         check_base(index_base)?;
         let (nitems, rows) = (count("nitems", nitems)?, count("nrows", nrows)?);
@@ -90,9 +88,10 @@ pub unsafe extern "C" fn sb_batch_uniform(
         let indices =
             Indices { row_ptr: row_ptr.slice()?, col_idx: col_idx.slice()?, base: index_base };
         let patterns = Patterns::uniform(rows, cols, indices, nitems)?;
-        handle.write(insert(Batch { context: Arc::clone(context), dtype, place, patterns }));
-        Ok(())
-    })
+        Ok(Batch { context: Arc::clone(context), dtype, place, patterns })
+    };
+    // SAFETY: the caller says that `batch` may be written to.
+    unsafe { make(context, batch, body) }
 }
 
 /// Creates a batch of `nitems` matrices of any sizes. The index arrays are in host memory and are
@@ -121,10 +120,7 @@ pub unsafe extern "C" fn sb_batch_ragged(
     index_base: i32,
     batch: *mut *mut sb_batch,
 ) -> sb_status {
-    on(context, |context| {
-        // SAFETY: the caller says that this may be written to.
-        let handle = unsafe { Place::new("batch", batch) }?;
-        handle.write(ptr::null_mut());
+    let body = |context: &Arc<Context>| {
         let dtype = dtype_of(dtype)?;
         check_base(index_base)?;
         let ncols = if ncols.is_null() { nrows } else { ncols };
@@ -152,9 +148,10 @@ pub unsafe extern "C" fn sb_batch_ragged(
         let sizes = sizes.map(|((nrows, ncols), nnz)| (nrows, ncols, nnz));
         let patterns = Patterns::ragged(sizes, indices)?;
         let (context, place) = (Arc::clone(context), Layout::ItemMajor);
-        handle.write(insert(Batch { context, dtype, place, patterns }));
-        Ok(())
-    })
+        Ok(Batch { context, dtype, place, patterns })
+    };
+    // SAFETY: the caller says that `batch` may be written to.
+    unsafe { make(context, batch, body) }
 }
 
 /// Sizes of items.

@@ -1,13 +1,13 @@
 //! Conversions.
 
 use std::ffi::{c_char, c_void};
-use std::ptr;
+use std::sync::Arc;
 
 use super::batch::{check_base, sb_batch};
 use super::memory::{Input, Output, Place, text};
-use super::{destroy, handle_of, on};
+use super::{destroy, handle_of, make, on};
+use crate::batch::Batch;
 use crate::conversion::Conversion;
-use crate::handle::insert;
 use crate::status::{Failure, sb_status};
 
 /// The pattern of a uniform batch in another format than CSR, and the places of its values there.
@@ -34,18 +34,15 @@ pub unsafe extern "C" fn sb_conversion_create(
     index_base: i32,
     conversion: *mut *mut sb_conversion,
 ) -> sb_status {
-    on(batch, |batch| {
-        // SAFETY: the caller says that this may be written to, and that the string ends with a NUL.
-        let (place, format) = unsafe {
-            let place = Place::new("conversion", conversion)?;
-            place.write(ptr::null_mut());
-            (place, text("format", format)?)
-        };
+    let body = |batch: &Arc<Batch>| {
+        // SAFETY: the caller says that the string ends with a NUL.
+        let format = unsafe { text("format", format) }?;
         check_base(index_base)?;
         let format = format.ok_or_else(|| Failure::argument("format is NULL"))?;
-        place.write(insert(Conversion::new(batch, format, index_base)?));
-        Ok(())
-    })
+        Conversion::new(batch, format, index_base)
+    };
+    // SAFETY: the caller says that `conversion` may be written to.
+    unsafe { make(batch, conversion, body) }
 }
 
 /// Writes the number of slots of an item, and the slots of a row of ELL (0 for COO). Each place may

@@ -16,6 +16,7 @@ mod spmv;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::Arc;
 
 use crate::handle::{self, Handle};
@@ -24,6 +25,7 @@ use crate::status::{Failure, SB_OK, sb_status};
 pub use batch::*;
 pub use context::*;
 pub use conversion::*;
+use memory::Place;
 pub(crate) use memory::{Input, Output};
 pub(crate) use options::{BackendChoice, ContextSettings, SolverSettings, SpmvSettings, Stream};
 pub use options::{sb_context_options, sb_solver_options, sb_spmv_options};
@@ -105,11 +107,38 @@ fn on<H: Handle>(
     })
 }
 
+/// Runs the body of an exported function that makes an object from that of a handle. `place` gets
+/// the new object's handle; it gets NULL where anything fails, a wrong `handle` included.
+///
+/// # Safety
+/// `place` is NULL, or may be written to.
+unsafe fn make<H: Handle, M: Handle>(
+    handle: *const H,
+    place: *mut *mut M,
+    body: impl FnOnce(&Arc<H::Object>) -> Result<M::Object, Failure>,
+) -> sb_status {
+    // SAFETY: the contract of this function.
+    let place = unsafe { Place::new(M::NAME, place) };
+    if let Ok(place) = &place {
+        place.write(ptr::null_mut());
+    }
+    on(handle, |object| {
+        let place = place?;
+        place.write(handle::insert(body(object)?));
+        Ok(())
+    })
+}
+
 /// Runs the body of a function that destroys an object. NULL is nothing to destroy.
 fn destroy<H: Handle>(handle: *mut H) -> sb_status {
+    destroy_after(handle, |_| ())
+}
+
+/// As [`destroy`]; `last` runs when no further call finds the object.
+fn destroy_after<H: Handle>(handle: *mut H, last: impl FnOnce(&H::Object)) -> sb_status {
     match handle.is_null() {
         true => SB_OK,
-        false => call(|| handle::remove(handle)),
+        false => call(|| handle::remove(handle).map(|object| last(&object))),
     }
 }
 

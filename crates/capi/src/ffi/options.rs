@@ -49,14 +49,16 @@ pub struct sb_solver_options {
     pub precond: *const c_char,
     /// Order of elimination of ilu0 and ic0: `"natural"` or `"min-degree"`. Default: `"natural"`.
     pub order: *const c_char,
-    /// Precision of factors of preconditioners: `"working"` or `"single"`.
+    /// Precision of factors of preconditioners: `"working"` or `"f32"`. Default:
+    /// `"working"`.
     pub precond_precision: *const c_char,
     /// Precision of iterations on a GPU: `"auto"` or `"working"`. Default: `"auto"`.
     pub inner_precision: *const c_char,
     /// Format of products, such as `"csr"` or `"ell"`. NULL with a NULL `kernel`: whole solves are
     /// fused, without separate products.
     pub format: *const c_char,
-    /// Kernel of products.
+    /// Kernel of products, one that the format has: `"rows"`, `"csr-i"` or `"entries"`. NULL is
+    /// `"auto"`.
     pub kernel: *const c_char,
     /// Rows per block of block-jacobi, 1 to 128. 0: found from the pattern.
     pub block_size: i64,
@@ -137,7 +139,7 @@ pub struct sb_spmv_options {
     /// `"auto"`, `"csr"`, `"coo"`, `"ell"`, `"dia"`, `"hyb"` or `"sellp"`. NULL is `"auto"`. On a
     /// device: NULL.
     pub format: *const c_char,
-    /// NULL is `"auto"`. On a device: NULL.
+    /// As in `sb_solver_options`. On a device: NULL.
     pub kernel: *const c_char,
     /// Right-hand sides per item, at least 1. Default: 1.
     pub nrhs: i64,

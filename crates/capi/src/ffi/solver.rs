@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 
 use sparsebatch::gpu::Guess;
 
@@ -11,9 +12,9 @@ use super::options::sb_solver_options;
 use super::report::sb_report;
 use super::{
     SB_GUESS_IN_X, SB_GUESS_ZERO, SB_KEPT, SB_KEPT_TRANSPOSED, SB_NEAR, SB_TRANSPOSED, SB_VALUES,
-    destroy, handle_of, memory, on,
+    destroy_after, handle_of, make, memory, on,
 };
-use crate::handle::insert;
+use crate::batch::Batch;
 use crate::solver::{By, Call, Solver};
 use crate::status::{Failure, sb_status};
 
@@ -125,18 +126,16 @@ pub unsafe extern "C" fn sb_solver_create(
     options: *const sb_solver_options,
     solver: *mut *mut sb_solver,
 ) -> sb_status {
-    on(batch, |batch| {
-        // SAFETY: the caller says that this may be written to, and that options and arrays are what
-        // the header says.
-        let (place, settings, values) = unsafe {
-            let place = Place::new("solver", solver)?;
-            place.write(ptr::null_mut());
+    let body = |batch: &Arc<Batch>| {
+        // SAFETY: the caller says that options and arrays are what the header says.
+        let (settings, values) = unsafe {
             let settings = memory::options(options)?.settings(batch.patterns.nitems())?;
-            (place, settings, Input::new("values", values, nvalues)?)
+            (settings, Input::new("values", values, nvalues)?)
         };
-        place.write(insert(Solver::new(batch, values, settings)?));
-        Ok(())
-    })
+        Solver::new(batch, values, settings)
+    };
+    // SAFETY: the caller says that `solver` may be written to.
+    unsafe { make(batch, solver, body) }
 }
 
 /// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
@@ -158,14 +157,20 @@ pub unsafe extern "C" fn sb_solver_set_values(
 /// Takes `I/dt - J` as matrices for the solves that follow: those of an implicit step of length
 /// `dt` with the Jacobians J. Every row of the pattern needs an entry on the diagonal.
 ///
-/// `jacobian` is an array as the values, `dt` has one element, or one for each item (`ndt`). Both
-/// are of the batch's type, in the solver's memory, and are not needed after the call; on a device,
-/// after the work on the stream. The solver has an array of its own for the result. A `dt` of 0 is
-/// not refused: that system ends `NonFinite`.
+/// `jacobian` is an array as the values. `dt` has `ndt` elements: one for each item, or in host
+/// memory one for all items; on a device always one for each item. Both are of the batch's type, in
+/// the solver's memory, and are not needed after the call; on a device, after the work on the
+/// stream. The solver has an array of its own for the result. A `dt` of 0 is not refused: that
+/// system ends `NonFinite`.
 ///
-/// Errors: `SB_ERROR_ARGUMENT` for other lengths and for an entry missing on the diagonal;
-/// `SB_ERROR_UNSUPPORTED` for a `dt` for each item of shared values, and on a device for ragged
-/// batches and interleaved values. One call of a solver at a time.
+/// On a device a solve that was enqueued reads the matrices until `sb_solver_finish`, and a shift
+/// between the two is refused. Do not shift between the launch of a graph that has recorded the
+/// solve and `sb_solver_finish` either, which the library cannot see.
+///
+/// Errors: `SB_ERROR_ARGUMENT` for other lengths, for an entry missing on the diagonal, and after
+/// `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` for a `dt` for each item
+/// of shared values, and on a device for ragged batches, interleaved values and shared values. One
+/// call of a solver at a time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_solver_shift(
     solver: *mut sb_solver,
@@ -339,18 +344,13 @@ pub unsafe extern "C" fn sb_solver_report(
     solver: *const sb_solver,
     report: *mut *mut sb_report,
 ) -> sb_status {
-    on(solver, |solver| {
-        // SAFETY: the caller says that this may be written to.
-        let place = unsafe { Place::new("report", report) }?;
-        place.write(ptr::null_mut());
-        place.write(insert(solver.report()?));
-        Ok(())
-    })
+    // SAFETY: the caller says that `report` may be written to.
+    unsafe { make(solver, report, |solver| solver.report()) }
 }
 
 /// Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another
-/// thread that runs ends first.
+/// thread that runs ends first, for which this one waits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_solver_destroy(solver: *mut sb_solver) -> sb_status {
-    destroy(solver)
+    destroy_after(solver, Solver::end)
 }

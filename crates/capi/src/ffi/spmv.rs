@@ -1,13 +1,13 @@
 //! Products.
 
 use std::ffi::{c_char, c_void};
-use std::ptr;
+use std::sync::Arc;
 
 use super::batch::sb_batch;
-use super::memory::{Input, Output, Place};
+use super::memory::{Input, Output};
 use super::options::sb_spmv_options;
-use super::{destroy, handle_of, memory, on};
-use crate::handle::insert;
+use super::{destroy, handle_of, make, memory, on};
+use crate::batch::Batch;
 use crate::spmv::{Product, Spmv};
 use crate::status::sb_status;
 
@@ -34,18 +34,16 @@ pub unsafe extern "C" fn sb_spmv_create(
     options: *const sb_spmv_options,
     spmv: *mut *mut sb_spmv,
 ) -> sb_status {
-    on(batch, |batch| {
-        // SAFETY: the caller says that this may be written to, and that options and arrays are what
-        // the header says.
-        let (place, settings, values) = unsafe {
-            let place = Place::new("spmv", spmv)?;
-            place.write(ptr::null_mut());
+    let body = |batch: &Arc<Batch>| {
+        // SAFETY: the caller says that options and arrays are what the header says.
+        let (settings, values) = unsafe {
             let settings = memory::options(options)?.settings()?;
-            (place, settings, Input::new("values", values, nvalues)?)
+            (settings, Input::new("values", values, nvalues)?)
         };
-        place.write(insert(Spmv::new(batch, values, &settings)?));
-        Ok(())
-    })
+        Spmv::new(batch, values, &settings)
+    };
+    // SAFETY: the caller says that `spmv` may be written to.
+    unsafe { make(batch, spmv, body) }
 }
 
 /// Copies other values for the products that follow; on a device, enqueued on the stream.

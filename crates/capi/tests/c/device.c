@@ -80,6 +80,8 @@ static void solves(void) {
         REFUSED(sb_solver_finish(solver, &failed), SB_ERROR_NOT_FACTORED, "sb_solver_enqueue");
         OK(sb_solver_enqueue(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
                 rows));
+        REFUSED(sb_solver_shift(solver, ON_DEVICE(values), ITEMS * NNZ, ON_DEVICE(steps), ITEMS),
+                SB_ERROR_ARGUMENT, "expected a call of sb_solver_finish before");
         OK(sb_solver_finish(solver, &failed));
         CHECK(failed == 0);
         check_solution(x, s.values, 0);
@@ -103,6 +105,10 @@ static void solves(void) {
                            &failed));
         CHECK(failed == 0);
         check_solution(x, s.values, 1);
+        REFUSED(sb_solver_shift(solver, ON_DEVICE(values), NNZ, ON_DEVICE(steps), ITEMS),
+                SB_ERROR_ARGUMENT, "jacobian has 13 entries, expected 91");
+        REFUSED(sb_solver_shift(solver, ON_DEVICE(values), ITEMS * NNZ, ON_DEVICE(steps), 1),
+                SB_ERROR_ARGUMENT, "dt has 1 entries, expected 7");
         OK(sb_solver_shift(solver, ON_DEVICE(values), ITEMS * NNZ, ON_DEVICE(steps), ITEMS));
         OK(sb_solver_solve(solver, SB_NEAR, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
                 &failed));
@@ -141,6 +147,28 @@ static void solves(void) {
         OK(sb_batch_destroy(batch));
     }
     CHECK(release(values) == 0 && release(b) == 0 && release(x) == 0 && release(steps) == 0);
+}
+
+// Layouts whose matrices are not shifted on a device.
+static void shifts_that_are_not_supported(void) {
+    pointer values = upload(s.values, sizeof s.values), steps = upload(s.b, ITEMS * sizeof *s.b);
+    const int32_t layouts[] = {SB_SHARED, SB_INTERLEAVED};
+    const int64_t nvalues[] = {NNZ, ITEMS * NNZ};
+    const char *messages[] = {"a shift of shared values", "a shift of interleaved values"};
+    for (int layout = 0; layout < 2; ++layout) {
+        sb_batch *batch = uniform(context, &s, layouts[layout], 0);
+        sb_solver_options options = solver_options("bicgstab");
+        sb_solver *solver;
+        options.space = SB_DEVICE;
+        options.stream = stream;
+        OK(sb_solver_create(batch, ON_DEVICE(values), nvalues[layout], &options, &solver));
+        REFUSED(sb_solver_shift(solver, ON_DEVICE(values), nvalues[layout], ON_DEVICE(steps),
+                                ITEMS),
+                SB_ERROR_UNSUPPORTED, messages[layout]);
+        OK(sb_solver_destroy(solver));
+        OK(sb_batch_destroy(batch));
+    }
+    CHECK(release(values) == 0 && release(steps) == 0);
 }
 
 static void products(void) {
@@ -217,6 +245,7 @@ int main(void) {
     use_driver();
     CHECK(create_stream(&stream, 1) == 0);
     solves();
+    shifts_that_are_not_supported();
     products();
     more_than_the_memory();
     OK(sb_context_destroy(context));

@@ -33,6 +33,36 @@ static void wrong_handles(void) {
     OK(sb_solver_destroy(NULL));
     OK(sb_batch_destroy(batch));
     REFUSED(sb_batch_destroy(batch), SB_ERROR_BAD_HANDLE, "no living batch");
+    // Places of handles get NULL.
+    sb_context *no_context = (sb_context *)(void *)&s;
+    sb_batch *made_batch = batch;
+    sb_solver *made_solver = solver;
+    sb_spmv *spmv = (sb_spmv *)(void *)&s;
+    sb_conversion *conversion = (sb_conversion *)(void *)&s;
+    sb_report *report = (sb_report *)(void *)&s;
+    int64_t one = 1;
+    REFUSED(sb_batch_uniform(no_context, SB_F64, 1, N, N, NNZ, s.row_ptr, s.col_idx, SB_ITEM_MAJOR,
+                             0, &made_batch),
+            SB_ERROR_BAD_HANDLE, "no living context");
+    CHECK(made_batch == NULL);
+    made_batch = batch;
+    REFUSED(sb_batch_ragged(no_context, SB_F64, 1, &one, NULL, &one, s.row_ptr, s.col_idx, 0,
+                            &made_batch),
+            SB_ERROR_BAD_HANDLE, "no living context");
+    CHECK(made_batch == NULL);
+    REFUSED(sb_solver_create(batch, s.values, ITEMS * NNZ, NULL, &made_solver),
+            SB_ERROR_BAD_HANDLE, "no living batch");
+    CHECK(made_solver == NULL);
+    REFUSED(sb_spmv_create(NULL, s.values, ITEMS * NNZ, NULL, &spmv), SB_ERROR_BAD_HANDLE,
+            "batch is NULL");
+    CHECK(spmv == NULL);
+    REFUSED(sb_conversion_create(batch, "coo", 0, &conversion), SB_ERROR_BAD_HANDLE,
+            "no living batch");
+    CHECK(conversion == NULL);
+    REFUSED(sb_solver_report(solver, &report), SB_ERROR_BAD_HANDLE, "no living solver");
+    CHECK(report == NULL);
+    REFUSED(sb_solver_create(NULL, s.values, ITEMS * NNZ, NULL, NULL), SB_ERROR_BAD_HANDLE,
+            "batch is NULL");
 }
 
 static void wrong_structs_and_options(void) {
@@ -59,7 +89,7 @@ static void wrong_structs_and_options(void) {
     WRONG(method, "gmres", "method is gmres, expected auto cg");
     WRONG(precond, "ilu", "precond is ilu, expected");
     WRONG(order, "\xff", "order is no text");
-    WRONG(precond_precision, "half", "half");
+    WRONG(precond_precision, "single", "precond_precision is single, expected working f32");
     WRONG(inner_precision, "half", "half");
     WRONG(format, "bsr", "bsr");
     WRONG(kernel, "fast", "fast");
@@ -296,6 +326,42 @@ static void two_calls_of_a_solver(void) {
     OK(sb_batch_destroy(batch));
 }
 
+static double large_b[LARGE * N], large_x[LARGE * N];
+
+static void *solve_into_large_x(void *solver) {
+    OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_ZERO, large_b, LARGE * N, large_x, LARGE * N,
+                       NULL));
+    return NULL;
+}
+
+// A solver that is destroyed in the middle of a solve: x is complete when its handle is gone.
+static void destroying_waits_for_the_call_that_runs(void) {
+    sb_batch *batch;
+    int busy = 0;
+    OK(sb_batch_uniform(context, SB_F64, LARGE, N, N, NNZ, s.row_ptr, s.col_idx, SB_SHARED, 0,
+                        &batch));
+    for (int place = 0; place < LARGE * N; ++place) large_b[place] = 1.0;
+    for (int attempt = 0; attempt < 50 && !busy; ++attempt) {
+        pthread_t thread;
+        sb_solver *solver;
+        int32_t keeps;
+        OK(sb_solver_create(batch, s.values, NNZ, NULL, &solver));
+        memset(large_x, 0, sizeof large_x);
+        CHECK(pthread_create(&thread, NULL, solve_into_large_x, solver) == 0);
+        for (int look = 0; look < 1000 && !busy; ++look) {
+            busy = sb_solver_keeps_factors(solver, &keeps) == SB_ERROR_BUSY;
+            if (!busy) usleep(50);
+        }
+        // A thread that has not begun by then would find no solver.
+        if (!busy) CHECK(pthread_join(thread, NULL) == 0);
+        OK(sb_solver_destroy(solver));
+        for (int place = 0; place < LARGE * N; ++place) CHECK(large_x[place] != 0.0);
+        if (busy) CHECK(pthread_join(thread, NULL) == 0);
+    }
+    CHECK(busy);
+    OK(sb_batch_destroy(batch));
+}
+
 static void *message_of_new_thread(void *unused) {
     char message[64] = "not empty";
     (void)unused;
@@ -380,6 +446,7 @@ int main(void) {
     no_gpu();
     not_factored_and_stopped();
     two_calls_of_a_solver();
+    destroying_waits_for_the_call_that_runs();
     messages();
     forked_processes();
     too_many_systems();

@@ -36,6 +36,65 @@ static void uniform_batches(void) {
     }
 }
 
+// Every name that the header gives for an option.
+static void names_of_options(void) {
+    systems s = tridiagonal(0);
+    sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0);
+    const struct {
+        const char *method, *precond, *order, *precond_precision, *inner_precision, *format,
+            *kernel;
+    } named[] = {
+        {.method = "auto", .precond = "auto"},
+        {.method = "cg", .precond = "none"},
+        {.method = "cg", .precond = "jacobi", .inner_precision = "auto"},
+        {.method = "cg", .precond = "ic0", .order = "min-degree"},
+        {.method = "bicgstab", .precond = "block-jacobi", .inner_precision = "working"},
+        {.method = "bicgstab", .precond = "ilu0", .order = "natural"},
+        {.method = "bicgstab", .precond = "ilu0", .precond_precision = "working"},
+        {.method = "bicgstab", .precond = "ilu0", .precond_precision = "f32"},
+        {.method = "bicgstab", .precond = "jacobi", .format = "csr", .kernel = "rows"},
+        {.method = "bicgstab", .precond = "jacobi", .format = "ell", .kernel = "auto"},
+        {.method = "lu"},
+        {.method = "pivoting-lu"},
+    };
+    for (size_t kind = 0; kind < sizeof named / sizeof *named; ++kind) {
+        sb_solver_options options = solver_options(named[kind].method);
+        sb_solver *solver;
+        double x[ITEMS * N];
+        options.precond = named[kind].precond;
+        options.order = named[kind].order;
+        options.precond_precision = named[kind].precond_precision;
+        options.inner_precision = named[kind].inner_precision;
+        options.format = named[kind].format;
+        options.kernel = named[kind].kernel;
+        OK(sb_solver_create(batch, s.values, ITEMS * NNZ, &options, &solver));
+        solve_and_check(solver, &s, 0, SB_VALUES, s.values, x);
+        OK(sb_solver_destroy(solver));
+    }
+    const char *products[][2] = {{"auto", "auto"}, {"csr", "rows"}, {"csr", "csr-i"},
+                                 {"coo", "entries"}, {"ell", "rows"}, {"dia", "rows"},
+                                 {"hyb", "rows"}, {"sellp", "rows"}};
+    for (size_t kind = 0; kind < sizeof products / sizeof *products; ++kind) {
+        sb_spmv_options options;
+        sb_spmv *spmv;
+        OK(sb_spmv_options_init(&options, sizeof options));
+        options.format = products[kind][0];
+        options.kernel = products[kind][1];
+        OK(sb_spmv_create(batch, s.values, ITEMS * NNZ, &options, &spmv));
+        OK(sb_spmv_destroy(spmv));
+    }
+    const char *backends[] = {"cpu", "auto"};
+    for (int kind = 0; kind < 2; ++kind) {
+        sb_context_options options;
+        sb_context *other;
+        OK(sb_context_options_init(&options, sizeof options));
+        options.backend = backends[kind];
+        OK(sb_context_create(&options, &other));
+        OK(sb_context_destroy(other));
+    }
+    OK(sb_batch_destroy(batch));
+}
+
 static void layouts_and_bases_give_the_same_bits(void) {
     systems s = tridiagonal(0), one = tridiagonal(1);
     sb_batch *batches[] = {uniform(context, &s, SB_ITEM_MAJOR, 0),
@@ -464,6 +523,7 @@ int main(void) {
     CHECK(strlen(sb_version()) >= 5);
     context = cpu_context(0);
     uniform_batches();
+    names_of_options();
     layouts_and_bases_give_the_same_bits();
     shared_values();
     single_precision();
