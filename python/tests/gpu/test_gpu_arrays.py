@@ -113,6 +113,31 @@ def test_several_right_hand_sides_of_a_ragged_batch(library, dtype, method, tran
         check(library, result, expected)
 
 
+def test_vectors_with_a_last_axis_of_one(library):
+    p = Problem()
+    b = library.put(p.b[..., None].copy())
+    expected = on_cpu(p.batch(p.values), p.b)[..., None]
+    solver = sparsebatch.Solver(p.batch(library.put(p.values)))
+    check(library, solver.solve(b), expected)
+    check(library, solver.solve(b, library.put(0.9 * expected)), expected)
+    # A system that is not active keeps its guess, though its right-hand side is 0.
+    active = np.arange(N) != 2
+    zeroed = np.where(active[:, None, None], p.b[..., None], 0)
+    out = None if library.name == "jax" else library.put(np.zeros_like(expected))
+    guess = library.put(np.ones_like(expected))
+    x = solver.solve(library.put(zeroed), guess, active=active, out=out).x
+    close(library.get(x)[active], expected[active])
+    assert (library.get(x)[2] == 1).all()
+
+
+def test_products_of_a_ragged_batch_with_several_vectors(library):
+    p = Ragged()
+    x = np.stack([p.b, 2 * p.b[::-1], p.b**2], -1)
+    expected = sparsebatch.Spmv(p.batch(p.values), nrhs=3)(x)
+    product = sparsebatch.Spmv(p.batch(library.put(p.values)), nrhs=3)
+    close(library.get(product(library.put(x))), expected)
+
+
 @pytest.mark.parametrize("nrhs", [1, 3])
 def test_gradients_of_a_ragged_batch(library, dtype, nrhs):
     p = Ragged(dtype)
