@@ -1,17 +1,13 @@
 //! Where and on which threads a program solves: [`Context`].
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sparsebatch::gpu::Device;
 use sparsebatch::{Backend, Gpu};
 
 use crate::ffi::{BackendChoice, ContextSettings, Input, Memory, memory_of};
-use crate::status::{Failure, SB_ERROR_FORKED, SB_ERROR_INTERNAL};
-
-/// The GPUs that were used, by number: kernels are compiled once for all contexts.
-static DEVICES: LazyLock<Mutex<HashMap<usize, Device>>> = LazyLock::new(Mutex::default);
+use crate::status::{Failure, SB_ERROR_FORKED};
 
 /// A backend, threads, and the message of the last error.
 pub(crate) struct Context {
@@ -32,24 +28,12 @@ impl Drop for Context {
     }
 }
 
-/// The GPU with this number.
-fn device_of(ordinal: usize) -> Result<Device, Failure> {
-    let lost = |_| Failure::new(SB_ERROR_INTERNAL, "the list of GPUs was lost in an earlier fault");
-    let mut devices = DEVICES.lock().map_err(lost)?;
-    if let Some(device) = devices.get(&ordinal) {
-        return Ok(device.clone());
-    }
-    let device = Device::new(ordinal)?;
-    devices.insert(ordinal, device.clone());
-    Ok(device)
-}
-
 impl Context {
     pub(crate) fn new(settings: &ContextSettings) -> Result<Self, Failure> {
         let device = match settings.backend {
             BackendChoice::Cpu => None,
-            BackendChoice::Gpu => Some(device_of(settings.ordinal)?),
-            BackendChoice::Auto => device_of(settings.ordinal).ok(),
+            BackendChoice::Gpu => Some(Device::of_process(settings.ordinal)?),
+            BackendChoice::Auto => Device::of_process(settings.ordinal).ok(),
         };
         let backend = device.clone().map_or(Backend::Cpu, |device| {
             Backend::Gpu(Gpu::new(device).or_cpu(true).in_chunks(true))

@@ -1,28 +1,15 @@
 //! Where batches are solved.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex};
-
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparsebatch::gpu::{Device, device};
 use sparsebatch::{Backend, Gpu, PlanPin};
 
-use crate::errors::{GpuError, IntoException, OptionError, OrRaise};
-
-/// The GPUs that were used, by number: kernels are compiled once for all solvers.
-static DEVICES: LazyLock<Mutex<HashMap<usize, Device>>> = LazyLock::new(Mutex::default);
+use crate::errors::{IntoException, OptionError, OrRaise};
 
 /// The GPU with this number.
 pub(crate) fn device_of(ordinal: usize) -> PyResult<Device> {
-    let lost = || GpuError::new_err("the list of GPUs was lost in an earlier failure");
-    let mut devices = DEVICES.lock().map_err(|_| lost())?;
-    if let Some(device) = devices.get(&ordinal) {
-        return Ok(device.clone());
-    }
-    let device = Device::new(ordinal).or_raise()?;
-    devices.insert(ordinal, device.clone());
-    Ok(device)
+    Device::of_process(ordinal).or_raise()
 }
 
 /// `("cpu", _)`, `("gpu", ordinals)`, or `("auto", ordinals)`: GPUs where there are some.

@@ -33,9 +33,10 @@ mod resources;
 mod staging;
 mod stream;
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cudarc::driver::CudaContext;
 
@@ -109,6 +110,22 @@ impl Device {
     /// [`GpuError::Driver`] when the driver refuses the context, as in exclusive mode.
     pub fn new(ordinal: usize) -> Result<Self, GpuError> {
         Self::with_cache(ordinal, DiskCache::from_env())
+    }
+
+    /// As [`Device::new`], made at the first call for a number and returned by later ones, for
+    /// libraries whose callers do not hold a device: kernels are compiled once for all of them.
+    ///
+    /// # Errors
+    /// As [`Device::new`].
+    pub fn of_process(ordinal: usize) -> Result<Self, GpuError> {
+        static DEVICES: LazyLock<Mutex<HashMap<usize, Device>>> = LazyLock::new(Mutex::default);
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = devices.get(&ordinal) {
+            return Ok(device.clone());
+        }
+        let device = Self::new(ordinal)?;
+        devices.insert(ordinal, device.clone());
+        Ok(device)
     }
 
     /// As [`Device::new`], with the given cache of compiled kernels.
