@@ -15,9 +15,9 @@ use sparsebatch::{Backend, SolveOptions};
 use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, gpus_of, shares};
 
 use super::error::CliError;
-use super::input::{Listing, Purpose, Systems};
+use super::input::Listing;
 use super::options::{Precision, VectorSource};
-use super::solve::{SolveArgs, Solved, Summary, solve_in};
+use super::solve::{Given, SolveArgs, Solved, Summary, solve_in};
 use super::{Exit, Global, interrupt, panics, save, tell, vectors};
 
 /// Seconds that ranks wait for each other at the start.
@@ -144,15 +144,7 @@ enum Source {
     /// A `.batch` file, of which each rank reads its share, and the names of its systems.
     Index(BatchIndex, Vec<String>),
     /// All systems with right-hand sides and guesses, which every rank has read.
-    Whole { systems: Systems, b: Vec<f64>, rhs_source: String, x0: Option<Vec<f64>> },
-}
-
-/// What this rank solves.
-struct Share {
-    systems: Systems,
-    b: Vec<f64>,
-    x0: Option<Vec<f64>>,
-    rhs_source: String,
+    Whole(Given),
 }
 
 fn solve(
@@ -222,14 +214,7 @@ fn source(args: &SolveArgs, global: Global) -> Result<Source, CliError> {
         let names = args.input.names(index.nitems());
         return Ok(Source::Index(index, names));
     }
-    let mut systems = args.input.read(global, Purpose::Solve)?;
-    let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
-    let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
-    let mut repeated = vec![&mut b];
-    repeated.extend(x0.as_mut());
-    args.copies.apply(&mut systems, &mut repeated)?;
-    save::check_single(args.output.as_deref(), systems.batch.nitems())?;
-    Ok(Source::Whole { systems, b, rhs_source, x0 })
+    args.read(global).map(Source::Whole)
 }
 
 /// What all ranks must have in common: options, machine, and the sizes of the systems.
@@ -261,7 +246,7 @@ impl Source {
         };
         match self {
             Self::Index(index, _) => of(index.nitems(), &|item| index.nnz(item)),
-            Self::Whole { systems, .. } => {
+            Self::Whole(Given { systems, .. }) => {
                 let batch = &systems.batch;
                 of(batch.nitems(), &|item| batch.pattern(item).nnz())
             }
@@ -269,17 +254,17 @@ impl Source {
     }
 
     /// Reads or copies the systems of a range.
-    fn share(&mut self, args: &SolveArgs, items: Range<usize>) -> Result<Share, CliError> {
+    fn share(&mut self, args: &SolveArgs, items: Range<usize>) -> Result<Given, CliError> {
         match self {
             Self::Index(index, _) => {
                 let mut systems = args.input.read_items(index, items)?;
                 let (b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
-                Ok(Share { systems, b, x0: None, rhs_source })
+                Ok(Given { systems, b, x0: None, rhs_source })
             }
-            Self::Whole { systems, b, rhs_source, x0 } => {
+            Self::Whole(Given { systems, b, x0, rhs_source }) => {
                 let rows =
                     systems.batch.row_offset(items.start)..systems.batch.row_offset(items.end);
-                Ok(Share {
+                Ok(Given {
                     systems: systems.share(items)?,
                     b: b[rows.clone()].to_vec(),
                     x0: x0.as_ref().map(|x0| x0[rows].to_vec()),
@@ -293,7 +278,7 @@ impl Source {
     fn listing(&self, read_time: Duration) -> Listing<'_> {
         match self {
             Self::Index(index, names) => Listing::of(index, names, read_time),
-            Self::Whole { systems, .. } => systems.listing(),
+            Self::Whole(given) => given.systems.listing(),
         }
     }
 }

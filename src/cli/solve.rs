@@ -12,7 +12,7 @@ use sparsebatch::{
 use sparsebatch_mpi::Gathered;
 
 use super::error::CliError;
-use super::input::{InputArgs, Listing, Purpose};
+use super::input::{InputArgs, Listing, Purpose, Systems};
 use super::narrow::Narrow;
 use super::options::{MachineArgs, Precision, VectorSource, name_of, named, not_negative};
 use super::outputs::{Named, Outputs};
@@ -140,6 +140,16 @@ const SOLVE_KERNELS: &[(&str, SolveKernel)] = &[
     ("runs", SolveKernel::Plan(KernelChoice::Runs)),
 ];
 
+/// Systems to solve.
+pub(super) struct Given {
+    pub(super) systems: Systems,
+    pub(super) b: Vec<f64>,
+    /// Initial guesses, unless they are 0.
+    pub(super) x0: Option<Vec<f64>>,
+    /// Where the right-hand sides come from.
+    pub(super) rhs_source: String,
+}
+
 /// The result of a solve in either precision, with solutions in f64.
 pub(super) struct Solved {
     pub(super) x: Vec<f64>,
@@ -161,14 +171,7 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
     outputs.check(&args.inputs())?;
 
     let (backend, backend_reason) = args.backend(gpu::ORDINAL)?;
-    let mut systems = args.input.read(global, Purpose::Solve)?;
-    let (mut b, rhs_source) = vectors::rhs(args.rhs.as_ref(), &mut systems)?;
-    let mut x0 = args.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
-    let mut repeated = vec![&mut b];
-    repeated.extend(x0.as_mut());
-    args.copies.apply(&mut systems, &mut repeated)?;
-    save::check_single(args.output.as_deref(), systems.batch.nitems())?;
-
+    let Given { systems, b, x0, rhs_source } = args.read(global)?;
     let pool = args.machine.pool()?;
     let threads = pool.current_num_threads();
     systems.check_plan(threads)?;
@@ -320,6 +323,18 @@ impl SolveArgs {
             ("--history", self.history.as_deref()),
             ("--report", self.report.as_deref()),
         ])
+    }
+
+    /// Reads the systems, with their right-hand sides and guesses.
+    pub(super) fn read(&self, global: Global) -> Result<Given, CliError> {
+        let mut systems = self.input.read(global, Purpose::Solve)?;
+        let (mut b, rhs_source) = vectors::rhs(self.rhs.as_ref(), &mut systems)?;
+        let mut x0 = self.x0.as_deref().map(|path| vectors::x0(path, &systems)).transpose()?;
+        let mut repeated = vec![&mut b];
+        repeated.extend(x0.as_mut());
+        self.copies.apply(&mut systems, &mut repeated)?;
+        save::check_single(self.output.as_deref(), systems.batch.nitems())?;
+        Ok(Given { systems, b, x0, rhs_source })
     }
 
     /// The files to read.
