@@ -515,7 +515,7 @@ def _apply(op: Any, *arguments: Any) -> Any:
     """Calls an operator.
 
     PyTorch's dispatcher takes part where somebody looks on: compilers, modes, tensors of other
-    kinds. Else the operator is called as a function of autograd, which takes a fifth of the time.
+    kinds. Else the operator is called as a function of autograd, which costs less.
     The transforms of `torch.func` see its derivatives as a function, too.
     """
     if torch.compiler.is_compiling():

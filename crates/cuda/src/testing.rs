@@ -1,8 +1,8 @@
 //! Helpers for tests that need a GPU or its compiler.
 //!
 //! Without them a test prints that it was skipped and passes. `SPARSEBATCH_REQUIRE_GPU=1`,
-//! `SPARSEBATCH_REQUIRE_GPUS=1` (as many as a test needs) and `SPARSEBATCH_REQUIRE_NVRTC=1` turn the skip into a failure, so that a run on a machine meant to
-//! have them cannot pass by doing nothing.
+//! `SPARSEBATCH_REQUIRE_GPUS=1` (as many as a test needs) and `SPARSEBATCH_REQUIRE_NVRTC=1` turn the
+//! skip into a failure, so that a run on a machine meant to have them cannot pass by doing nothing.
 
 use std::fmt::Display;
 

@@ -123,7 +123,7 @@ where
             piece.run_again(systems, true, Part::start_again, b, target)
         })?;
         certify(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria);
-        Ok(Some(told(outcomes)))
+        Ok(Some(told(outcomes, batch.nitems() * nrhs)))
     }
 
     fn batch(&self) -> Option<&Batch<T>> {
@@ -156,7 +156,7 @@ where
         let systems = Systems { nrhs, ..kept.matrices() };
         let target = PartResults { x, outcomes: &mut outcomes };
         certify(systems, (b, guesses.as_deref()), target, criteria);
-        Ok(told(outcomes))
+        Ok(told(outcomes, self.nitems * nrhs))
     }
 
     fn solve_transposed_kept(
@@ -185,7 +185,7 @@ where
         let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds, watch: None };
         let target = PartResults { x, outcomes: &mut outcomes };
         certify(systems, (b, guesses.as_deref()), target, criteria);
-        Ok(told(outcomes))
+        Ok(told(outcomes, self.nitems * nrhs))
     }
 
     /// Sends the vectors of all parts, starts a solve of each, and receives the results, whose

@@ -176,14 +176,13 @@ where
     }
 }
 
-/// The outcomes of all systems.
+/// The outcomes of the `asked` systems that were to be solved.
 ///
 /// # Panics
-/// If a system has none, as after a solve that panicked.
-fn told(outcomes: Vec<Option<Outcome>>) -> Vec<Outcome> {
-    let systems = outcomes.len();
+/// If one of them has none, as after a solve that panicked.
+fn told(outcomes: Vec<Option<Outcome>>, asked: usize) -> Vec<Outcome> {
     let told: Vec<Outcome> = outcomes.into_iter().flatten().collect();
-    assert_eq!(told.len(), systems, "a system has no outcome: a solve before has panicked");
+    assert_eq!(told.len(), asked, "a system has no outcome: a solve before has panicked");
     told
 }
 
@@ -368,10 +367,7 @@ where
         let vectors = (b, guesses.as_deref());
         self.run(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria)?;
         self.solve_left(batch, nrhs, vectors, x, criteria, &mut outcomes)?;
-        let solved: Vec<Outcome> = outcomes.into_iter().flatten().collect();
-        let asked = only.map_or(self.nitems * nrhs, <[usize]>::len);
-        assert_eq!(solved.len(), asked, "a system has no outcome: a solve before has panicked");
-        Ok(solved)
+        Ok(told(outcomes, only.map_or(self.nitems * nrhs, <[usize]>::len)))
     }
 
     fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {

@@ -261,15 +261,15 @@ where
                     Err(error) => return Err(error),
                 }
             }
-            self.lose_all_but_one(&usable, failed);
+            self.lose_failed(&usable, failed);
         }
         pieces.sort_by_key(|piece: &Piece<E, T>| piece.span().start);
         Ok(pieces)
     }
 
-    /// Loses GPUs that failed. Where none would be left and memory was short, one stays: alone, it may
-    /// leave to the CPU what it has no memory for.
-    fn lose_all_but_one(&mut self, usable: &[usize], failed: Vec<(usize, GpuError)>) {
+    /// Loses GPUs that failed. Where none would be left and memory was short, one stays: alone, it
+    /// may leave to the CPU what it has no memory for.
+    fn lose_failed(&mut self, usable: &[usize], failed: Vec<(usize, GpuError)>) {
         let is_short = |error: &GpuError| matches!(error, GpuError::OutOfMemory { .. });
         let all_failed = usable.iter().all(|gpu| failed.iter().any(|(other, _)| other == gpu));
         let spared = failed.iter().find(|(_, error)| is_short(error)).map(|(gpu, _)| *gpu);

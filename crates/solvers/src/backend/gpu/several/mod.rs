@@ -26,7 +26,7 @@
 //! (`Backend::gpus`).
 //!
 //! **Faults.** An error of a GPU in the analysis or in a solve takes that GPU out of the analysed
-//! batch. Its chunks go back to the queue; its pieces are cut anew among the GPUs that are left,
+//! batch. Its chunks go back to the queue; its pieces are cut again among the GPUs that are left,
 //! and analysed there. The report names it with the reason. Where no GPU is left the error of the
 //! last one is the error of the solve; the rules of one GPU on what the CPU may take hold
 //! unchanged.
