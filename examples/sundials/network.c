@@ -60,7 +60,8 @@ static int read_side(const char *path, const json_t *nuclides, const json_t *nam
 static rate read_rate(const char *path, const json_t *nuclides, const json_t *entry)
 {
     rate r = {.partner = -1};
-    const json_t *sets = json_object_get(entry, "sets"), *partner = json_object_get(entry, "partner");
+    const json_t *sets = json_object_get(entry, "sets");
+    const json_t *partner = json_object_get(entry, "partner");
     r.nreactants = read_side(path, nuclides, json_object_get(entry, "reactants"), r.reactants);
     r.nproducts = read_side(path, nuclides, json_object_get(entry, "products"), r.products);
     r.prefactor = json_number_value(json_object_get(entry, "prefactor"));
@@ -84,7 +85,8 @@ static void make_pattern(network *net)
     for (int i = 0; i < n; ++i) entry[i * n + i] = 1;
     for (const rate *r = net->rates; r < net->rates + net->nrates; ++r)
         for (int p = 0; p < r->nreactants; ++p) {
-            for (int q = 0; q < r->nreactants; ++q) entry[r->reactants[q] * n + r->reactants[p]] = 1;
+            for (int q = 0; q < r->nreactants; ++q)
+                entry[r->reactants[q] * n + r->reactants[p]] = 1;
             for (int q = 0; q < r->nproducts; ++q) entry[r->products[q] * n + r->reactants[p]] = 1;
         }
     net->row_ptr = allocate((size_t)n + 1, sizeof *net->row_ptr);

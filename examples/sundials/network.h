@@ -25,7 +25,7 @@ typedef struct {
     /* The Jacobian's pattern, CSR from 0, with all diagonal entries. */
     int nnz;
     int32_t *row_ptr, *col_idx;
-    /* Entries of the Jacobian, rate by rate: for each reactant those of all nuclides of the rate. */
+    /* Entries of the Jacobian, rate by rate: for each reactant those of all its nuclides. */
     int *places;
 } network;
 

@@ -95,7 +95,7 @@ static int library_failed(content *c, sb_status status, const char *what)
     char message[400] = "";
     sb_last_error(NULL, message, sizeof message);
     const int code = status == SB_ERROR_ARGUMENT || status == SB_ERROR_FORMAT ||
-                             status == SB_ERROR_UNSUPPORTED
+                             status == SB_ERROR_UNSUPPORTED || status == SB_ERROR_NOT_FACTORED
                          ? WRONG_ARGUMENT
                      : status == SB_ERROR_OUT_OF_MEMORY ? OUT_OF_MEMORY
                                                         : LIBRARY_FAILED;

@@ -64,8 +64,8 @@ SUNLinearSolver SUNLinSol_SparseBatchIterative(N_Vector y, SUNMatrix A, sunindex
 
 /*
  * Takes the context to solve with, in place of one on all cores or, with device data, on GPU 0: for
- * a number of threads, or another GPU. Keep it as long as the solver, or until another is taken. The
- * next set-up analyses anew. NULL: the solver makes its own.
+ * a number of threads, or another GPU. Keep it as long as the solver, or until another is taken.
+ * The next set-up analyses anew. NULL: the solver makes its own.
  */
 int SUNLinSol_SparseBatch_SetContext(SUNLinearSolver S, sb_context *context);
 
@@ -92,8 +92,8 @@ int SUNLinSol_SparseBatch_GetNumFailed(SUNLinearSolver S, sunindextype *nfailed)
 
 /*
  * The message of the last error of a solver, one line; empty after a set-up or solve without one.
- * Of NULL: that of the last call of this thread without a solver, or that could not create one. Valid
- * until the next call.
+ * Of NULL: that of the last call of this thread without a solver, or that could not create one.
+ * Valid until the next call.
  */
 const char *SUNLinSol_SparseBatch_GetMessage(SUNLinearSolver S);
 
