@@ -1,4 +1,5 @@
-/* SUNLinearSolver over sparsebatch: the header says what functions do. */
+/* SUNLinearSolver over sparsebatch: the header says what functions do. C11, and C++ for SUNDIALS'
+   header of SUNMATRIX_CUSPARSE, which is C++. */
 #include "sunlinsol_sparsebatch.h"
 
 #include <limits.h>
@@ -73,7 +74,11 @@ typedef struct {
     char message[512];
 } content;
 
+#ifdef __cplusplus
+static thread_local char last_message[512];
+#else
 static _Thread_local char last_message[512];
+#endif
 
 static content *content_of(SUNLinearSolver S) { return S == NULL ? NULL : (content *)S->content; }
 
@@ -200,8 +205,8 @@ static int take_pattern(content *c, SUNMatrix A)
     }
     if (c->nnz < 0 || c->nnz > INT32_MAX)
         return failed(c, WRONG_ARGUMENT, "the first block has %lld entries", (long long)c->nnz);
-    c->row_ptr = malloc((size_t)(n + 1) * sizeof *c->row_ptr);
-    c->col_idx = malloc((size_t)(c->nnz + 1) * sizeof *c->col_idx);
+    c->row_ptr = (int32_t *)malloc((size_t)(n + 1) * sizeof *c->row_ptr);
+    c->col_idx = (int32_t *)malloc((size_t)(c->nnz + 1) * sizeof *c->col_idx);
     if (c->row_ptr == NULL || c->col_idx == NULL)
         return failed(c, OUT_OF_MEMORY, "no memory for the pattern of a block");
 #ifdef SUNLINSOL_SPARSEBATCH_CUDA
@@ -275,7 +280,8 @@ static int analyse(content *c, SUNMatrix A)
                       (long long)c->nblocks, (long long)other);
     }
     if (c->iterative && !c->on_device) {
-        c->values = malloc((size_t)(c->nblocks * c->nnz + 1) * sizeof *c->values);
+        c->values =
+            (sunrealtype *)malloc((size_t)(c->nblocks * c->nnz + 1) * sizeof *c->values);
         if (c->values == NULL) return failed(c, OUT_OF_MEMORY, "no memory for scaled values");
     }
     sb_context *own = NULL;
@@ -323,7 +329,7 @@ static sb_status keep_report(content *c)
 static int some_singular(content *c)
 {
     const int64_t n = c->nblocks;
-    uint8_t *flags = malloc((size_t)n);
+    uint8_t *flags = (uint8_t *)malloc((size_t)n);
     int found = 0;
     if (flags != NULL && keep_report(c) == SB_OK) {
         if (sb_report_singular(c->report, flags, n) == SB_OK)
@@ -483,7 +489,7 @@ static int numiters(SUNLinearSolver S)
 {
     content *c = content_of(S);
     if (c == NULL || c->solver == NULL || keep_report(c) != SB_OK) return 0;
-    uint32_t *iterations = malloc((size_t)c->nblocks * sizeof *iterations);
+    uint32_t *iterations = (uint32_t *)malloc((size_t)c->nblocks * sizeof *iterations);
     uint32_t most = 0;
     if (iterations != NULL && sb_report_iterations(c->report, iterations, c->nblocks) == SB_OK)
         for (int64_t block = 0; block < c->nblocks; ++block)
@@ -497,7 +503,7 @@ static sunrealtype resnorm(SUNLinearSolver S)
     content *c = content_of(S);
     double *norms, squares = 0.0;
     if (c == NULL || c->solver == NULL || keep_report(c) != SB_OK) return 0;
-    norms = malloc((size_t)c->nblocks * sizeof *norms);
+    norms = (double *)malloc((size_t)c->nblocks * sizeof *norms);
     if (norms != NULL && sb_report_residual_norms(c->report, norms, c->nblocks) == SB_OK)
         for (int64_t block = 0; block < c->nblocks; ++block) squares += norms[block] * norms[block];
     free(norms);
@@ -602,7 +608,7 @@ static SUNLinearSolver create(N_Vector y, SUNMatrix A, sunindextype nblocks, SUN
                SB_ABI_VERSION, (unsigned)sb_abi_version());
         return NULL;
     }
-    content *c = calloc(1, sizeof *c);
+    content *c = (content *)calloc(1, sizeof *c);
     if (c == NULL) {
         failed(NULL, OUT_OF_MEMORY, "no memory for a solver");
         return NULL;

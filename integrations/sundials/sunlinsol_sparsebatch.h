@@ -7,7 +7,7 @@
  *
  * - SUNMATRIX_SPARSE in CSR form with vectors in host memory;
  * - SUNMATRIX_CUSPARSE in block CSR form with vectors that have a device pointer, where the file
- *   is compiled with SUNLINSOL_SPARSEBATCH_CUDA defined.
+ *   is compiled with SUNLINSOL_SPARSEBATCH_CUDA defined, as C++ (c++ -x c++, or nvcc -x cu).
  *
  * Functions return 0, or a code of SUNLinearSolver of the SUNDIALS in use:
  *
