@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cvode/cvode.h>
 #include <nvector/nvector_serial.h>
 #include <sundials/sundials_version.h>
 #include <sunlinsol/sunlinsol_dense.h>
@@ -342,6 +343,62 @@ static void setups_refuse(void)
     N_VDestroy(y);
 }
 
+/* y' = -A y. */
+static int decay(sunrealtype t, N_Vector y, N_Vector ydot, void *data)
+{
+    SUNMatrix A = data;
+    (void)t;
+    for (int row = 0; row < ROWS; ++row) {
+        double sum = 0.0;
+        for (sunindextype k = SM_INDEXPTRS_S(A)[row]; k < SM_INDEXPTRS_S(A)[row + 1]; ++k)
+            sum += SM_DATA_S(A)[k] * N_VGetArrayPointer(y)[SM_INDEXVALS_S(A)[k]];
+        N_VGetArrayPointer(ydot)[row] = -sum;
+    }
+    return 0;
+}
+
+static int jacobians_made = 0;
+
+/* The first one has a block that cannot be solved. */
+static int decay_jacobian(sunrealtype t, N_Vector y, N_Vector fy, SUNMatrix J, void *data,
+                          N_Vector tmp1, N_Vector tmp2, N_Vector tmp3)
+{
+    (void)t, (void)y, (void)fy, (void)data, (void)tmp1, (void)tmp2, (void)tmp3;
+    fill(J);
+    for (int k = 0; k < BLOCKS * NNZ; ++k) SM_DATA_S(J)[k] = -SM_DATA_S(J)[k];
+    if (jacobians_made++ == 0) SM_DATA_S(J)[3 * NNZ] = NAN;
+    return 0;
+}
+
+/* CVODE goes on after a block has failed, with both forms of the solver. */
+static void integrators_recover(void)
+{
+    for (int iterative = 0; iterative < 2; ++iterative) {
+        SUNMatrix A = matrix(), J = matrix();
+        N_Vector y = vector();
+        SUNLinearSolver S = iterative ? SUNLinSol_SparseBatchIterative(y, J, BLOCKS, context)
+                                      : SUNLinSol_SparseBatch(y, J, BLOCKS, context);
+        void *cvode = CVodeCreate(CV_BDF, context);
+        const double before = N_VMaxNorm(y);
+        sunrealtype reached = 0.0;
+        long int failures = 0;
+        jacobians_made = 0;
+        CHECK(S != NULL && CVodeInit(cvode, decay, 0.0, y) == 0);
+        CHECK(CVodeSStolerances(cvode, 1e-8, 1e-12) == 0 && CVodeSetUserData(cvode, A) == 0);
+        CHECK(CVodeSetLinearSolver(cvode, S, J) == 0);
+        CHECK(CVodeSetJacFn(cvode, decay_jacobian) == 0);
+        CHECK(CVode(cvode, 1.0, y, &reached, CV_NORMAL) == 0);
+        CHECK(CVodeGetNumLinConvFails(cvode, &failures) == 0 && failures == 1);
+        /* No eigenvalue of A is below 2. */
+        CHECK(N_VMaxNorm(y) > 0.0 && N_VMaxNorm(y) < before * exp(-2.0));
+        CVodeFree(&cvode);
+        SUNLinSolFree(S);
+        SUNMatDestroy(A);
+        SUNMatDestroy(J);
+        N_VDestroy(y);
+    }
+}
+
 int main(void)
 {
     CHECK(SUNContext_Create(NO_COMMUNICATOR, &context) == 0);
@@ -351,6 +408,7 @@ int main(void)
     constructors_refuse();
     calls_refuse();
     setups_refuse();
+    integrators_recover();
     SUNContext_Free(&context);
     printf("sunlinsol_sparsebatch with SUNDIALS %s: passed\n", SUNDIALS_VERSION);
     return 0;
