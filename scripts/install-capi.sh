@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the C library and installs it into a folder: headers, a Fortran module as source, libsparsebatch.so (with its soname) and libsparsebatch.a,
+# Builds the C library and installs it into a folder: headers, a Fortran module and a linear solver for SUNDIALS as source, libsparsebatch.so (with its soname) and libsparsebatch.a,
 # sparsebatch.pc for pkg-config, and a package for CMake's find_package.
 #
 #   scripts/install-capi.sh /usr/local
@@ -26,6 +26,7 @@ abi=$(sed -n 's/^#define SB_ABI_VERSION \([0-9]*\)$/\1/p' crates/capi/include/sp
 install -d "$prefix"/{include,lib/pkgconfig,lib/cmake/sparsebatch}
 install -m 644 crates/capi/include/sparsebatch.{h,hpp} "$prefix/include"
 install -m 644 integrations/fortran/sparsebatch.f90 "$prefix/include"
+install -m 644 integrations/sundials/sunlinsol_sparsebatch.{h,c} "$prefix/include"
 install -m 755 "$built/libsparsebatch_c.so" "$prefix/lib/libsparsebatch.so.$version"
 ln -sf "libsparsebatch.so.$version" "$prefix/lib/libsparsebatch.so.$abi"
 ln -sf "libsparsebatch.so.$abi" "$prefix/lib/libsparsebatch.so"

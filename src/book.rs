@@ -12,6 +12,8 @@
 //! | [`python`] | the Python package: NumPy, SciPy, CuPy, PyTorch, JAX |
 //! | [`c`] | the C library, and its layer for C++ |
 //! | [`fortran`] | the module for Fortran |
+//! | [`sundials`] | the linear solver for CVODE and the other integrators of SUNDIALS |
+//! | [`cusolver`] | from cuSolverSp's batched QR: calls, differences, times |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
@@ -47,6 +49,12 @@ pub mod c {}
 
 #[doc = include_str!("../docs/guide/fortran.md")]
 pub mod fortran {}
+
+#[doc = include_str!("../docs/guide/sundials.md")]
+pub mod sundials {}
+
+#[doc = include_str!("../docs/guide/cusolver.md")]
+pub mod cusolver {}
 
 #[doc = include_str!("../docs/json.md")]
 pub mod json {}
