@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use sparsebatch::gpu::{
-    Device, DeviceBuffer, DeviceData, DeviceSolver, Executor, Pod, ShiftedValues,
+    Device, DeviceBuffer, DeviceData, DeviceSolver, Executor, Guess, Pod, ShiftedValues,
 };
-use sparsebatch::{CsrPattern, Layout, Pattern, SolveScalar};
+use sparsebatch::{CsrPattern, Layout, Pattern, SolveOptions, SolveScalar, Status};
 
 use crate::batch::{Batch, Patterns, Place};
 use crate::context::Context;
 use crate::ffi::{DeviceOutcomes, Input, SolverSettings, Stream};
+use crate::limits::Inactive;
 use crate::report::AnyReport;
 use crate::solver::{By, Call, Engine};
 use crate::status::{Failure, SB_ERROR_NOT_FACTORED, check_len};
@@ -65,6 +66,20 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
         Ok(Self { device, solver, values, place: batch.place, uniform, shift, started })
     }
 
+    /// Whether a solve was enqueued and not finished.
+    fn is_unfinished(&self) -> bool {
+        self.started.as_ref().is_some_and(|started| !started.finished)
+    }
+
+    /// A copy of the guesses of a solve; `None` where they are 0.
+    fn guesses_of(&self, call: Call) -> Result<Option<Vec<T>>, Failure> {
+        if call.guess == Guess::Zero {
+            return Ok(None);
+        }
+        let x = call.x.buffer::<T>()?;
+        Ok(Some(self.device.download(&x)?))
+    }
+
     /// What forms shifted matrices; made by the first call.
     fn shifted(&mut self) -> Result<&mut (ShiftedValues<Device, T>, DeviceBuffer<T>), Failure> {
         let Some((pattern, nitems)) = &self.uniform else {
@@ -102,7 +117,7 @@ impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
     }
 
     fn shift(&mut self, jacobian: Input, dt: Input) -> Result<(), Failure> {
-        if self.started.as_ref().is_some_and(|started| !started.finished) {
+        if self.is_unfinished() {
             return Err(Failure::argument(
                 "a shift would change the matrices of the solve that was enqueued: \
                  expected a call of sb_solver_finish before",
@@ -125,9 +140,44 @@ impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
         self.solver.keeps_factors()
     }
 
-    fn solve(&mut self, context: &Context, call: Call) -> Result<AnyReport, Failure> {
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), Failure> {
+        if self.is_unfinished() {
+            return Err(Failure::argument(
+                "other limits would change the solve that was enqueued: \
+                 expected a call of sb_solver_finish before",
+            ));
+        }
+        Ok(self.solver.replace_limits(options)?)
+    }
+
+    fn solve(
+        &mut self,
+        context: &Context,
+        call: Call,
+        inactive: Option<&Inactive>,
+    ) -> Result<AnyReport, Failure> {
+        let Some(inactive) = inactive else {
+            self.enqueue(call)?;
+            return self.finish(context);
+        };
+        let guesses = self.guesses_of(call)?;
         self.enqueue(call)?;
-        self.finish(context)
+        let report = self.finish(context)?;
+        let has_lost_x = |&system: &usize| {
+            let outcome = &report.systems[system].outcome;
+            outcome.rhs_norm == 0.0 || outcome.status != Status::Converged
+        };
+        if inactive.systems().iter().any(has_lost_x) {
+            // Rare: a right-hand side of zeros, or a guess that is not finite.
+            let mut on_device = call.x.buffer::<T>()?;
+            let mut x = self.device.download(&on_device)?;
+            match guesses {
+                Some(guesses) => inactive.take_from(&guesses, &mut x),
+                None => inactive.take_from(&vec![T::ZERO; x.len()], &mut x),
+            }
+            self.device.copy_from_host(&x, &mut on_device)?;
+        }
+        Ok(report)
     }
 
     fn enqueue(&mut self, call: Call) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use sparsebatch::gpu::Guess;
-use sparsebatch::{SolveScalar, Watch};
+use sparsebatch::{SolveOptions, SolveScalar, Status, Watch};
 
 use crate::batch::{Batch, DType};
 use crate::context::Context;
@@ -11,6 +11,7 @@ use crate::device::OnDevice;
 use crate::ffi::{DeviceOutcomes, Input, Output, SolverSettings, sb_solver};
 use crate::handle::unknown;
 use crate::host::Host;
+use crate::limits::{Inactive, Limits, VectorOrder};
 use crate::report::{AnyReport, Report};
 use crate::status::{Failure, SB_ERROR_BUSY, SB_ERROR_INTERNAL, SB_ERROR_NOT_FACTORED};
 
@@ -38,6 +39,12 @@ pub(crate) struct Call {
     pub(crate) x: Output,
 }
 
+/// The limits of one solve, and the systems that take part, one element for each; `None` for all.
+pub(crate) struct CallLimits {
+    pub(crate) limits: Limits,
+    pub(crate) active: Option<Vec<u8>>,
+}
+
 /// A solver in one precision, for data in one place.
 pub(crate) trait Engine: Send {
     /// Takes other values, which stay where they are.
@@ -50,7 +57,16 @@ pub(crate) trait Engine: Send {
 
     fn keeps_factors(&self) -> bool;
 
-    fn solve(&mut self, context: &Context, call: Call) -> Result<AnyReport, Failure>;
+    /// Takes the tolerances and iteration limits of other options.
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), Failure>;
+
+    /// Solves; the options have the limits of systems that take no part.
+    fn solve(
+        &mut self,
+        context: &Context,
+        call: Call,
+        inactive: Option<&Inactive>,
+    ) -> Result<AnyReport, Failure>;
 
     /// Starts a solve.
     fn enqueue(&mut self, call: Call) -> Result<(), Failure>;
@@ -69,12 +85,16 @@ pub(crate) struct Solver {
     watch: Watch,
     fallback: bool,
     on_device: bool,
+    vectors: Arc<VectorOrder>,
     state: Mutex<State>,
 }
 
 struct State {
     engine: Box<dyn Engine>,
-    last: Option<AnyReport>,
+    /// The current options.
+    options: SolveOptions,
+    /// The report of the last solve, and the systems that it left out.
+    last: Option<(AnyReport, Option<Inactive>)>,
     /// Whether the handle is gone.
     ended: bool,
 }
@@ -89,13 +109,16 @@ impl Solver {
         settings.options = settings.options.watch(watch.clone());
         let (fallback, on_device) = (settings.options.fallback, settings.stream.is_some());
         batch.context.check_arrays(on_device, &[values])?;
+        let options = settings.options.clone();
+        let vectors = VectorOrder::new(batch, options.nrhs, settings.interleaved_vectors);
+        let vectors = Arc::new(vectors);
         let engine = match batch.dtype {
             DType::F64 => engine_of::<f64>(batch, values, settings)?,
             DType::F32 => engine_of::<f32>(batch, values, settings)?,
         };
         let context = Arc::clone(&batch.context);
-        let state = Mutex::new(State { engine, last: None, ended: false });
-        Ok(Self { context, watch, fallback, on_device, state })
+        let state = Mutex::new(State { engine, options, last: None, ended: false });
+        Ok(Self { context, watch, fallback, on_device, vectors, state })
     }
 
     /// The engine, unless another call has it.
@@ -141,8 +164,42 @@ impl Solver {
         self.context.check_arrays(self.on_device, &[call.b, call.x.as_input()])?;
         let mut state = self.state()?;
         state.last = None;
-        let report = state.engine.solve(&self.context, call)?;
-        Ok(state.keep(report))
+        let report = state.engine.solve(&self.context, call, None)?;
+        Ok(state.keep(report, None))
+    }
+
+    /// The number of systems.
+    pub(crate) fn nsystems(&self) -> usize {
+        self.vectors.nsystems()
+    }
+
+    /// Takes other limits for the solves that follow.
+    pub(crate) fn set_limits(&self, limits: Limits) -> Result<(), Failure> {
+        let mut state = self.state()?;
+        let options = limits.of(state.options.clone());
+        state.replace_limits(&options)?;
+        state.options = options;
+        Ok(())
+    }
+
+    /// As [`Solver::solve`], with limits of this call.
+    pub(crate) fn solve_with(&self, call: Call, own: CallLimits) -> Result<usize, Failure> {
+        self.context.check_arrays(self.on_device, &[call.b, call.x.as_input()])?;
+        let mut state = self.state()?;
+        state.last = None;
+        let active = own.active.map(|active| Inactive::new(&self.vectors, &active));
+        let inactive = active.transpose()?.flatten();
+        let mut options = own.limits.of(state.options.clone());
+        if let Some(inactive) = &inactive {
+            options = inactive.of(options);
+        }
+        state.replace_limits(&options)?;
+        let solved = state.engine.solve(&self.context, call, inactive.as_ref());
+        let before = state.options.clone();
+        let restored = state.replace_limits(&before);
+        let report = solved?;
+        restored?;
+        Ok(state.keep(report, inactive))
     }
 
     pub(crate) fn enqueue(&self, call: Call) -> Result<(), Failure> {
@@ -155,7 +212,7 @@ impl Solver {
     pub(crate) fn finish(&self) -> Result<usize, Failure> {
         let mut state = self.state()?;
         let report = state.engine.finish(&self.context)?;
-        Ok(state.keep(report))
+        Ok(state.keep(report, None))
     }
 
     pub(crate) fn prepare_guesses(&self) -> Result<(), Failure> {
@@ -176,15 +233,31 @@ impl Solver {
         let last = self.state()?.last.clone();
         let none =
             || Failure::new(SB_ERROR_NOT_FACTORED, "there is no report: expected a solve before");
-        Ok(Report::new(Arc::clone(&self.context), last.ok_or_else(none)?, self.fallback))
+        let (report, inactive) = last.ok_or_else(none)?;
+        Ok(Report::new(Arc::clone(&self.context), report, inactive, self.fallback))
     }
 }
 
 impl State {
-    /// Keeps the report of a solve; the number of systems that did not converge.
-    fn keep(&mut self, report: AnyReport) -> usize {
-        let failed = report.nsystems() - report.converged();
-        self.last = Some(report);
+    /// Gives the engine limits; those that it has stay where it refuses them.
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), Failure> {
+        let replaced = self.engine.replace_limits(options);
+        if replaced.is_err() {
+            // The first error is the one to tell.
+            self.engine.replace_limits(&self.options).ok();
+        }
+        replaced
+    }
+
+    /// Keeps the report of a solve; the number of active systems that did not converge.
+    fn keep(&mut self, report: AnyReport, inactive: Option<Inactive>) -> usize {
+        let mut failed = report.nsystems() - report.converged();
+        if let Some(inactive) = inactive.as_ref().filter(|_| failed > 0) {
+            let has_failed =
+                |&&system: &&usize| report.systems[system].outcome.status != Status::Converged;
+            failed -= inactive.systems().iter().filter(has_failed).count();
+        }
+        self.last = Some((report, inactive));
         failed
     }
 }

@@ -140,7 +140,7 @@ def main():
     prefix, writes = pathlib.Path(sys.argv[1]), "--write" in sys.argv
     path = prefix / "lib" / "libsparsebatch.so.0"
     constants, structs, functions = read_header((prefix / "include/sparsebatch.h").read_text())
-    assert len(functions) > 30 and len(structs) == 4, "the header is not understood"
+    assert len(functions) > 30 and len(structs) == 5, "the header is not understood"
 
     surplus = exported(path) ^ functions.keys()
     assert not surplus, f"exported and not in the header, or the reverse: {sorted(surplus)}"
@@ -156,7 +156,7 @@ def main():
 
     library = ctypes.CDLL(path)
     for name, fields in structs.items():
-        if not name.endswith("_options"):
+        if not name.endswith(("_options", "_limits")):
             continue
         struct = layout(fields)()
         size = ctypes.sizeof(struct)

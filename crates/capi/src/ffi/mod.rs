@@ -7,6 +7,7 @@
 mod batch;
 mod context;
 mod conversion;
+mod limits;
 mod memory;
 mod options;
 mod pointer;
@@ -25,6 +26,7 @@ use crate::status::{Failure, SB_OK, sb_status};
 pub use batch::*;
 pub use context::*;
 pub use conversion::*;
+pub use limits::sb_limits;
 use memory::Place;
 pub(crate) use memory::{Input, Output};
 pub(crate) use options::{BackendChoice, ContextSettings, SolverSettings, SpmvSettings, Stream};
@@ -69,6 +71,9 @@ pub const SB_NEAR: i32 = 2;
 pub const SB_TRANSPOSED: i32 = 3;
 /// Solve with the transposed matrices of the last `sb_solver_factor`.
 pub const SB_KEPT_TRANSPOSED: i32 = 4;
+
+/// The code of a system that was not active in its solve, in `sb_report_statuses`.
+pub const SB_INACTIVE: u8 = 255;
 
 /// The initial guess is 0; `x` need not be initialised.
 pub const SB_GUESS_ZERO: i32 = 0;

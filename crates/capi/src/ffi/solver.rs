@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sparsebatch::gpu::Guess;
 
 use super::batch::sb_batch;
+use super::limits::sb_limits;
 use super::memory::{Input, Output, Place};
 use super::options::sb_solver_options;
 use super::report::sb_report;
@@ -15,7 +16,7 @@ use super::{
     destroy_after, handle_of, make, memory, on,
 };
 use crate::batch::Batch;
-use crate::solver::{By, Call, Solver};
+use crate::solver::{By, Call, CallLimits, Solver};
 use crate::status::{Failure, sb_status};
 
 /// An analysed batch with its current values, and its factors where they are kept.
@@ -187,6 +188,24 @@ pub unsafe extern "C" fn sb_solver_shift(
     })
 }
 
+/// Takes other tolerances and iteration limits for the solves that follow; those that `limits`
+/// does not say stay. The analysis stays, and so do kept matrices and factors. On a device this waits for
+/// the stream, and a graph that was recorded before may keep the limits that it had.
+///
+/// Errors: `SB_ERROR_ARGUMENT` for limits out of range, and after `sb_solver_enqueue` without
+/// `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context on a GPU solves data in host memory
+/// with a format or a kernel. The limits are as before then. One call of a solver at a time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sb_solver_set_limits(
+    solver: *mut sb_solver,
+    limits: *const sb_limits,
+) -> sb_status {
+    on(solver, |solver| {
+        // SAFETY: the caller says that struct and arrays are what the header says.
+        solver.set_limits(unsafe { memory::options(limits)?.limits(solver.nsystems()) }?)
+    })
+}
+
 /// Keeps the current matrices for solves with `SB_KEPT`, `SB_NEAR` and `SB_KEPT_TRANSPOSED`, and
 /// factorises them where the method has factors. An item that cannot be factorised is no error: its
 /// systems end with a status, or are solved otherwise.
@@ -246,6 +265,51 @@ pub unsafe extern "C" fn sb_solver_solve(
         unsafe {
             let call = call_of(by, guess, (b, nb), (x, nx))?;
             write_failed(nfailed, || solver.solve(call))
+        }
+    })
+}
+
+/// Solves with limits of this call, or some systems alone. Afterwards the solver has its own limits
+/// again.
+///
+/// - `limits`: NULL for those of the solver.
+/// - `active`: one element for each of the `nactive` systems (items times right-hand sides), 1
+///   where it is solved and 0 where it is left out; always in host memory. NULL with `nactive` 0:
+///   all. The x of a system that is left out stays with `SB_GUESS_IN_X`, and becomes 0 with
+///   `SB_GUESS_ZERO`; its status is `SB_INACTIVE`, and `nfailed` does not count it.
+/// - Others as of `sb_solver_solve`.
+///
+/// Nothing is analysed or compiled anew. Data on a device: the limits wait for the stream, and with
+/// `active` and `SB_GUESS_IN_X` the guesses are copied to the host.
+///
+/// Errors: as `sb_solver_solve`; `SB_ERROR_ARGUMENT` for limits out of range, another `nactive`,
+/// and after `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context
+/// on a GPU solves data in host memory with a format or a kernel. One call of a solver at a time.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
+pub unsafe extern "C" fn sb_solver_solve_with(
+    solver: *mut sb_solver,
+    by: i32,
+    guess: i32,
+    b: *const c_void,
+    nb: i64,
+    x: *mut c_void,
+    nx: i64,
+    limits: *const sb_limits,
+    active: *const u8,
+    nactive: i64,
+    nfailed: *mut i64,
+) -> sb_status {
+    on(solver, |solver| {
+        // SAFETY: the caller says that arrays, struct and place are what the header says.
+        unsafe {
+            let call = call_of(by, guess, (b, nb), (x, nx))?;
+            let limits = memory::options(limits)?.limits(solver.nsystems())?;
+            let active = match active.is_null() && nactive == 0 {
+                true => None,
+                false => Some(Input::new("active", active, nactive)?.slice()?.to_vec()),
+            };
+            write_failed(nfailed, || solver.solve_with(call, CallLimits { limits, active }))
         }
     })
 }

@@ -95,6 +95,40 @@ static void solves(void) {
         OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_IN_X, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
                            &failed));
         CHECK(failed == 0);
+        // Limits of a call, and systems that are left out; 7.0 is the guess of item 1, whose
+        // right-hand side is 0 in the last of these solves.
+        const uint8_t active[ITEMS] = {1, 0, 1, 1, 1, 1, 1};
+        sb_limits limits;
+        OK(sb_limits_init(&limits, sizeof limits));
+        limits.atol = 1e9;
+        OK(sb_solver_solve_with(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                                rows, &limits, NULL, 0, &failed));
+        CHECK(failed == 0 && to_host(host_x, x, sizeof host_x) == 0 && host_x[0] == 0.0);
+        OK(sb_solver_enqueue(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                             rows));
+        REFUSED(sb_solver_set_limits(solver, &limits), SB_ERROR_ARGUMENT, "sb_solver_finish");
+        OK(sb_solver_finish(solver, &failed));
+        check_solution(x, s.values, 0);
+        for (int zero = 0; zero < 2; ++zero) {
+            double guesses[ITEMS * N] = {0}, given_b[ITEMS * N];
+            memcpy(given_b, s.b, sizeof given_b);
+            for (int row = N; row < 2 * N; ++row) {
+                guesses[row] = 7.0;
+                if (zero) given_b[row] = 0.0;
+            }
+            CHECK(to_device(x, guesses, sizeof guesses) == 0);
+            CHECK(to_device(b, given_b, sizeof given_b) == 0);
+            OK(sb_solver_solve_with(solver, SB_VALUES, SB_GUESS_IN_X, ON_DEVICE(b), rows,
+                                    ON_DEVICE(x), rows, NULL, active, ITEMS, &failed));
+            CHECK(failed == 0 && to_host(host_x, x, sizeof host_x) == 0);
+            for (int row = N; row < 2 * N; ++row) CHECK(host_x[row] == 7.0);
+            for (int item = 0; item < ITEMS; ++item) {
+                if (!active[item]) continue;
+                CHECK(residual(s.row_ptr, s.col_idx, N, 0, s.values + item * NNZ, s.b + item * N,
+                               host_x + item * N, 0) < 1e-8);
+            }
+        }
+        CHECK(to_device(b, s.b, sizeof s.b) == 0);
         OK(sb_solver_factor(solver));
         OK(sb_solver_solve(solver, SB_KEPT, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
                 &failed));
