@@ -72,6 +72,10 @@ module sparsebatch
         logical :: fallback = .true.
         integer(c_int32_t) :: space = SB_HOST
         type(c_ptr) :: stream = c_null_ptr
+        !> Functions with the interface of C (c_funloc) that allocate memory of the GPU and take it
+        !> back, and their last argument: see sb_allocate in sparsebatch.h.
+        type(c_funptr) :: allocate = c_null_funptr, release = c_null_funptr
+        type(c_ptr) :: allocator_data = c_null_ptr
     end type
 
     !> An analysed batch with its values.
@@ -118,6 +122,8 @@ module sparsebatch
         real(c_double) :: floor
         integer(c_int32_t) :: fallback, history, space, vectors
         type(c_ptr) :: stream
+        type(c_funptr) :: allocate, release
+        type(c_ptr) :: allocator_data
     end type
 
     type, bind(c) :: call_limits
@@ -464,6 +470,9 @@ contains
             all%fallback = merge(1_c_int32_t, 0_c_int32_t, options%fallback)
             all%space = options%space
             all%stream = options%stream
+            all%allocate = options%allocate
+            all%release = options%release
+            all%allocator_data = options%allocator_data
         end if
         self%kind = batch%kind
         if (status == SB_OK) status = c_solver_create(batch%handle, values, nvalues, all, &

@@ -178,6 +178,19 @@ typedef struct sb_context_options {
     uint32_t threads;
 } sb_context_options;
 
+// Allocates `bytes` bytes, at least 1, of memory of the GPU, and returns their address, a multiple
+// of 256; NULL where there are not as many. Work that is issued to `stream` after the call may use
+// them. `data` is what the options have.
+//
+// It is called by threads of the library, too, several at a time, and does not throw, jump, or call
+// the library.
+typedef void *(*sb_allocate)(size_t bytes, void *stream, void *data);
+
+// Takes back memory of an `sb_allocate`, with the bytes and the stream of that call. All work on
+// the stream that uses it is done. As for `sb_allocate`, it does not throw, jump, or call the
+// library.
+typedef void (*sb_release)(void *address, size_t bytes, void *stream, void *data);
+
 // Options of a solver. Fill it by `sb_solver_options_init`, then change what is to be different.
 // Strings are read during the call; NULL is the default.
 typedef struct sb_solver_options {
@@ -239,6 +252,13 @@ typedef struct sb_solver_options {
     // For data on a device: the `CUstream` or `cudaStream_t` of the calls, of the GPU's primary
     // context. It outlives the solver. NULL is the legacy default stream.
     void *stream;
+    // For data on a device: a function that allocates the memory of the GPU that this object takes,
+    // with `release`; both outlive it. NULL: the driver allocates.
+    sb_allocate allocate;
+    // Takes memory of `allocate` back.
+    sb_release release;
+    // The last argument of both.
+    void *allocator_data;
 } sb_solver_options;
 
 // Options of products. Fill it by `sb_spmv_options_init`.
@@ -256,6 +276,12 @@ typedef struct sb_spmv_options {
     int32_t space;
     // As in `sb_solver_options`.
     void *stream;
+    // As in `sb_solver_options`.
+    sb_allocate allocate;
+    // As in `sb_solver_options`.
+    sb_release release;
+    // As in `sb_solver_options`.
+    void *allocator_data;
 } sb_spmv_options;
 
 // Limits of solves that are to change. Fill it by `sb_limits_init`, after which none changes, then
@@ -458,10 +484,9 @@ sb_status sb_conversion_values_back(const struct sb_conversion *conversion,
 // Destroys a conversion; NULL is nothing to destroy. Any thread.
 sb_status sb_conversion_destroy(struct sb_conversion *conversion);
 
-// Writes the numbers of systems and of active ones that converged. Each place may be NULL. Any thread.
-sb_status sb_report_sizes(const struct sb_report *report,
-                          int64_t *nsystems,
-                          int64_t *nconverged);
+// Writes the numbers of systems and of active ones that converged. Each place may be NULL. Any
+// thread.
+sb_status sb_report_sizes(const struct sb_report *report, int64_t *nsystems, int64_t *nconverged);
 
 // Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged, `SB_INACTIVE`
 // where it was not active. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
@@ -542,6 +567,25 @@ sb_status sb_solver_create(const struct sb_batch *batch,
                            const struct sb_solver_options *options,
                            struct sb_solver **solver);
 
+// Writes the bytes of GPU memory that a solver of data on a device takes, beside the arrays of the
+// program: `bytes` from the beginning, `bytes_with_guesses` after `sb_solver_prepare_guesses`, and
+// `most_bytes` the most while it is created. Each place may be NULL.
+//
+// Nothing is allocated on the device. `values` and `nvalues` are those of `sb_solver_create`, but
+// in host memory, for matrices such as will be solved; method and plan are chosen as there. The
+// figures are sums of sizes of arrays, each of which an allocator rounds up.
+// `sb_solver_factor` takes more: a copy of the values, and the factors.
+//
+// Errors: those of `sb_solver_create`; `SB_ERROR_UNSUPPORTED` where the context has no GPU. Any
+// thread.
+sb_status sb_solver_memory(const struct sb_batch *batch,
+                           const void *values,
+                           int64_t nvalues,
+                           const struct sb_solver_options *options,
+                           int64_t *bytes,
+                           int64_t *bytes_with_guesses,
+                           int64_t *most_bytes);
+
 // Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
 // and so do kept matrices.
 //
@@ -571,9 +615,9 @@ sb_status sb_solver_shift(struct sb_solver *solver,
                           const void *dt,
                           int64_t ndt);
 
-// Takes other tolerances and iteration limits for the solves that follow; those that `limits` does
-// not say stay. The analysis stays, and so do kept matrices and factors. On a device this waits for
-// the stream, and a graph that was recorded before may keep the limits that it had.
+// Takes other tolerances and iteration limits for the solves that follow; those that `limits`
+// does not say stay. The analysis stays, and so do kept matrices and factors. On a device this
+// waits for the stream, and a graph that was recorded before may keep the limits that it had.
 //
 // Errors: `SB_ERROR_ARGUMENT` for limits out of range, and after `sb_solver_enqueue` without
 // `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context on a GPU solves data in host memory

@@ -2,18 +2,42 @@
 
 use std::sync::Arc;
 
+use sparsebatch::batch::Values;
 use sparsebatch::gpu::{
     Device, DeviceBuffer, DeviceData, DeviceSolver, Executor, Guess, Pod, ShiftedValues,
+    SolverMemory, solver_memory,
 };
 use sparsebatch::{CsrPattern, Layout, Pattern, SolveOptions, SolveScalar, Status};
 
-use crate::batch::{Batch, Patterns, Place};
+use crate::batch::{Batch, Patterns, Place, with_values};
 use crate::context::Context;
-use crate::ffi::{DeviceOutcomes, Input, SolverSettings, Stream};
+use crate::ffi::{DeviceOutcomes, DevicePlace, Input, SolverSettings};
 use crate::limits::Inactive;
 use crate::report::AnyReport;
 use crate::solver::{By, Call, Engine};
 use crate::status::{Failure, SB_ERROR_NOT_FACTORED, check_len};
+
+/// The memory of the GPU that a solver of these matrices takes, whose values are in host memory.
+pub(crate) fn solver_memory_of<T: SolveScalar + Pod>(
+    batch: &Batch,
+    values: Input,
+    settings: &SolverSettings,
+) -> Result<SolverMemory, Failure> {
+    let context = &batch.context;
+    let info = context.device()?.info();
+    let own = with_values(&batch.patterns, batch.place, Values::of_owner(values.borrowed::<T>()?))?;
+    let (options, data) = (&settings.options, data_of(batch, settings));
+    Ok(context.run(|| solver_memory(info, &own, options, data))??)
+}
+
+/// How the arrays of a solver lie on the device.
+fn data_of(batch: &Batch, settings: &SolverSettings) -> DeviceData {
+    let vectors = match settings.interleaved_vectors {
+        true => Layout::Interleaved,
+        false => Layout::ItemMajor,
+    };
+    DeviceData::new().values(batch.place.layout()).vectors(vectors)
+}
 
 /// A solver, and the values of the caller.
 pub(crate) struct OnDevice<T: SolveScalar> {
@@ -43,17 +67,13 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
     pub(crate) fn new(
         batch: &Batch,
         values: Input,
-        stream: Stream,
-        settings: SolverSettings,
+        place: &DevicePlace,
+        settings: &SolverSettings,
     ) -> Result<Self, Failure> {
         let context = &batch.context;
-        let device = stream.of(context.device()?);
+        let device = place.of(context.device()?);
         check_len("values", batch.nvalues(), values.len())?;
-        let vectors = match settings.interleaved_vectors {
-            true => Layout::Interleaved,
-            false => Layout::ItemMajor,
-        };
-        let data = DeviceData::new().values(batch.place.layout()).vectors(vectors);
+        let data = data_of(batch, settings);
         let values = values.buffer::<T>()?;
         let (patterns, options) = (batch.patterns.items(), &settings.options);
         let made = || DeviceSolver::with_values(&device, patterns, &values, options, data);

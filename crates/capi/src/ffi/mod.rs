@@ -4,6 +4,7 @@
 //! No panic leaves it.
 #![allow(clippy::missing_safety_doc, reason = "the header says it once for all functions")]
 
+mod allocator;
 mod batch;
 mod context;
 mod conversion;
@@ -23,13 +24,17 @@ use std::sync::Arc;
 use crate::handle::{self, Handle};
 use crate::status::{Failure, SB_OK, sb_status};
 
+pub(crate) use allocator::CallerMemory;
+pub use allocator::{sb_allocate, sb_release};
 pub use batch::*;
 pub use context::*;
 pub use conversion::*;
 pub use limits::sb_limits;
 use memory::Place;
 pub(crate) use memory::{Input, Output};
-pub(crate) use options::{BackendChoice, ContextSettings, SolverSettings, SpmvSettings, Stream};
+pub(crate) use options::{
+    BackendChoice, ContextSettings, DevicePlace, SolverSettings, SpmvSettings,
+};
 pub use options::{sb_context_options, sb_solver_options, sb_spmv_options};
 pub(crate) use pointer::{Memory, memory_of};
 pub use report::*;

@@ -139,6 +139,50 @@ pub unsafe extern "C" fn sb_solver_create(
     unsafe { make(batch, solver, body) }
 }
 
+/// Writes the bytes of GPU memory that a solver of data on a device takes, beside the arrays of the
+/// program: `bytes` from the beginning, `bytes_with_guesses` after `sb_solver_prepare_guesses`, and
+/// `most_bytes` the most while it is created. Each place may be NULL.
+///
+/// Nothing is allocated on the device. `values` and `nvalues` are those of `sb_solver_create`, but
+/// in host memory, for matrices such as will be solved; method and plan are chosen as there. The
+/// figures are sums of sizes of arrays, each of which an allocator rounds up.
+/// `sb_solver_factor` takes more: a copy of the values, and the factors.
+///
+/// Errors: those of `sb_solver_create`; `SB_ERROR_UNSUPPORTED` where the context has no GPU. Any
+/// thread.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
+pub unsafe extern "C" fn sb_solver_memory(
+    batch: *const sb_batch,
+    values: *const c_void,
+    nvalues: i64,
+    options: *const sb_solver_options,
+    bytes: *mut i64,
+    bytes_with_guesses: *mut i64,
+    most_bytes: *mut i64,
+) -> sb_status {
+    on(batch, |batch| {
+        // SAFETY: the caller says that options, arrays and places are what the header says.
+        let (settings, values, places) = unsafe {
+            let settings = memory::options(options)?.settings(batch.patterns.nitems())?;
+            let places = [
+                Place::optional("bytes", bytes)?,
+                Place::optional("bytes_with_guesses", bytes_with_guesses)?,
+                Place::optional("most_bytes", most_bytes)?,
+            ];
+            (settings, Input::new("values", values, nvalues)?, places)
+        };
+        let found = Solver::memory(batch, values, &settings)?;
+        let found = [found.bytes, found.bytes_with_guesses, found.most_bytes];
+        for (place, bytes) in places.iter().zip(found) {
+            if let Some(place) = place {
+                place.write(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
 /// and so do kept matrices.
 ///
@@ -189,8 +233,8 @@ pub unsafe extern "C" fn sb_solver_shift(
 }
 
 /// Takes other tolerances and iteration limits for the solves that follow; those that `limits`
-/// does not say stay. The analysis stays, and so do kept matrices and factors. On a device this waits for
-/// the stream, and a graph that was recorded before may keep the limits that it had.
+/// does not say stay. The analysis stays, and so do kept matrices and factors. On a device this
+/// waits for the stream, and a graph that was recorded before may keep the limits that it had.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for limits out of range, and after `sb_solver_enqueue` without
 /// `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context on a GPU solves data in host memory

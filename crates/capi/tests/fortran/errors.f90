@@ -1,6 +1,16 @@
+module functions
+    implicit none
+contains
+    !> For an option that is refused.
+    subroutine unused() bind(c)
+    end subroutine
+end module
+
 !> What the module of Fortran refuses itself, and arrays of all kinds and ranks that it takes.
 program errors
     use, intrinsic :: iso_fortran_env, only: real32, real64, int32, int64
+    use, intrinsic :: iso_c_binding, only: c_funloc, c_null_funptr
+    use functions, only: unused
     use sparsebatch
     implicit none
     integer, parameter :: n = 2, entries = 4, nitems = 3
@@ -34,6 +44,10 @@ program errors
         errmsg=errmsg)
     call refused('not as long as nrows says')
 
+    options%release = c_funloc(unused)
+    call solver%create(batch, double, options, stat=stat, errmsg=errmsg)
+    call refused('allocate is NULL')
+    options%release = c_null_funptr
     options%maxiter = -7
     call solver%create(batch, double, options, stat=stat, errmsg=errmsg)
     call refused('maxiter is -7')
