@@ -64,7 +64,7 @@ if command -v gfortran >/dev/null; then
     "$work/fortran/zones"
     [[ ! -x $work/fortran/use_device ]] || "$work/fortran/use_device"
     # What the module refuses, and which arrays of values a compiler takes.
-    gfortran -std=f2018 -Wall -Wextra -Werror -fcheck=all -I"$work" crates/capi/tests/fortran/errors.f90 \
+    gfortran -std=f2018 -Wall -Wextra -Werror -fcheck=all -J "$work" crates/capi/tests/fortran/errors.f90 \
         "$work/module.o" -o "$work/fortran-errors" "${link[@]}"
     "${run[@]}" "$work/fortran-errors"
     takes() { gfortran -fsyntax-only -I"$work" "-DVALUES=$1" crates/capi/tests/fortran/values.F90 2>"$work/values.log"; }

@@ -30,8 +30,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Tridiagonal matrices with values, and right-hand sides.
-fn systems() -> Result<(CsrPattern, Vec<f64>, Vec<f64>), Box<dyn Error>> {
+/// A pattern, values of all items, and right-hand sides.
+type Systems = (CsrPattern, Vec<f64>, Vec<f64>);
+
+/// Tridiagonal matrices.
+fn systems() -> Result<Systems, Box<dyn Error>> {
     let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in 0..ROWS {
         for col in row.saturating_sub(1)..(row + 2).min(ROWS) {

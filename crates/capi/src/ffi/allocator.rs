@@ -93,7 +93,7 @@ unsafe impl DeviceAllocator for CallerMemory {
             self.refused.store(bytes, Ordering::Relaxed);
             return Err(GpuError::OutOfMemory { needed: bytes as u64, free: 0 });
         }
-        if place % 256 != 0 {
+        if !place.is_multiple_of(256) {
             // SAFETY: it is of `allocate`, and nobody has it.
             unsafe { (self.release)(address, bytes, stream, self.data) };
             return Err(GpuError::InvalidArgument {
