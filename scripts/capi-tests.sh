@@ -55,14 +55,16 @@ cmake -S examples/c -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD
 cmake --build "$work/cmake" >>"$work/cmake.log"
 "$work/cmake/batch_solve" | tail -1
 "$work/cmake/ragged" | head -1
+"$work/cmake/tiles"
 # Fortran, whose module has no warnings.
 if command -v gfortran >/dev/null; then
     gfortran -std=f2018 -Wall -Wextra -Werror -J "$work" -c "$prefix/include/sparsebatch.f90" -o "$work/module.o"
     cmake -S examples/fortran -B "$work/fortran" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
     cmake --build "$work/fortran" >>"$work/cmake.log"
     "$work/fortran/zones"
+    [[ ! -x $work/fortran/use_device ]] || "$work/fortran/use_device"
     # What the module refuses, and which arrays of values a compiler takes.
-    gfortran -std=f2018 -Wall -Wextra -Werror -fcheck=all -I"$work" crates/capi/tests/fortran/errors.f90 \
+    gfortran -std=f2018 -Wall -Wextra -Werror -fcheck=all -J "$work" crates/capi/tests/fortran/errors.f90 \
         "$work/module.o" -o "$work/fortran-errors" "${link[@]}"
     "${run[@]}" "$work/fortran-errors"
     takes() { gfortran -fsyntax-only -I"$work" "-DVALUES=$1" crates/capi/tests/fortran/values.F90 2>"$work/values.log"; }

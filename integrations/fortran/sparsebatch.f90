@@ -40,6 +40,8 @@ module sparsebatch
         SB_TRANSPOSED = 3, &
         SB_KEPT_TRANSPOSED = 4
     integer(c_int32_t), parameter, public :: SB_GUESS_ZERO = 0, SB_GUESS_IN_X = 1
+    !> The status of a system that was not active in its solve.
+    integer, parameter, public :: SB_INACTIVE = 255
 
     !> Where and on which threads a program solves.
     type :: sb_context
@@ -70,6 +72,10 @@ module sparsebatch
         logical :: fallback = .true.
         integer(c_int32_t) :: space = SB_HOST
         type(c_ptr) :: stream = c_null_ptr
+        !> Functions with the interface of C (c_funloc) that allocate memory of the GPU and take it
+        !> back, and their last argument: see sb_allocate in sparsebatch.h.
+        type(c_funptr) :: allocate = c_null_funptr, release = c_null_funptr
+        type(c_ptr) :: allocator_data = c_null_ptr
     end type
 
     !> An analysed batch with its values.
@@ -89,9 +95,12 @@ module sparsebatch
         !> shift(jacobian, dt [, stat, errmsg]): I/dt - J
         generic :: shift => shift_ptr, shift_64, shift_64_2, shift_32, shift_32_2
         procedure, private :: solve_ptr, solve_64, solve_64_2, solve_32, solve_32_2
-        !> solve(b, x [, by] [, guess] [, nfailed] [, stat, errmsg])
+        !> solve(b, x [, by] [, guess] [, nfailed] [, active] [, stat, errmsg]); active(nsystems):
+        !> which systems are solved, the others keep their guess, or get 0
         generic :: solve => solve_ptr, solve_64, solve_64_2, solve_32, solve_32_2
         procedure :: factor => solver_factor
+        !> set_limits([rtol] [, atol] [, maxiter] [, stat, errmsg]) of the solves that follow
+        procedure :: set_limits => solver_set_limits
         !> outcomes(statuses [, residual_norms] [, iterations] [, stat, errmsg]) of the last solve
         procedure :: outcomes => solver_outcomes
         final :: solver_final
@@ -113,9 +122,38 @@ module sparsebatch
         real(c_double) :: floor
         integer(c_int32_t) :: fallback, history, space, vectors
         type(c_ptr) :: stream
+        type(c_funptr) :: allocate, release
+        type(c_ptr) :: allocator_data
+    end type
+
+    type, bind(c) :: call_limits
+        integer(c_size_t) :: struct_size
+        real(c_double) :: rtol, atol
+        integer(c_int64_t) :: maxiter
+        type(c_ptr) :: rtol_each, atol_each, maxiter_each
     end type
 
     interface
+        integer(c_int32_t) function c_limits_init(limits, size) bind(c, name='sb_limits_init')
+            import
+            type(call_limits) :: limits
+            integer(c_size_t), value :: size
+        end function
+        integer(c_int32_t) function c_solver_set_limits(solver, limits) bind(c, &
+            name='sb_solver_set_limits')
+            import
+            type(c_ptr), value :: solver
+            type(call_limits) :: limits
+        end function
+        integer(c_int32_t) function c_solver_solve_with(solver, by, guess, b, nb, x, nx, limits, &
+                active, nactive, nfailed) bind(c, name='sb_solver_solve_with')
+            import
+            type(c_ptr), value :: solver, b, x, limits
+            integer(c_int32_t), value :: by, guess
+            integer(c_int64_t), value :: nb, nx, nactive
+            integer(c_int8_t), intent(in) :: active(*)
+            integer(c_int64_t) :: nfailed
+        end function
         integer(c_int32_t) function c_context_options_init(options, size) bind(c, &
             name='sb_context_options_init')
             import
@@ -432,6 +470,9 @@ contains
             all%fallback = merge(1_c_int32_t, 0_c_int32_t, options%fallback)
             all%space = options%space
             all%stream = options%stream
+            all%allocate = options%allocate
+            all%release = options%release
+            all%allocator_data = options%allocator_data
         end if
         self%kind = batch%kind
         if (status == SB_OK) status = c_solver_create(batch%handle, values, nvalues, all, &
@@ -581,80 +622,119 @@ contains
             size(dt, kind=c_int64_t), stat, errmsg)
     end subroutine
 
-    subroutine solve_ptr(self, b, nb, x, nx, by, guess, nfailed, stat, errmsg)
+    subroutine solve_ptr(self, b, nb, x, nx, by, guess, nfailed, active, stat, &
+        errmsg)
         class(sb_solver), intent(inout) :: self
         type(c_ptr), intent(in) :: b, x
         integer(c_int64_t), intent(in) :: nb, nx
         integer(c_int32_t), intent(in), optional :: by, guess
         integer(int64), intent(out), optional :: nfailed
+        logical, intent(in), optional :: active(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         integer(c_int32_t) :: matrices, start, status
         integer(c_int64_t) :: failed
+        integer(c_int8_t), allocatable :: flags(:)
         matrices = SB_VALUES
         if (present(by)) matrices = by
         start = SB_GUESS_ZERO
         if (present(guess)) start = guess
         failed = 0
-        status = c_solver_solve(self%handle, matrices, start, b, nb, x, nx, failed)
+        if (present(active)) then
+            allocate (flags(size(active)))
+            flags = merge(1_c_int8_t, 0_c_int8_t, active)
+            status = c_solver_solve_with(self%handle, matrices, start, b, nb, x, nx, c_null_ptr, &
+                flags, size(flags, kind=c_int64_t), failed)
+        else
+            status = c_solver_solve(self%handle, matrices, start, b, nb, x, nx, failed)
+        end if
         if (present(nfailed)) nfailed = failed
         call conclude(status, stat, errmsg)
     end subroutine
 
-    subroutine solve_64(self, b, x, by, guess, nfailed, stat, errmsg)
+    subroutine solve_64(self, b, x, by, guess, nfailed, active, stat, &
+        errmsg)
         class(sb_solver), intent(inout) :: self
         real(real64), intent(in), target, contiguous :: b(:)
         real(real64), intent(inout), target, contiguous :: x(:)
         integer(c_int32_t), intent(in), optional :: by, guess
         integer(int64), intent(out), optional :: nfailed
+        logical, intent(in), optional :: active(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
-            nfailed, stat, errmsg)
+            nfailed, active, stat, errmsg)
     end subroutine
 
-    subroutine solve_64_2(self, b, x, by, guess, nfailed, stat, errmsg)
+    subroutine solve_64_2(self, b, x, by, guess, nfailed, active, stat, &
+        errmsg)
         class(sb_solver), intent(inout) :: self
         real(real64), intent(in), target, contiguous :: b(:, :)
         real(real64), intent(inout), target, contiguous :: x(:, :)
         integer(c_int32_t), intent(in), optional :: by, guess
         integer(int64), intent(out), optional :: nfailed
+        logical, intent(in), optional :: active(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         if (is_other_kind(self%kind, real64, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
-            nfailed, stat, errmsg)
+            nfailed, active, stat, errmsg)
     end subroutine
 
-    subroutine solve_32(self, b, x, by, guess, nfailed, stat, errmsg)
+    subroutine solve_32(self, b, x, by, guess, nfailed, active, stat, &
+        errmsg)
         class(sb_solver), intent(inout) :: self
         real(real32), intent(in), target, contiguous :: b(:)
         real(real32), intent(inout), target, contiguous :: x(:)
         integer(c_int32_t), intent(in), optional :: by, guess
         integer(int64), intent(out), optional :: nfailed
+        logical, intent(in), optional :: active(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
-            nfailed, stat, errmsg)
+            nfailed, active, stat, errmsg)
     end subroutine
 
-    subroutine solve_32_2(self, b, x, by, guess, nfailed, stat, errmsg)
+    subroutine solve_32_2(self, b, x, by, guess, nfailed, active, stat, &
+        errmsg)
         class(sb_solver), intent(inout) :: self
         real(real32), intent(in), target, contiguous :: b(:, :)
         real(real32), intent(inout), target, contiguous :: x(:, :)
         integer(c_int32_t), intent(in), optional :: by, guess
         integer(int64), intent(out), optional :: nfailed
+        logical, intent(in), optional :: active(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         if (is_other_kind(self%kind, real32, stat, errmsg)) return
         call self%solve(c_loc(b), size(b, kind=c_int64_t), c_loc(x), size(x, kind=c_int64_t), by, &
             guess, &
-            nfailed, stat, errmsg)
+            nfailed, active, stat, errmsg)
+    end subroutine
+
+    !> Other tolerances and iteration limits for the solves that follow; those that are not given
+    !> stay.
+    subroutine solver_set_limits(self, rtol, atol, maxiter, stat, errmsg)
+        class(sb_solver), intent(inout) :: self
+        real(real64), intent(in), optional :: rtol, atol
+        integer, intent(in), optional :: maxiter
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        type(call_limits) :: limits
+        integer(c_int32_t) :: status
+        if (present(maxiter)) then
+            if (is_negative('maxiter', maxiter, stat, errmsg)) return
+        end if
+        status = c_limits_init(limits, c_sizeof(limits))
+        if (present(rtol)) limits%rtol = rtol
+        if (present(atol)) limits%atol = atol
+        if (present(maxiter)) limits%maxiter = maxiter
+        if (status == SB_OK) status = c_solver_set_limits(self%handle, limits)
+        call conclude(status, stat, errmsg)
     end subroutine
 
     subroutine solver_factor(self, stat, errmsg)
@@ -678,7 +758,7 @@ contains
         status = c_solver_report(self%handle, report)
         if (status == SB_OK) then
             status = c_report_statuses(report, codes, size(codes, kind=c_int64_t))
-            if (status == SB_OK) statuses = codes
+            if (status == SB_OK) statuses = iand(int(codes), 255)
             if (status == SB_OK .and. present(residual_norms)) then
                 status = c_report_residual_norms(report, residual_norms, size(residual_norms, &
                     kind=c_int64_t))
@@ -691,6 +771,12 @@ contains
         call conclude(status, stat, errmsg)
     end subroutine
 
+    !> The byte of a status.
+    integer(c_int8_t) function code_of(status)
+        integer, intent(in) :: status
+        code_of = int(merge(status - 256, status, status > 127), c_int8_t)
+    end function
+
     !> The name of a status, such as Converged (0).
     function sb_outcome_name(status) result(name)
         integer, intent(in) :: status
@@ -698,7 +784,7 @@ contains
         character(kind=c_char), pointer :: text(:)
         type(c_ptr) :: address
         integer :: place
-        address = c_outcome_name(int(status, c_int8_t))
+        address = c_outcome_name(code_of(status))
         name = ''
         if (.not. c_associated(address)) return
         call c_f_pointer(address, text, [c_strlen(address)])

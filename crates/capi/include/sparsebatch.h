@@ -80,6 +80,9 @@
 // Solve with the transposed matrices of the last `sb_solver_factor`.
 #define SB_KEPT_TRANSPOSED 4
 
+// The code of a system that was not active in its solve, in `sb_report_statuses`.
+#define SB_INACTIVE 255
+
 // The initial guess is 0; `x` need not be initialised.
 #define SB_GUESS_ZERO 0
 
@@ -175,6 +178,19 @@ typedef struct sb_context_options {
     uint32_t threads;
 } sb_context_options;
 
+// Allocates `bytes` bytes, at least 1, of memory of the GPU, and returns their address, a multiple
+// of 256; NULL where there are not as many. Work that is issued to `stream` after the call may use
+// them. `data` is what the options have.
+//
+// It is called by threads of the library, too, several at a time, and does not throw, jump, or call
+// the library.
+typedef void *(*sb_allocate)(size_t bytes, void *stream, void *data);
+
+// Takes back memory of an `sb_allocate`, with the bytes and the stream of that call. All work on
+// the stream that uses it is done. As for `sb_allocate`, it does not throw, jump, or call the
+// library.
+typedef void (*sb_release)(void *address, size_t bytes, void *stream, void *data);
+
 // Options of a solver. Fill it by `sb_solver_options_init`, then change what is to be different.
 // Strings are read during the call; NULL is the default.
 typedef struct sb_solver_options {
@@ -236,6 +252,13 @@ typedef struct sb_solver_options {
     // For data on a device: the `CUstream` or `cudaStream_t` of the calls, of the GPU's primary
     // context. It outlives the solver. NULL is the legacy default stream.
     void *stream;
+    // For data on a device: a function that allocates the memory of the GPU that this object takes,
+    // with `release`; both outlive it. NULL: the driver allocates.
+    sb_allocate allocate;
+    // Takes memory of `allocate` back.
+    sb_release release;
+    // The last argument of both.
+    void *allocator_data;
 } sb_solver_options;
 
 // Options of products. Fill it by `sb_spmv_options_init`.
@@ -253,7 +276,33 @@ typedef struct sb_spmv_options {
     int32_t space;
     // As in `sb_solver_options`.
     void *stream;
+    // As in `sb_solver_options`.
+    sb_allocate allocate;
+    // As in `sb_solver_options`.
+    sb_release release;
+    // As in `sb_solver_options`.
+    void *allocator_data;
 } sb_spmv_options;
+
+// Limits of solves that are to change. Fill it by `sb_limits_init`, after which none changes, then
+// set those that do.
+typedef struct sb_limits {
+    // `sizeof(sb_limits)`.
+    size_t struct_size;
+    // As in `sb_solver_options`. `SB_DEFAULT`: stays as it is.
+    double rtol;
+    // `SB_DEFAULT`: stays as it is.
+    double atol;
+    // Iteration limit, 0 to 2^32 - 1. -1: stays as it is.
+    int64_t maxiter;
+    // `rtol` for each of the `nitems * nrhs` systems, in place of the one above, or NULL. Read
+    // during the call, as the next two.
+    const double *rtol_each;
+    // `atol` for each system, or NULL.
+    const double *atol_each;
+    // `maxiter` for each system, or NULL.
+    const uint32_t *maxiter_each;
+} sb_limits;
 
 // Where the outcomes of the last solve lie on the device, `len` of each: of item 0 all right-hand
 // sides, of item 1, ... They are written on the solver's stream, and belong to the solver.
@@ -341,7 +390,8 @@ const char *sb_version(void);
 // The name of a code of errors, such as `SB_ERROR_ARGUMENT`; NULL for another number. Any thread.
 const char *sb_status_name(sb_status status);
 
-// How a system ended, by the code in `sb_report_statuses`, such as `Converged` (0); NULL for
+// How a system ended, by the code in `sb_report_statuses`, such as `Converged` (0); `Inactive`
+// for `SB_INACTIVE`; NULL for
 // another number. Any thread.
 const char *sb_outcome_name(uint8_t code);
 
@@ -364,6 +414,9 @@ sb_status sb_solver_options_init(struct sb_solver_options *options, size_t struc
 
 // Writes the default options of products. `struct_size` is `sizeof(sb_spmv_options)`. Any thread.
 sb_status sb_spmv_options_init(struct sb_spmv_options *options, size_t struct_size);
+
+// Writes limits of which none changes. `struct_size` is `sizeof(sb_limits)`. Any thread.
+sb_status sb_limits_init(struct sb_limits *limits, size_t struct_size);
 
 // Creates a context. `options` may be NULL: the CPU, all cores.
 //
@@ -431,11 +484,12 @@ sb_status sb_conversion_values_back(const struct sb_conversion *conversion,
 // Destroys a conversion; NULL is nothing to destroy. Any thread.
 sb_status sb_conversion_destroy(struct sb_conversion *conversion);
 
-// Writes the numbers of systems and of those that converged. Each place may be NULL. Any thread.
+// Writes the numbers of systems and of active ones that converged. Each place may be NULL. Any
+// thread.
 sb_status sb_report_sizes(const struct sb_report *report, int64_t *nsystems, int64_t *nconverged);
 
-// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged. `len` is the
-// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged, `SB_INACTIVE`
+// where it was not active. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
 sb_status sb_report_statuses(const struct sb_report *report, uint8_t *out, int64_t len);
 
 // Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the
@@ -478,7 +532,7 @@ sb_status sb_report_history(const struct sb_report *report,
                             int64_t *needed);
 
 // Writes what may solve a system (from 0) that did not converge, one line and a NUL, cut to `len`
-// bytes; nothing for one that converged.
+// bytes; nothing for one that converged or was not active.
 //
 // Errors: `SB_ERROR_ARGUMENT` where there is no such system. Any thread.
 sb_status sb_report_advice(const struct sb_report *report,
@@ -513,6 +567,25 @@ sb_status sb_solver_create(const struct sb_batch *batch,
                            const struct sb_solver_options *options,
                            struct sb_solver **solver);
 
+// Writes the bytes of GPU memory that a solver of data on a device takes, beside the arrays of the
+// program: `bytes` from the beginning, `bytes_with_guesses` after `sb_solver_prepare_guesses`, and
+// `most_bytes` the most while it is created. Each place may be NULL.
+//
+// Nothing is allocated on the device. `values` and `nvalues` are those of `sb_solver_create`, but
+// in host memory, for matrices such as will be solved; method and plan are chosen as there. The
+// figures are sums of sizes of arrays, each of which an allocator rounds up.
+// `sb_solver_factor` takes more: a copy of the values, and the factors.
+//
+// Errors: those of `sb_solver_create`; `SB_ERROR_UNSUPPORTED` where the context has no GPU. Any
+// thread.
+sb_status sb_solver_memory(const struct sb_batch *batch,
+                           const void *values,
+                           int64_t nvalues,
+                           const struct sb_solver_options *options,
+                           int64_t *bytes,
+                           int64_t *bytes_with_guesses,
+                           int64_t *most_bytes);
+
 // Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
 // and so do kept matrices.
 //
@@ -541,6 +614,15 @@ sb_status sb_solver_shift(struct sb_solver *solver,
                           int64_t njacobian,
                           const void *dt,
                           int64_t ndt);
+
+// Takes other tolerances and iteration limits for the solves that follow; those that `limits`
+// does not say stay. The analysis stays, and so do kept matrices and factors. On a device this
+// waits for the stream, and a graph that was recorded before may keep the limits that it had.
+//
+// Errors: `SB_ERROR_ARGUMENT` for limits out of range, and after `sb_solver_enqueue` without
+// `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context on a GPU solves data in host memory
+// with a format or a kernel. The limits are as before then. One call of a solver at a time.
+sb_status sb_solver_set_limits(struct sb_solver *solver, const struct sb_limits *limits);
 
 // Keeps the current matrices for solves with `SB_KEPT`, `SB_NEAR` and `SB_KEPT_TRANSPOSED`, and
 // factorises them where the method has factors. An item that cannot be factorised is no error: its
@@ -578,6 +660,34 @@ sb_status sb_solver_solve(struct sb_solver *solver,
                           void *x,
                           int64_t nx,
                           int64_t *nfailed);
+
+// Solves with limits of this call, or some systems alone. Afterwards the solver has its own limits
+// again.
+//
+// - `limits`: NULL for those of the solver.
+// - `active`: one element for each of the `nactive` systems (items times right-hand sides), 1
+//   where it is solved and 0 where it is left out; always in host memory. NULL with `nactive` 0:
+//   all. The x of a system that is left out stays with `SB_GUESS_IN_X`, and becomes 0 with
+//   `SB_GUESS_ZERO`; its status is `SB_INACTIVE`, and `nfailed` does not count it.
+// - Others as of `sb_solver_solve`.
+//
+// Nothing is analysed or compiled anew. Data on a device: the limits wait for the stream, and with
+// `active` and `SB_GUESS_IN_X` the guesses are copied to the host.
+//
+// Errors: as `sb_solver_solve`; `SB_ERROR_ARGUMENT` for limits out of range, another `nactive`,
+// and after `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context
+// on a GPU solves data in host memory with a format or a kernel. One call of a solver at a time.
+sb_status sb_solver_solve_with(struct sb_solver *solver,
+                               int32_t by,
+                               int32_t guess,
+                               const void *b,
+                               int64_t nb,
+                               void *x,
+                               int64_t nx,
+                               const struct sb_limits *limits,
+                               const uint8_t *active,
+                               int64_t nactive,
+                               int64_t *nfailed);
 
 // Starts the first method for all systems of data on a device, on the solver's stream, and returns
 // without waiting. Arguments as of `sb_solver_solve`; keep the arrays until `sb_solver_finish`.

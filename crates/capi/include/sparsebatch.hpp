@@ -108,6 +108,12 @@ inline sb_spmv_options spmv_options() {
     return options;
 }
 
+inline sb_limits limits() {
+    sb_limits limits;
+    check(sb_limits_init(&limits, sizeof limits));
+    return limits;
+}
+
 // Where and on which threads a program solves.
 class context {
 public:
@@ -245,6 +251,20 @@ public:
         check(sb_solver_solve(get(), by, guess, b.data(), b.size(), x.data(), x.size(), &failed));
         return failed;
     }
+
+    // As above, with limits of this call, and only the systems whose element of `active` (an array
+    // in host memory, or empty for all) is not 0.
+    std::int64_t solve_with(view<const T> b, view<T> x, const sb_limits &limits,
+                            view<const std::uint8_t> active = {nullptr, 0},
+                            std::int32_t by = SB_VALUES, std::int32_t guess = SB_GUESS_ZERO) {
+        std::int64_t failed = 0;
+        check(sb_solver_solve_with(get(), by, guess, b.data(), b.size(), x.data(), x.size(),
+                                   &limits, active.data(), active.size(), &failed));
+        return failed;
+    }
+
+    // For the solves that follow.
+    void set_limits(const sb_limits &limits) { check(sb_solver_set_limits(get(), &limits)); }
 
     // Data on a device: starts a solve on the stream.
     void enqueue(view<const T> b, view<T> x, std::int32_t by = SB_VALUES,

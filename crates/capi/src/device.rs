@@ -2,17 +2,42 @@
 
 use std::sync::Arc;
 
+use sparsebatch::batch::Values;
 use sparsebatch::gpu::{
-    Device, DeviceBuffer, DeviceData, DeviceSolver, Executor, Pod, ShiftedValues,
+    Device, DeviceBuffer, DeviceData, DeviceSolver, Executor, Guess, Pod, ShiftedValues,
+    SolverMemory, solver_memory,
 };
-use sparsebatch::{CsrPattern, Layout, Pattern, SolveScalar};
+use sparsebatch::{CsrPattern, Layout, Pattern, SolveOptions, SolveScalar, Status};
 
-use crate::batch::{Batch, Patterns, Place};
+use crate::batch::{Batch, Patterns, Place, with_values};
 use crate::context::Context;
-use crate::ffi::{DeviceOutcomes, Input, SolverSettings, Stream};
+use crate::ffi::{DeviceOutcomes, DevicePlace, Input, SolverSettings};
+use crate::limits::Inactive;
 use crate::report::AnyReport;
 use crate::solver::{By, Call, Engine};
 use crate::status::{Failure, SB_ERROR_NOT_FACTORED, check_len};
+
+/// The memory of the GPU that a solver of these matrices takes, whose values are in host memory.
+pub(crate) fn solver_memory_of<T: SolveScalar + Pod>(
+    batch: &Batch,
+    values: Input,
+    settings: &SolverSettings,
+) -> Result<SolverMemory, Failure> {
+    let context = &batch.context;
+    let info = context.device()?.info();
+    let own = with_values(&batch.patterns, batch.place, Values::of_owner(values.borrowed::<T>()?))?;
+    let (options, data) = (&settings.options, data_of(batch, settings));
+    Ok(context.run(|| solver_memory(info, &own, options, data))??)
+}
+
+/// How the arrays of a solver lie on the device.
+fn data_of(batch: &Batch, settings: &SolverSettings) -> DeviceData {
+    let vectors = match settings.interleaved_vectors {
+        true => Layout::Interleaved,
+        false => Layout::ItemMajor,
+    };
+    DeviceData::new().values(batch.place.layout()).vectors(vectors)
+}
 
 /// A solver, and the values of the caller.
 pub(crate) struct OnDevice<T: SolveScalar> {
@@ -42,17 +67,13 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
     pub(crate) fn new(
         batch: &Batch,
         values: Input,
-        stream: Stream,
-        settings: SolverSettings,
+        place: &DevicePlace,
+        settings: &SolverSettings,
     ) -> Result<Self, Failure> {
         let context = &batch.context;
-        let device = stream.of(context.device()?);
+        let device = place.of(context.device()?);
         check_len("values", batch.nvalues(), values.len())?;
-        let vectors = match settings.interleaved_vectors {
-            true => Layout::Interleaved,
-            false => Layout::ItemMajor,
-        };
-        let data = DeviceData::new().values(batch.place.layout()).vectors(vectors);
+        let data = data_of(batch, settings);
         let values = values.buffer::<T>()?;
         let (patterns, options) = (batch.patterns.items(), &settings.options);
         let made = || DeviceSolver::with_values(&device, patterns, &values, options, data);
@@ -63,6 +84,20 @@ impl<T: SolveScalar + Pod> OnDevice<T> {
         };
         let (shift, started) = (None, None);
         Ok(Self { device, solver, values, place: batch.place, uniform, shift, started })
+    }
+
+    /// Whether a solve was enqueued and not finished.
+    fn is_unfinished(&self) -> bool {
+        self.started.as_ref().is_some_and(|started| !started.finished)
+    }
+
+    /// A copy of the guesses of a solve; `None` where they are 0.
+    fn guesses_of(&self, call: Call) -> Result<Option<Vec<T>>, Failure> {
+        if call.guess == Guess::Zero {
+            return Ok(None);
+        }
+        let x = call.x.buffer::<T>()?;
+        Ok(Some(self.device.download(&x)?))
     }
 
     /// What forms shifted matrices; made by the first call.
@@ -102,7 +137,7 @@ impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
     }
 
     fn shift(&mut self, jacobian: Input, dt: Input) -> Result<(), Failure> {
-        if self.started.as_ref().is_some_and(|started| !started.finished) {
+        if self.is_unfinished() {
             return Err(Failure::argument(
                 "a shift would change the matrices of the solve that was enqueued: \
                  expected a call of sb_solver_finish before",
@@ -125,9 +160,44 @@ impl<T: SolveScalar + Pod> Engine for OnDevice<T> {
         self.solver.keeps_factors()
     }
 
-    fn solve(&mut self, context: &Context, call: Call) -> Result<AnyReport, Failure> {
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), Failure> {
+        if self.is_unfinished() {
+            return Err(Failure::argument(
+                "other limits would change the solve that was enqueued: \
+                 expected a call of sb_solver_finish before",
+            ));
+        }
+        Ok(self.solver.replace_limits(options)?)
+    }
+
+    fn solve(
+        &mut self,
+        context: &Context,
+        call: Call,
+        inactive: Option<&Inactive>,
+    ) -> Result<AnyReport, Failure> {
+        let Some(inactive) = inactive else {
+            self.enqueue(call)?;
+            return self.finish(context);
+        };
+        let guesses = self.guesses_of(call)?;
         self.enqueue(call)?;
-        self.finish(context)
+        let report = self.finish(context)?;
+        let has_lost_x = |&system: &usize| {
+            let outcome = &report.systems[system].outcome;
+            outcome.rhs_norm == 0.0 || outcome.status != Status::Converged
+        };
+        if inactive.systems().iter().any(has_lost_x) {
+            // Rare: a right-hand side of zeros, or a guess that is not finite.
+            let mut on_device = call.x.buffer::<T>()?;
+            let mut x = self.device.download(&on_device)?;
+            match guesses {
+                Some(guesses) => inactive.take_from(&guesses, &mut x),
+                None => inactive.take_from(&vec![T::ZERO; x.len()], &mut x),
+            }
+            self.device.copy_from_host(&x, &mut on_device)?;
+        }
+        Ok(report)
     }
 
     fn enqueue(&mut self, call: Call) -> Result<(), Failure> {

@@ -9,13 +9,17 @@ use sparsebatch::{AdjointSolver, BatchReport, BatchSolver, SolveError, SolveOpti
 use crate::batch::{Batch, Patterns, Place, with_values};
 use crate::context::Context;
 use crate::ffi::{DeviceOutcomes, Input};
+use crate::limits::Inactive;
 use crate::report::AnyReport;
 use crate::solver::{By, Call, Engine};
 use crate::status::{Failure, check_len};
 
 /// A solver and the batch with its current values.
 pub(crate) struct Host<T> {
+    /// Those that it was made with.
     options: SolveOptions,
+    /// Those with the current limits.
+    limits: SolveOptions,
     solver: BatchSolver<T>,
     batch: sparsebatch::Batch<T>,
     place: Place,
@@ -41,6 +45,7 @@ impl<T: SolveScalar + Pod> Host<T> {
         let context = &batch.context;
         let solver = context.run(|| BatchSolver::on(&context.backend, &own, &options))??;
         Ok(Self {
+            limits: options.clone(),
             options,
             solver,
             batch: own,
@@ -67,11 +72,12 @@ impl<T: SolveScalar + Pod> Host<T> {
             By::Transposed => {
                 let adjoint = match &mut self.adjoint {
                     Some(adjoint) => adjoint,
-                    None => self.adjoint.insert(AdjointSolver::on(
-                        &context.backend,
-                        &self.batch,
-                        &self.options,
-                    )?),
+                    none => {
+                        let made = AdjointSolver::on(&context.backend, &self.batch, &self.options)?;
+                        let made = none.insert(made);
+                        made.replace_limits(&self.limits)?;
+                        made
+                    }
                 };
                 adjoint.solve(&self.batch, b, x)
             }
@@ -211,7 +217,21 @@ impl<T: SolveScalar + Pod> Engine for Host<T> {
         self.solver.keeps_factors()
     }
 
-    fn solve(&mut self, context: &Context, call: Call) -> Result<AnyReport, Failure> {
+    fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), Failure> {
+        self.solver.replace_limits(options)?;
+        if let Some(adjoint) = &mut self.adjoint {
+            adjoint.replace_limits(options)?;
+        }
+        self.limits = options.clone();
+        Ok(())
+    }
+
+    fn solve(
+        &mut self,
+        context: &Context,
+        call: Call,
+        inactive: Option<&Inactive>,
+    ) -> Result<AnyReport, Failure> {
         let Call { by, guess, b, mut x } = call;
         // Before x is written to.
         let rows = self.batch.vector_len(self.options.nrhs)?;
@@ -222,7 +242,11 @@ impl<T: SolveScalar + Pod> Engine for Host<T> {
         if guess == Guess::Zero {
             x.fill(T::ZERO);
         }
-        let report = context.run(|| self.solve_slices(context, by, b, x))??;
+        let mut solve = |x: &mut [T]| self.solve_slices(context, by, b, x);
+        let report = context.run(|| match inactive {
+            Some(inactive) => inactive.keeping(x, solve),
+            None => solve(x),
+        })??;
         Ok(Arc::new(report.into()))
     }
 

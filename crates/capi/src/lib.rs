@@ -6,6 +6,7 @@
 //! | `handle.rs` | living objects by their handles |
 //! | `status.rs` | error codes and messages |
 //! | `context.rs`, `batch.rs`, `solver.rs`, `spmv.rs`, `report.rs`, `conversion.rs` | the objects |
+//! | `limits.rs` | tolerances and active systems of solves |
 //! | `host.rs`, `device.rs` | solvers of data in host memory, and of data on a GPU |
 //!
 //! A handle is the number of an object, not its address. The library never follows a pointer that
@@ -21,6 +22,7 @@ mod device;
 mod ffi;
 mod handle;
 mod host;
+mod limits;
 mod report;
 mod solver;
 mod spmv;

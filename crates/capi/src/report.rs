@@ -1,5 +1,6 @@
 //! How a solve ended: [`Report`].
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -7,11 +8,15 @@ use sparsebatch::gpu::DeviceReport;
 use sparsebatch::{BatchReport, Rung, Status, SystemReport};
 
 use crate::context::Context;
+use crate::ffi::SB_INACTIVE;
+use crate::limits::Inactive;
 
 /// The report of a solve.
 pub(crate) struct Report {
     pub(crate) context: Arc<Context>,
     report: AnyReport,
+    /// The systems that the solve left out.
+    inactive: Option<Inactive>,
     pub(crate) fallback: bool,
 }
 
@@ -19,8 +24,43 @@ pub(crate) struct Report {
 pub(crate) type AnyReport = Arc<DeviceReport>;
 
 impl Report {
-    pub(crate) fn new(context: Arc<Context>, report: AnyReport, fallback: bool) -> Self {
-        Self { context, report, fallback }
+    pub(crate) fn new(
+        context: Arc<Context>,
+        report: AnyReport,
+        inactive: Option<Inactive>,
+        fallback: bool,
+    ) -> Self {
+        Self { context, report, inactive, fallback }
+    }
+
+    pub(crate) fn is_active(&self, system: usize) -> bool {
+        !self.inactive.as_ref().is_some_and(|inactive| inactive.contains(system))
+    }
+
+    /// How each system ended, as codes of C.
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = u8> {
+        let systems = self.systems().iter().enumerate();
+        systems.map(|(system, report)| match self.is_active(system) {
+            true => report.outcome.status as u8,
+            false => SB_INACTIVE,
+        })
+    }
+
+    /// The number of active systems that converged.
+    pub(crate) fn converged(&self) -> usize {
+        self.statuses().filter(|&status| status == Status::Converged as u8).count()
+    }
+
+    /// The report of the active systems alone.
+    fn of_active(&self) -> Cow<'_, BatchReport> {
+        let report = self.get();
+        if self.inactive.is_none() {
+            return Cow::Borrowed(report);
+        }
+        let mut own = report.clone();
+        let mut system = 0..own.systems.len();
+        own.systems.retain(|_| system.next().is_some_and(|system| self.is_active(system)));
+        Cow::Owned(own)
     }
 
     pub(crate) fn get(&self) -> &BatchReport {
@@ -33,13 +73,17 @@ impl Report {
 
     /// What ran, where, and how it went, in lines.
     pub(crate) fn text(&self) -> String {
-        let report = self.get();
+        let report = self.of_active();
         let (systems, converged) = (report.systems.len(), report.converged());
         let mut text = format!("{converged} of {systems} systems converged\n");
+        let left_out = self.systems().len() - systems;
         let mut line = |name: &str, value: String| {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{name}: {value}");
         };
+        if left_out > 0 {
+            line("not active", format!("{left_out} systems"));
+        }
         line("solver", format!("{} ({})", report.scheme, report.reason));
         line("backend", format!("{} ({})", report.backend, report.device));
         line("kernel", format!("{} {}", report.format, report.kernel));
@@ -60,10 +104,13 @@ impl Report {
         if let Some(reason) = report.cpu_reason() {
             line("on the CPU", reason.to_owned());
         }
-        let failed = report.systems.iter().position(|s| s.outcome.status != Status::Converged);
-        if let Some(system) = failed {
-            let advice = report.systems[system].advice(self.fallback).unwrap_or("nothing");
-            let status = report.systems[system].outcome.status;
+        let all = self.systems();
+        let has_failed = |&system: &usize| {
+            all[system].outcome.status != Status::Converged && self.is_active(system)
+        };
+        if let Some(system) = (0..all.len()).find(has_failed) {
+            let advice = all[system].advice(self.fallback).unwrap_or("nothing");
+            let status = all[system].outcome.status;
             line("first that failed", format!("system {system}, {status}; try: {advice}"));
         }
         line("plan", format!("{:.3} ms", 1e3 * report.plan_time.as_secs_f64()));

@@ -9,7 +9,8 @@ use sparsebatch::gpu::{Device, Executor, PackedOptions, PackedPlan, Pod, Value};
 
 use crate::batch::{Batch, DType, Place, with_values};
 use crate::context::Context;
-use crate::ffi::{Input, Output, SpmvSettings, Stream};
+use crate::ffi::{DevicePlace, Input, Output, SpmvSettings};
+use crate::solver::told;
 use crate::status::{Failure, SB_ERROR_BUSY, SB_ERROR_INTERNAL};
 
 /// A plan of products in one precision, for data in one place.
@@ -44,7 +45,7 @@ impl Spmv {
         values: Input,
         settings: &SpmvSettings,
     ) -> Result<Self, Failure> {
-        let on_device = settings.stream.is_some();
+        let on_device = settings.place.is_some();
         batch.context.check_arrays(on_device, &[values])?;
         let plan = match batch.dtype {
             DType::F64 => plan_of::<f64>(batch, values, settings)?,
@@ -85,9 +86,12 @@ fn plan_of<T: CpuScalar + Value + Pod>(
     values: Input,
     settings: &SpmvSettings,
 ) -> Result<Box<dyn Plan>, Failure> {
-    Ok(match settings.stream {
+    Ok(match &settings.place {
         None => Box::new(host_plan::<T>(batch, values, &settings.options)?),
-        Some(stream) => Box::new(device_plan::<T>(batch, values, stream, settings.nrhs)?),
+        Some(place) => {
+            let plan = device_plan::<T>(batch, values, place, settings.nrhs);
+            Box::new(told(place.memory(), plan)?)
+        }
     })
 }
 
@@ -132,7 +136,7 @@ impl<T: CpuScalar + Pod> Plan for SpmvPlan<T> {
 fn device_plan<T: CpuScalar + Value + Pod>(
     batch: &Batch,
     values: Input,
-    stream: Stream,
+    place: &DevicePlace,
     nrhs: usize,
 ) -> Result<PackedPlan<Device, T>, Failure> {
     if batch.place == Place::Interleaved {
@@ -141,7 +145,7 @@ fn device_plan<T: CpuScalar + Value + Pod>(
              give them item-major",
         ));
     }
-    let device = stream.of(batch.context.device()?);
+    let device = place.of(batch.context.device()?);
     let values = Values::from(device.download(&values.buffer::<T>()?)?);
     let own = with_values(&batch.patterns, batch.place, values)?;
     Ok(PackedPlan::new(device, &own, PackedOptions::default().nrhs(nrhs))?)

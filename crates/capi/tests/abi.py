@@ -25,6 +25,8 @@ TYPES = {
     "size_t": ctypes.c_size_t,
     "double": ctypes.c_double,
     "sb_status": ctypes.c_int32,
+    "sb_allocate": ctypes.c_void_p,
+    "sb_release": ctypes.c_void_p,
 }
 
 
@@ -45,12 +47,13 @@ def read_header(text):
         name: [split(field) for field in body.split(";") if field.strip()]
         for name, body in re.findall(r"^typedef struct (\w+) \{(.*?)\}", text, flags=re.M | re.S)
     }
+    callbacks = re.findall(r"^typedef ([\w ]+\*?)\(\*(sb_\w+)\)\((.*?)\);", text, re.M | re.S)
     functions = {}
     prototypes = re.findall(r"^([\w ]+[ *]+)(sb_\w+)\((.*?)\);", text, re.M | re.S)
     for result, name, arguments in prototypes:
         arguments = [] if arguments == "void" else [split(part) for part in arguments.split(",")]
         functions[name] = (result.strip(), arguments)
-    return constants, structs, functions
+    return constants, structs, callbacks, functions
 
 
 def layout(fields):
@@ -58,7 +61,7 @@ def layout(fields):
     return type("Struct", (ctypes.Structure,), {"_fields_": [(n, c_type(t)) for t, n in fields]})
 
 
-def listing(constants, structs, functions):
+def listing(constants, structs, callbacks, functions):
     for name, value in constants:
         yield f"constant {name} {value}"
     for name, fields in structs.items():
@@ -66,6 +69,8 @@ def listing(constants, structs, functions):
         yield f"struct {name}, {ctypes.sizeof(struct)} bytes"
         for kind, field in fields:
             yield f"    {getattr(struct, field).offset}: {kind} {field}"
+    for result, name, arguments in callbacks:
+        yield f"callback {result.strip()} {name}({' '.join(arguments.split())})"
     for name, (result, arguments) in sorted(functions.items()):
         arguments = ", ".join(kind for kind, _ in arguments)
         yield f"function {result} {name}({arguments})"
@@ -139,13 +144,13 @@ def call_at_random(library, functions, rounds):
 def main():
     prefix, writes = pathlib.Path(sys.argv[1]), "--write" in sys.argv
     path = prefix / "lib" / "libsparsebatch.so.0"
-    constants, structs, functions = read_header((prefix / "include/sparsebatch.h").read_text())
-    assert len(functions) > 30 and len(structs) == 4, "the header is not understood"
+    constants, structs, callbacks, functions = read_header((prefix / "include/sparsebatch.h").read_text())
+    assert len(functions) > 30 and len(structs) == 5 and len(callbacks) == 2, "the header is not understood"
 
     surplus = exported(path) ^ functions.keys()
     assert not surplus, f"exported and not in the header, or the reverse: {sorted(surplus)}"
 
-    text = "\n".join(listing(constants, structs, functions)) + "\n"
+    text = "\n".join(listing(constants, structs, callbacks, functions)) + "\n"
     committed = HERE / "abi.txt"
     if writes:
         committed.write_text(text)
@@ -156,7 +161,7 @@ def main():
 
     library = ctypes.CDLL(path)
     for name, fields in structs.items():
-        if not name.endswith("_options"):
+        if not name.endswith(("_options", "_limits")):
             continue
         struct = layout(fields)()
         size = ctypes.sizeof(struct)

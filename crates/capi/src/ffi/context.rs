@@ -3,9 +3,10 @@
 use std::ffi::c_char;
 use std::ptr;
 
+use super::limits::sb_limits;
 use super::memory::{self, Place, Versioned};
 use super::options::{sb_context_options, sb_solver_options, sb_spmv_options};
-use super::{MESSAGE, SB_ABI_VERSION, call, destroy, handle_of, on};
+use super::{MESSAGE, SB_ABI_VERSION, SB_INACTIVE, call, destroy, handle_of, on};
 use crate::context::Context;
 use crate::handle::{find, insert};
 use crate::status::{name_of, sb_status};
@@ -58,11 +59,15 @@ fn c_name(names: &'static [&'static str], code: u8) -> *const c_char {
     names.get(usize::from(code)).map_or(ptr::null(), |name| name.as_ptr().cast())
 }
 
-/// How a system ended, by the code in `sb_report_statuses`, such as `Converged` (0); NULL for
+/// How a system ended, by the code in `sb_report_statuses`, such as `Converged` (0); `Inactive`
+/// for `SB_INACTIVE`; NULL for
 /// another number. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn sb_outcome_name(code: u8) -> *const c_char {
-    c_name(OUTCOMES, code)
+    match code {
+        SB_INACTIVE => c"Inactive".as_ptr(),
+        _ => c_name(OUTCOMES, code),
+    }
 }
 
 /// What solved a system, by the code in `sb_report_rungs`, such as `first` (0); NULL for another
@@ -118,6 +123,12 @@ pub unsafe extern "C" fn sb_spmv_options_init(
     struct_size: usize,
 ) -> sb_status {
     init(options, struct_size)
+}
+
+/// Writes limits of which none changes. `struct_size` is `sizeof(sb_limits)`. Any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sb_limits_init(limits: *mut sb_limits, struct_size: usize) -> sb_status {
+    init(limits, struct_size)
 }
 
 fn init<V: Versioned>(options: *mut V, struct_size: usize) -> sb_status {

@@ -4,9 +4,11 @@
 //! No panic leaves it.
 #![allow(clippy::missing_safety_doc, reason = "the header says it once for all functions")]
 
+mod allocator;
 mod batch;
 mod context;
 mod conversion;
+mod limits;
 mod memory;
 mod options;
 mod pointer;
@@ -22,12 +24,17 @@ use std::sync::Arc;
 use crate::handle::{self, Handle};
 use crate::status::{Failure, SB_OK, sb_status};
 
+pub(crate) use allocator::CallerMemory;
+pub use allocator::{sb_allocate, sb_release};
 pub use batch::*;
 pub use context::*;
 pub use conversion::*;
+pub use limits::sb_limits;
 use memory::Place;
 pub(crate) use memory::{Input, Output};
-pub(crate) use options::{BackendChoice, ContextSettings, SolverSettings, SpmvSettings, Stream};
+pub(crate) use options::{
+    BackendChoice, ContextSettings, DevicePlace, SolverSettings, SpmvSettings,
+};
 pub use options::{sb_context_options, sb_solver_options, sb_spmv_options};
 pub(crate) use pointer::{Memory, memory_of};
 pub use report::*;
@@ -69,6 +76,9 @@ pub const SB_NEAR: i32 = 2;
 pub const SB_TRANSPOSED: i32 = 3;
 /// Solve with the transposed matrices of the last `sb_solver_factor`.
 pub const SB_KEPT_TRANSPOSED: i32 = 4;
+
+/// The code of a system that was not active in its solve, in `sb_report_statuses`.
+pub const SB_INACTIVE: u8 = 255;
 
 /// The initial guess is 0; `x` need not be initialised.
 pub const SB_GUESS_ZERO: i32 = 0;

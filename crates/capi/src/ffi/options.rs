@@ -3,12 +3,14 @@
 use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use sparsebatch::gpu::Device;
+use sparsebatch::gpu::{Device, DeviceAllocator};
 use sparsebatch::{
     ArgumentError, Engine, FormatChoice, KernelChoice, PerSystem, SolveOptions, SpmvOptions,
 };
 
+use super::allocator::{CallerMemory, sb_allocate, sb_release};
 use super::memory::{Versioned, each, text};
 use super::{SB_DEFAULT, SB_DEVICE, SB_HOST, SB_INTERLEAVED, SB_ITEM_MAJOR};
 use crate::status::Failure;
@@ -98,6 +100,13 @@ pub struct sb_solver_options {
     /// For data on a device: the `CUstream` or `cudaStream_t` of the calls, of the GPU's primary
     /// context. It outlives the solver. NULL is the legacy default stream.
     pub stream: *mut c_void,
+    /// For data on a device: a function that allocates the memory of the GPU that this object takes,
+    /// with `release`; both outlive it. NULL: the driver allocates.
+    pub allocate: sb_allocate,
+    /// Takes memory of `allocate` back.
+    pub release: sb_release,
+    /// The last argument of both.
+    pub allocator_data: *mut c_void,
 }
 
 impl Default for sb_solver_options {
@@ -126,6 +135,9 @@ impl Default for sb_solver_options {
             space: SB_HOST,
             vectors: SB_ITEM_MAJOR,
             stream: ptr::null_mut(),
+            allocate: None,
+            release: None,
+            allocator_data: ptr::null_mut(),
         }
     }
 }
@@ -147,6 +159,12 @@ pub struct sb_spmv_options {
     pub space: i32,
     /// As in `sb_solver_options`.
     pub stream: *mut c_void,
+    /// As in `sb_solver_options`.
+    pub allocate: sb_allocate,
+    /// As in `sb_solver_options`.
+    pub release: sb_release,
+    /// As in `sb_solver_options`.
+    pub allocator_data: *mut c_void,
 }
 
 impl Default for sb_spmv_options {
@@ -158,6 +176,9 @@ impl Default for sb_spmv_options {
             nrhs: 1,
             space: SB_HOST,
             stream: ptr::null_mut(),
+            allocate: None,
+            release: None,
+            allocator_data: ptr::null_mut(),
         }
     }
 }
@@ -252,41 +273,86 @@ impl sb_context_options {
 pub(crate) struct SpmvSettings {
     pub(crate) options: SpmvOptions,
     pub(crate) nrhs: usize,
-    /// The stream, where the data lies on a device.
-    pub(crate) stream: Option<Stream>,
+    /// Where the data lies on a device.
+    pub(crate) place: Option<DevicePlace>,
 }
 
-/// A stream of the caller.
-#[derive(Clone, Copy)]
-pub(crate) struct Stream(*mut c_void);
+/// Where data on a device lies: a stream of the caller, and where memory comes from.
+#[derive(Clone)]
+pub(crate) struct DevicePlace {
+    stream: *mut c_void,
+    memory: Option<Arc<CallerMemory>>,
+}
 
-impl Stream {
-    /// The device with this stream.
-    pub(crate) fn of(self, device: &Device) -> Device {
+impl DevicePlace {
+    /// The place in fields of option structs; `None` where `space` says that data lies in host
+    /// memory.
+    ///
+    /// # Safety
+    /// Stream and functions are what the documentation of the structs says.
+    unsafe fn new(
+        space: i32,
+        stream: *mut c_void,
+        (allocate, release, data): (sb_allocate, sb_release, *mut c_void),
+    ) -> Result<Option<Self>, Failure> {
+        let on_device = is_on_device(space)?;
+        // SAFETY: the contract of this function.
+        let memory = unsafe { CallerMemory::new(allocate, release, data) }?.map(Arc::new);
+        match (on_device, memory) {
+            (true, memory) => Ok(Some(Self { stream, memory })),
+            (false, None) => Ok(None),
+            (false, Some(_)) => Err(Failure::argument(
+                "allocate is given for data in host memory, expected space SB_DEVICE",
+            )),
+        }
+    }
+
+    /// The device with this stream and this memory.
+    pub(crate) fn of(&self, device: &Device) -> Device {
         // SAFETY: option structs, of which alone streams come, promise in their documentation that
         // it is a stream of the GPU's primary context and outlives what is made with it.
-        unsafe { device.with_raw_stream(self.0) }
+        let device = unsafe { device.with_raw_stream(self.stream) };
+        match &self.memory {
+            None => device,
+            Some(memory) => {
+                let memory = Arc::clone(memory) as Arc<dyn DeviceAllocator>;
+                // SAFETY: solvers and plans use the memory on the stream of their device alone, and
+                // their branches have ended when a call returns.
+                unsafe { device.with_allocator(memory) }
+            }
+        }
+    }
+
+    /// The functions of the caller.
+    pub(crate) fn memory(&self) -> Option<&Arc<CallerMemory>> {
+        self.memory.as_ref()
     }
 }
 
 impl sb_spmv_options {
+    fn allocator(&self) -> (sb_allocate, sb_release, *mut c_void) {
+        (self.allocate, self.release, self.allocator_data)
+    }
+
     /// The meaning of these options.
     ///
     /// # Safety
-    /// Strings are NULL or end with a NUL. `stream` is what the documentation says.
+    /// Strings are NULL or end with a NUL. `stream` and the functions are what the documentation
+    /// says.
     pub(crate) unsafe fn settings(&self) -> Result<SpmvSettings, Failure> {
-        let on_device = is_on_device(self.space)?;
+        // SAFETY: the contract of this function.
+        let place = unsafe { DevicePlace::new(self.space, self.stream, self.allocator()) }?;
         // SAFETY: the contract of this function.
         let (format, kernel) =
             unsafe { (text("format", self.format)?, text("kernel", self.kernel)?) };
-        if on_device && (format.is_some() || kernel.is_some()) {
+        if place.is_some() && (format.is_some() || kernel.is_some()) {
             return Err(Failure::unsupported(
                 "a format or a kernel of products on a device: leave them NULL",
             ));
         }
         let nrhs = count("nrhs", self.nrhs)?;
         let options = product_options(format, kernel)?.nrhs(nrhs);
-        Ok(SpmvSettings { options, nrhs, stream: on_device.then_some(Stream(self.stream)) })
+        Ok(SpmvSettings { options, nrhs, place })
     }
 }
 
@@ -294,21 +360,27 @@ impl sb_spmv_options {
 pub(crate) struct SolverSettings {
     pub(crate) options: SolveOptions,
     pub(crate) interleaved_vectors: bool,
-    /// The stream, where the data lies on a device.
-    pub(crate) stream: Option<Stream>,
+    /// Where the data lies on a device.
+    pub(crate) place: Option<DevicePlace>,
 }
 
 impl sb_solver_options {
+    fn allocator(&self) -> (sb_allocate, sb_release, *mut c_void) {
+        (self.allocate, self.release, self.allocator_data)
+    }
+
     /// The meaning of these options for `nitems` items.
     ///
     /// # Safety
     /// Strings are NULL or end with a NUL. `rtol_each`, `atol_each` and `maxiter_each` are NULL or
-    /// have `nitems * nrhs` elements. `stream` is what the documentation says.
+    /// have `nitems * nrhs` elements. `stream` and the functions are what the documentation
+    /// says.
     pub(crate) unsafe fn settings(&self, nitems: usize) -> Result<SolverSettings, Failure> {
-        let on_device = is_on_device(self.space)?;
+        // SAFETY: the contract of this function.
+        let place = unsafe { DevicePlace::new(self.space, self.stream, self.allocator()) }?;
         let interleaved_vectors = match self.vectors {
             SB_ITEM_MAJOR => false,
-            SB_INTERLEAVED if on_device => true,
+            SB_INTERLEAVED if place.is_some() => true,
             _ => {
                 return Err(Failure::argument(format!(
                     "vectors is {}, expected SB_ITEM_MAJOR, or SB_INTERLEAVED on a device",
@@ -321,8 +393,7 @@ impl sb_solver_options {
         let options = unsafe { self.method_options() }?.nrhs(nrhs);
         // SAFETY: the contract of this function.
         let options = unsafe { self.with_limits(options, nitems.saturating_mul(nrhs)) }?;
-        let stream = on_device.then_some(Stream(self.stream));
-        Ok(SolverSettings { options, interleaved_vectors, stream })
+        Ok(SolverSettings { options, interleaved_vectors, place })
     }
 
     /// # Safety

@@ -19,7 +19,8 @@ pub struct sb_report(());
 
 handle_of!(sb_report => Report, "report", |report| &report.context);
 
-/// Writes the numbers of systems and of those that converged. Each place may be NULL. Any thread.
+/// Writes the numbers of systems and of active ones that converged. Each place may be NULL. Any
+/// thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_sizes(
     report: *const sb_report,
@@ -33,21 +34,24 @@ pub unsafe extern "C" fn sb_report_sizes(
         };
         let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         systems.iter().for_each(|place| place.write(number(report.systems().len())));
-        converged.iter().for_each(|place| place.write(number(report.get().converged())));
+        converged.iter().for_each(|place| place.write(number(report.converged())));
         Ok(())
     })
 }
 
-/// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged. `len` is the
-/// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
+/// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged, `SB_INACTIVE`
+/// where it was not active. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_report_statuses(
     report: *const sb_report,
     out: *mut u8,
     len: i64,
 ) -> sb_status {
-    // SAFETY: the caller says that the array has `len` elements.
-    unsafe { fill(report, out, len, |system| system.outcome.status as u8) }
+    on(report, |report| {
+        // SAFETY: the caller says that the array has `len` elements.
+        let out = unsafe { Output::new("out", out, len) }?;
+        out.fill(report.systems().len(), report.statuses())
+    })
 }
 
 /// Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the
@@ -190,7 +194,7 @@ fn system_of(report: &Report, system: i64) -> Result<&SystemReport, Failure> {
 }
 
 /// Writes what may solve a system (from 0) that did not converge, one line and a NUL, cut to `len`
-/// bytes; nothing for one that converged.
+/// bytes; nothing for one that converged or was not active.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` where there is no such system. Any thread.
 #[unsafe(no_mangle)]
@@ -201,7 +205,9 @@ pub unsafe extern "C" fn sb_report_advice(
     len: usize,
 ) -> sb_status {
     on(report, |report| {
-        let advice = system_of(report, system)?.advice(report.fallback).unwrap_or("");
+        let advice = system_of(report, system)?.advice(report.fallback);
+        let is_active = report.is_active(count("system", system)?);
+        let advice = advice.filter(|_| is_active).unwrap_or("");
         // SAFETY: the caller says that the buffer has `len` bytes.
         unsafe { memory::write_text(advice, buffer, len) }
     })

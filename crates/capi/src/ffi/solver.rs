@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sparsebatch::gpu::Guess;
 
 use super::batch::sb_batch;
+use super::limits::sb_limits;
 use super::memory::{Input, Output, Place};
 use super::options::sb_solver_options;
 use super::report::sb_report;
@@ -15,7 +16,7 @@ use super::{
     destroy_after, handle_of, make, memory, on,
 };
 use crate::batch::Batch;
-use crate::solver::{By, Call, Solver};
+use crate::solver::{By, Call, CallLimits, Solver};
 use crate::status::{Failure, sb_status};
 
 /// An analysed batch with its current values, and its factors where they are kept.
@@ -138,6 +139,50 @@ pub unsafe extern "C" fn sb_solver_create(
     unsafe { make(batch, solver, body) }
 }
 
+/// Writes the bytes of GPU memory that a solver of data on a device takes, beside the arrays of the
+/// program: `bytes` from the beginning, `bytes_with_guesses` after `sb_solver_prepare_guesses`, and
+/// `most_bytes` the most while it is created. Each place may be NULL.
+///
+/// Nothing is allocated on the device. `values` and `nvalues` are those of `sb_solver_create`, but
+/// in host memory, for matrices such as will be solved; method and plan are chosen as there. The
+/// figures are sums of sizes of arrays, each of which an allocator rounds up.
+/// `sb_solver_factor` takes more: a copy of the values, and the factors.
+///
+/// Errors: those of `sb_solver_create`; `SB_ERROR_UNSUPPORTED` where the context has no GPU. Any
+/// thread.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
+pub unsafe extern "C" fn sb_solver_memory(
+    batch: *const sb_batch,
+    values: *const c_void,
+    nvalues: i64,
+    options: *const sb_solver_options,
+    bytes: *mut i64,
+    bytes_with_guesses: *mut i64,
+    most_bytes: *mut i64,
+) -> sb_status {
+    on(batch, |batch| {
+        // SAFETY: the caller says that options, arrays and places are what the header says.
+        let (settings, values, places) = unsafe {
+            let settings = memory::options(options)?.settings(batch.patterns.nitems())?;
+            let places = [
+                Place::optional("bytes", bytes)?,
+                Place::optional("bytes_with_guesses", bytes_with_guesses)?,
+                Place::optional("most_bytes", most_bytes)?,
+            ];
+            (settings, Input::new("values", values, nvalues)?, places)
+        };
+        let found = Solver::memory(batch, values, &settings)?;
+        let found = [found.bytes, found.bytes_with_guesses, found.most_bytes];
+        for (place, bytes) in places.iter().zip(found) {
+            if let Some(place) = place {
+                place.write(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Takes other values for the solves that follow: as for `sb_solver_create`. The analysis stays,
 /// and so do kept matrices.
 ///
@@ -184,6 +229,24 @@ pub unsafe extern "C" fn sb_solver_shift(
         let (jacobian, dt) =
             unsafe { (Input::new("jacobian", jacobian, njacobian)?, Input::new("dt", dt, ndt)?) };
         solver.shift(jacobian, dt)
+    })
+}
+
+/// Takes other tolerances and iteration limits for the solves that follow; those that `limits`
+/// does not say stay. The analysis stays, and so do kept matrices and factors. On a device this
+/// waits for the stream, and a graph that was recorded before may keep the limits that it had.
+///
+/// Errors: `SB_ERROR_ARGUMENT` for limits out of range, and after `sb_solver_enqueue` without
+/// `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context on a GPU solves data in host memory
+/// with a format or a kernel. The limits are as before then. One call of a solver at a time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sb_solver_set_limits(
+    solver: *mut sb_solver,
+    limits: *const sb_limits,
+) -> sb_status {
+    on(solver, |solver| {
+        // SAFETY: the caller says that struct and arrays are what the header says.
+        solver.set_limits(unsafe { memory::options(limits)?.limits(solver.nsystems()) }?)
     })
 }
 
@@ -246,6 +309,51 @@ pub unsafe extern "C" fn sb_solver_solve(
         unsafe {
             let call = call_of(by, guess, (b, nb), (x, nx))?;
             write_failed(nfailed, || solver.solve(call))
+        }
+    })
+}
+
+/// Solves with limits of this call, or some systems alone. Afterwards the solver has its own limits
+/// again.
+///
+/// - `limits`: NULL for those of the solver.
+/// - `active`: one element for each of the `nactive` systems (items times right-hand sides), 1
+///   where it is solved and 0 where it is left out; always in host memory. NULL with `nactive` 0:
+///   all. The x of a system that is left out stays with `SB_GUESS_IN_X`, and becomes 0 with
+///   `SB_GUESS_ZERO`; its status is `SB_INACTIVE`, and `nfailed` does not count it.
+/// - Others as of `sb_solver_solve`.
+///
+/// Nothing is analysed or compiled anew. Data on a device: the limits wait for the stream, and with
+/// `active` and `SB_GUESS_IN_X` the guesses are copied to the host.
+///
+/// Errors: as `sb_solver_solve`; `SB_ERROR_ARGUMENT` for limits out of range, another `nactive`,
+/// and after `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context
+/// on a GPU solves data in host memory with a format or a kernel. One call of a solver at a time.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
+pub unsafe extern "C" fn sb_solver_solve_with(
+    solver: *mut sb_solver,
+    by: i32,
+    guess: i32,
+    b: *const c_void,
+    nb: i64,
+    x: *mut c_void,
+    nx: i64,
+    limits: *const sb_limits,
+    active: *const u8,
+    nactive: i64,
+    nfailed: *mut i64,
+) -> sb_status {
+    on(solver, |solver| {
+        // SAFETY: the caller says that arrays, struct and place are what the header says.
+        unsafe {
+            let call = call_of(by, guess, (b, nb), (x, nx))?;
+            let limits = memory::options(limits)?.limits(solver.nsystems())?;
+            let active = match active.is_null() && nactive == 0 {
+                true => None,
+                false => Some(Input::new("active", active, nactive)?.slice()?.to_vec()),
+            };
+            write_failed(nfailed, || solver.solve_with(call, CallLimits { limits, active }))
         }
     })
 }

@@ -95,6 +95,40 @@ static void solves(void) {
         OK(sb_solver_solve(solver, SB_VALUES, SB_GUESS_IN_X, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
                            &failed));
         CHECK(failed == 0);
+        // Limits of a call, and systems that are left out; 7.0 is the guess of item 1, whose
+        // right-hand side is 0 in the last of these solves.
+        const uint8_t active[ITEMS] = {1, 0, 1, 1, 1, 1, 1};
+        sb_limits limits;
+        OK(sb_limits_init(&limits, sizeof limits));
+        limits.atol = 1e9;
+        OK(sb_solver_solve_with(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                                rows, &limits, NULL, 0, &failed));
+        CHECK(failed == 0 && to_host(host_x, x, sizeof host_x) == 0 && host_x[0] == 0.0);
+        OK(sb_solver_enqueue(solver, SB_VALUES, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x),
+                             rows));
+        REFUSED(sb_solver_set_limits(solver, &limits), SB_ERROR_ARGUMENT, "sb_solver_finish");
+        OK(sb_solver_finish(solver, &failed));
+        check_solution(x, s.values, 0);
+        for (int zero = 0; zero < 2; ++zero) {
+            double guesses[ITEMS * N] = {0}, given_b[ITEMS * N];
+            memcpy(given_b, s.b, sizeof given_b);
+            for (int row = N; row < 2 * N; ++row) {
+                guesses[row] = 7.0;
+                if (zero) given_b[row] = 0.0;
+            }
+            CHECK(to_device(x, guesses, sizeof guesses) == 0);
+            CHECK(to_device(b, given_b, sizeof given_b) == 0);
+            OK(sb_solver_solve_with(solver, SB_VALUES, SB_GUESS_IN_X, ON_DEVICE(b), rows,
+                                    ON_DEVICE(x), rows, NULL, active, ITEMS, &failed));
+            CHECK(failed == 0 && to_host(host_x, x, sizeof host_x) == 0);
+            for (int row = N; row < 2 * N; ++row) CHECK(host_x[row] == 7.0);
+            for (int item = 0; item < ITEMS; ++item) {
+                if (!active[item]) continue;
+                CHECK(residual(s.row_ptr, s.col_idx, N, 0, s.values + item * NNZ, s.b + item * N,
+                               host_x + item * N, 0) < 1e-8);
+            }
+        }
+        CHECK(to_device(b, s.b, sizeof s.b) == 0);
         OK(sb_solver_factor(solver));
         OK(sb_solver_solve(solver, SB_KEPT, SB_GUESS_ZERO, ON_DEVICE(b), rows, ON_DEVICE(x), rows,
                 &failed));
@@ -202,6 +236,94 @@ static void products(void) {
     CHECK(release(values) == 0 && release(x) == 0 && release(on_device) == 0);
 }
 
+// What an allocator of the program has given out, and after how many calls it refuses.
+typedef struct {
+    size_t bytes, most;
+    int calls, refuse_from;
+} arena;
+
+static void *allocate_from(size_t bytes, void *on, void *data) {
+    arena *own = data;
+    pointer place = 0;
+    CHECK(on == stream);
+    if (own->calls++ >= own->refuse_from || allocate(&place, bytes) != 0) return NULL;
+    own->bytes += bytes;
+    if (own->bytes > own->most) own->most = own->bytes;
+    return ON_DEVICE(place);
+}
+
+static void release_to(void *address, size_t bytes, void *on, void *data) {
+    arena *own = data;
+    CHECK(on == stream && release((pointer)(uintptr_t)address) == 0);
+    own->bytes -= bytes;
+}
+
+static void memory_of_the_program(void) {
+    pointer values = upload(s.values, sizeof s.values), b = upload(s.b, sizeof s.b);
+    double zeros[ITEMS * N] = {0};
+    pointer x = upload(zeros, sizeof zeros);
+    sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0);
+    sb_solver_options options = solver_options("lu");
+    sb_spmv_options products;
+    sb_solver *solver = NULL;
+    sb_spmv *spmv = NULL;
+    arena own = {0, 0, 0, 1 << 20};
+    int64_t bytes, with_guesses, most, failed;
+    options.space = SB_DEVICE;
+    options.stream = stream;
+    options.allocate = allocate_from;
+    options.release = release_to;
+    options.allocator_data = &own;
+    OK(sb_solver_memory(batch, s.values, ITEMS * NNZ, &options, &bytes, &with_guesses, &most));
+    CHECK(0 < bytes && bytes <= with_guesses && bytes <= most);
+    OK(sb_solver_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options, &solver));
+    CHECK(own.bytes == (size_t)bytes);
+    OK(sb_solver_prepare_guesses(solver));
+    CHECK(own.bytes == (size_t)with_guesses);
+    OK(sb_solver_factor(solver));
+    OK(sb_solver_solve(solver, SB_KEPT, SB_GUESS_ZERO, ON_DEVICE(b), ITEMS * N, ON_DEVICE(x),
+                       ITEMS * N, &failed));
+    CHECK(failed == 0);
+    check_solution(x, s.values, 0);
+    OK(sb_solver_destroy(solver));
+    CHECK(own.bytes == 0);
+    // From every call on it may refuse: nothing is lost, and nothing ends the program.
+    int needed = own.calls;
+    for (int from = 0; from < needed; ++from) {
+        own.calls = 0, own.refuse_from = from;
+        sb_status status = sb_solver_create(batch, ON_DEVICE(values), ITEMS * NNZ, &options,
+                                            &solver);
+        if (status == SB_OK) {
+            status = sb_solver_prepare_guesses(solver);
+            if (status == SB_OK) status = sb_solver_factor(solver);
+            if (from == 0) CHECK(status != SB_OK);
+            OK(sb_solver_destroy(solver));
+        }
+        if (status != SB_OK) {
+            char message[512];
+            OK(sb_last_error(context, message, sizeof message));
+            CHECK(status == SB_ERROR_OUT_OF_MEMORY && strstr(message, "returned NULL") != NULL);
+        }
+        CHECK(own.bytes == 0);
+    }
+    OK(sb_spmv_options_init(&products, sizeof products));
+    products.space = SB_DEVICE;
+    products.stream = stream;
+    products.allocate = allocate_from;
+    products.release = release_to;
+    products.allocator_data = &own;
+    own.calls = own.refuse_from = 0;
+    REFUSED(sb_spmv_create(batch, ON_DEVICE(values), ITEMS * NNZ, &products, &spmv),
+            SB_ERROR_OUT_OF_MEMORY, "returned NULL");
+    own.refuse_from = 1 << 20;
+    OK(sb_spmv_create(batch, ON_DEVICE(values), ITEMS * NNZ, &products, &spmv));
+    CHECK(own.bytes > 0);
+    OK(sb_spmv_destroy(spmv));
+    CHECK(own.bytes == 0);
+    OK(sb_batch_destroy(batch));
+    CHECK(release(values) == 0 && release(b) == 0 && release(x) == 0);
+}
+
 static void more_than_the_memory(void) {
     // Values of one matrix, and guesses for 2^24 items of 4,000 rows.
     enum { ROWS = 4000 };
@@ -247,6 +369,7 @@ int main(void) {
     solves();
     shifts_that_are_not_supported();
     products();
+    memory_of_the_program();
     more_than_the_memory();
     OK(sb_context_destroy(context));
     puts("device: all passed");

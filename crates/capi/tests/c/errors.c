@@ -114,6 +114,39 @@ static void wrong_structs_and_options(void) {
     OK(sb_batch_destroy(batch));
 }
 
+static void *refuse_to_allocate(size_t bytes, void *stream, void *data) {
+    (void)bytes, (void)stream, (void)data;
+    return NULL;
+}
+
+static void release_nothing(void *address, size_t bytes, void *stream, void *data) {
+    (void)address, (void)bytes, (void)stream, (void)data;
+}
+
+static void wrong_allocators(void) {
+    sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0);
+    sb_solver_options options = solver_options(NULL);
+    sb_spmv_options products;
+    sb_solver *solver = NULL;
+    sb_spmv *spmv = NULL;
+    int64_t bytes = -1;
+    OK(sb_spmv_options_init(&products, sizeof products));
+    options.allocate = refuse_to_allocate;
+    REFUSED(sb_solver_create(batch, s.values, ITEMS * NNZ, &options, &solver), SB_ERROR_ARGUMENT,
+            "release is NULL");
+    options.release = release_nothing;
+    REFUSED(sb_solver_create(batch, s.values, ITEMS * NNZ, &options, &solver), SB_ERROR_ARGUMENT,
+            "expected space SB_DEVICE");
+    products.release = release_nothing;
+    REFUSED(sb_spmv_create(batch, s.values, ITEMS * NNZ, &products, &spmv), SB_ERROR_ARGUMENT,
+            "allocate is NULL");
+    CHECK(solver == NULL && spmv == NULL);
+    REFUSED(sb_solver_memory(batch, s.values, ITEMS * NNZ, NULL, &bytes, NULL, NULL),
+            SB_ERROR_UNSUPPORTED, "needs a context on a GPU");
+    CHECK(bytes == -1);
+    OK(sb_batch_destroy(batch));
+}
+
 static void wrong_arrays(void) {
     static double room[ITEMS * N + 1];
     sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0), *none = NULL;
@@ -439,6 +472,7 @@ int main(void) {
     context = cpu_context(0);
     wrong_handles();
     wrong_structs_and_options();
+    wrong_allocators();
     wrong_arrays();
     no_matrices();
     not_supported();

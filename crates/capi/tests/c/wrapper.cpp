@@ -44,6 +44,18 @@ template <class T> void two_items(const sparsebatch::context &context) {
     CHECK(report.rungs().size() == 2 && report.iterations().size() == 2);
     CHECK(report.residual_norms()[0] <= 1e-4 * report.rhs_norms()[0]);
     CHECK(report.text().rfind("2 of 2 systems converged\n", 0) == 0);
+    auto limits = sparsebatch::limits();
+    limits.atol = 1e6;
+    const std::vector<std::uint8_t> active{0, 1};
+    CHECK(solver.solve_with(b, x, limits) == 0 && x == std::vector<T>(4));
+    limits.atol = SB_DEFAULT;
+    x = {7, 8, 9, 9};
+    CHECK(solver.solve_with(b, x, limits, active, SB_KEPT, SB_GUESS_IN_X) == 0);
+    CHECK(x[0] == 7 && x[1] == 8 && std::abs(x[2] - 1) < T(1e-4));
+    CHECK(solver.report().statuses() == (std::vector<std::uint8_t>{SB_INACTIVE, 0}));
+    solver.set_limits(limits);
+    limits.rtol = -2;
+    CHECK(thrown([&] { solver.set_limits(limits); }) == SB_ERROR_ARGUMENT);
     const std::array<T, 1> dt{T(0.125)};
     solver.shift(values, dt);
     CHECK(solver.solve(b, x) == 0);

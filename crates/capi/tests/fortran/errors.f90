@@ -1,6 +1,16 @@
+module functions
+    implicit none
+contains
+    !> For an option that is refused.
+    subroutine unused() bind(c)
+    end subroutine
+end module
+
 !> What the module of Fortran refuses itself, and arrays of all kinds and ranks that it takes.
 program errors
     use, intrinsic :: iso_fortran_env, only: real32, real64, int32, int64
+    use, intrinsic :: iso_c_binding, only: c_funloc, c_null_funptr
+    use functions, only: unused
     use sparsebatch
     implicit none
     integer, parameter :: n = 2, entries = 4, nitems = 3
@@ -15,7 +25,7 @@ program errors
     type(sb_options) :: options
     character(len=200) :: errmsg
     integer(int64) :: failed
-    integer :: stat
+    integer :: stat, statuses(nitems)
 
     double = spread([4.0_real64, 1.0_real64, 1.0_real64, 3.0_real64], 2, nitems)
     double_b = spread([5.0_real64, 4.0_real64], 2, nitems)
@@ -34,6 +44,10 @@ program errors
         errmsg=errmsg)
     call refused('not as long as nrows says')
 
+    options%release = c_funloc(unused)
+    call solver%create(batch, double, options, stat=stat, errmsg=errmsg)
+    call refused('allocate is NULL')
+    options%release = c_null_funptr
     options%maxiter = -7
     call solver%create(batch, double, options, stat=stat, errmsg=errmsg)
     call refused('maxiter is -7')
@@ -66,6 +80,24 @@ program errors
     call solver%set_values(flat)
     call solver%solve(double_b, double_x)
     if (any(abs(double_x - 1) > 1e-8)) error stop 'the solution with flat values'
+    call solver%set_limits(maxiter=-1, stat=stat, errmsg=errmsg)
+    call refused('maxiter is -1')
+    call solver%set_limits(rtol=-2.0_real64, stat=stat, errmsg=errmsg)
+    call refused('rtol is -2')
+    call solver%set_limits(rtol=1e-8_real64, atol=1e6_real64, maxiter=5)
+    call solver%solve(double_b, double_x)
+    if (any(abs(double_x) > 0)) error stop 'a tolerance that zero meets'
+    call solver%set_limits(atol=0.0_real64)
+    double_x = 7
+    call solver%solve(double_b, double_x, guess=SB_GUESS_IN_X, nfailed=failed, &
+        active=[.true., .false., .true.])
+    if (failed /= 0 .or. any(abs(double_x(:, 2) - 7) > 0)) error stop 'a system left out'
+    if (any(abs(double_x(:, 1:3:2) - 1) > 1e-6)) error stop 'active systems'
+    call solver%outcomes(statuses)
+    if (any(statuses /= [0, SB_INACTIVE, 0])) error stop 'the status of a system left out'
+    if (sb_outcome_name(SB_INACTIVE) /= 'Inactive') error stop 'the name of that status'
+    call solver%solve(double_b, double_x, active=[.true.], stat=stat, errmsg=errmsg)
+    call refused('active has 1 entries, expected 3')
     call solver%shift(-double, dt)
     call solver%solve(double_b + 2, double_x)
     if (any(abs(double_x - 1) > 1e-8)) error stop 'the solution after a shift'
