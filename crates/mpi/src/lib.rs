@@ -50,8 +50,8 @@ mod solver;
 mod transport;
 
 pub use error::{Failure, MpiError};
-pub use options::{Described, described, fingerprint};
-pub use places::{gpus_of, threads_of};
+pub use options::{Described, GPU_MODEL, described, fingerprint, machine};
+pub use places::{Place, gpus_of, threads_among, threads_of};
 pub use ranks::{Gathered, RankTimes, Ranks};
 pub use shares::{cost, shares};
 pub use solver::{MpiSolver, Solved};
