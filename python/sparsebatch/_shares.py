@@ -32,10 +32,11 @@ class Division:
     uniform: tuple[tuple[int, int], np.ndarray, np.ndarray, np.ndarray | None] | None
 
     @classmethod
-    def of(cls, batch: Batch, ranks: int, iterations: np.ndarray | None = None) -> Division:
-        """Shares of about equal cost: entries times the iterations of each item."""
-        nnz = np.ascontiguousarray(np.broadcast_to(batch.nnz, batch.nitems), np.int64)
-        shares = _native.shares(nnz, iterations, ranks)
+    def of(cls, batch: Batch, ranks: int, costs: np.ndarray | None = None) -> Division:
+        """Shares of about equal cost, by default by the entries of each item."""
+        nnz = entries_of(batch)
+        costs = np.frombuffer(_native.costs(nnz), np.uint64) if costs is None else costs
+        shares = _native.shares(costs, ranks)
         items = np.array([0] + [end for _, end in shares], np.int64)
         rows = batch.row_offsets[items]
         values = np.concatenate([[0], np.cumsum(nnz)])[items]
@@ -103,6 +104,11 @@ class Parts:
         sizes, pointers, columns = self.patterns
         patterns = _native.Patterns.ragged(*sizes, pointers, columns)
         return Batch._new(patterns, sizes, self.values, "item", False)
+
+
+def entries_of(batch: Batch) -> np.ndarray:
+    """The number of entries of each item, as int64."""
+    return np.ascontiguousarray(np.broadcast_to(batch.nnz, batch.nitems), np.int64)
 
 
 def host_batch(batch: Batch) -> Batch:

@@ -38,7 +38,7 @@ from ._nvrtc import find_nvrtc
 from ._ranks import Described, Ranks
 from ._report import Report
 from ._report import Result as LocalResult
-from ._shares import Division, host_batch, host_vector
+from ._shares import Division, entries_of, host_batch, host_vector
 from ._solve import DEFAULTS, OnFailure, check_call, delivered, host_shifted, limits_of
 from ._solve import Solver as LocalSolver
 from ._solve import mask_of, options_of, place_of
@@ -531,11 +531,11 @@ class Solver:
             warnings.warn(problem, NotConvergedWarning, stacklevel=caller_level())
 
     def shares_after(self, result: Result) -> list[range]:
-        """The items of each rank for the next solves, by the iterations of one.
+        """The items of each rank for the next solves, by what one took.
 
-        Shares are of about equal cost: entries times iterations of each item. A program whose ranks
-        give their own items moves them accordingly and makes a new solver; with `root` call
-        `rebalance`.
+        Shares are of about equal cost, which is estimated by the entries and iterations of each
+        item, and by the time that each rank took. A program whose ranks give their own items moves
+        them accordingly and makes a new solver; with `root` call `rebalance`.
 
         Parameters
         ----------
@@ -548,28 +548,27 @@ class Solver:
             The items of every rank, numbered in the whole batch, on all ranks.
         """
         costs = self._costs(result)
-        return [range(*share) for share in _native.shares(*costs, self._ranks.size)]
+        return [range(*share) for share in _native.shares(costs, self._ranks.size)]
 
-    def _costs(self, result: Result) -> tuple[np.ndarray, np.ndarray]:
-        """Entries and iterations of every item of the whole batch, on all ranks."""
+    def _costs(self, result: Result) -> np.ndarray:
+        """The costs of every item of the whole batch, on all ranks."""
 
-        def work() -> tuple[None, tuple[np.ndarray, np.ndarray]]:
-            batch = self._local.batch
-            entries = np.ascontiguousarray(np.broadcast_to(batch.nnz, batch.nitems), np.int64)
-            iterations = result._own.iterations.astype(np.int64)
+        def work() -> tuple[None, np.ndarray]:
+            batch, report = self._local.batch, result._own
+            iterations = report.iterations.astype(np.int64)
             if len(iterations) != batch.nitems * self.nrhs:
                 raise OptionError(
                     f"result has {len(iterations)} systems of this rank, expected one of this "
                     f"solver, with {batch.nitems * self.nrhs}"
                 )
-            return None, (entries, iterations.reshape(batch.nitems, self.nrhs).sum(axis=1))
+            iterations = iterations.reshape(batch.nitems, self.nrhs).sum(axis=1)
+            costs = _native.costs(entries_of(batch), iterations, report.solve_time)
+            return None, np.frombuffer(costs, np.uint64)
 
-        _, told = self._ranks.run({"the call": "shares_after"}, work)
-        entries, iterations = (np.concatenate(one) for one in zip(*told, strict=True))
-        return entries, iterations
+        return np.concatenate(self._ranks.run({"the call": "shares_after"}, work)[1])
 
     def rebalance(self, result: Result) -> bool:
-        """Divide the batch of `root` anew, by the iterations of a solve.
+        """Divide the batch of `root` anew, as `shares_after` says.
 
         Matrices travel again and are analysed again; factors that were kept are given up. Solutions
         have the same bits afterwards.
@@ -594,12 +593,12 @@ class Solver:
 
         call = {"the call": "rebalance"}
         self._ranks.run(call, divided)
-        _, iterations = self._costs(result)
+        costs = self._costs(result)
 
         def division() -> tuple[None, Division | None]:
             if not self._is_root:
                 return None, None
-            return None, Division.of(self._whole, self._ranks.size, iterations)
+            return None, Division.of(self._whole, self._ranks.size, costs)
 
         new = self._ranks.run(call, division)[1][self._place_of_root]
         if np.array_equal(new.items, self._items):

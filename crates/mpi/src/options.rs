@@ -8,8 +8,8 @@ use sparsebatch_solvers::{Backend, PerSystem, PlanPin, SolveOptions};
 /// Names and values, in a fixed order.
 pub type Described = Vec<(String, String)>;
 
-/// The options of a solve, the precision, and the [machine]. Of limits that are given per system only
-/// that they are: each rank has those of its share.
+/// The options of a solve, the precision, and the [machine]. Of limits that are given per system
+/// only that they are: each rank has those of its share.
 ///
 /// [`Ranks::same`](crate::Ranks::same) compares them, [`fingerprint`] makes a number of them.
 pub fn described<T: Scalar>(options: &SolveOptions, backend: &Backend) -> Described {

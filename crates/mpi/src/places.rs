@@ -33,8 +33,8 @@ pub fn threads_of(local: usize, ranks: usize, cores: usize) -> usize {
 pub struct Place {
     /// The name of its host.
     pub host: String,
-    /// The cores that it may run on, as the system writes them, such as `0-3,8`; empty where it does
-    /// not say.
+    /// The cores that it may run on, as the system writes them, such as `0-3,8`; empty where it
+    /// does not say.
     pub cores: String,
 }
 
