@@ -124,6 +124,8 @@ def solve(
         "progress": progress,
         "stream": stream,
         "on_failure": on_failure,
+        "pin": options.pop("pin", None),
+        "allocator": options.pop("allocator", None),
     }
     with Solver._made(Ranks(comm), A, given, call, {}, options) as solver:
         return solver.solve(b, x0, transpose=transpose, out=out)
@@ -240,13 +242,13 @@ class Solver:
                 batch, nrhs = given()
                 checked = options_of(options, nrhs)
                 described |= _described(checked) | {"the type of the values": batch.dtype}
-                described["pin"] = repr(call.get("pin"))
+                described["pin"] = repr(call["pin"])
             else:
                 self._refuse_data(A=A)
                 batch, checked = None, options_of(options, of_root.get("nrhs", 1))
                 every = _described(checked)
                 described |= {name: every[name] for name in [*options, *of_root]}
-                if call.get("pin") is not None:
+                if call["pin"] is not None:
                     described["pin"] = repr(call["pin"])
             self._backend = self._own_backend(call["backend"], batch)
             described |= self._machine(batch)
@@ -256,7 +258,7 @@ class Solver:
             if batch is not None:
                 _check_limits(checked, host_batch(batch).nitems * checked["nrhs"])
                 division = Division.of(batch, ranks.size)
-            return (batch, checked), (described, (division, checked, call.get("pin")))
+            return (batch, checked), (described, (division, checked, call["pin"]))
 
         named = {"the call": "Solver", "root": repr(call["root"])}
         (batch, self._options), told = ranks.run(named, agreed)
@@ -294,8 +296,8 @@ class Solver:
                 progress=self._call["progress"],
                 stream=self._call["stream"],
                 on_failure="report",
-                pin=self._call.get("pin"),
-                allocator=self._call.get("allocator"),
+                pin=self._call["pin"],
+                allocator=self._call["allocator"],
                 **options,
             )
             return solver, None
@@ -322,7 +324,7 @@ class Solver:
             place = "gpu", [ordinal]
         if place[0] != "cpu":
             find_nvrtc()
-        return dict(_native.machine(place, self._call.get("pin")))
+        return dict(_native.machine(place, self._call["pin"]))
 
     def _refuse_data(self, **arrays: Any) -> None:
         """Refuses what only the root gives."""

@@ -144,6 +144,21 @@ class TestOwnItems:
         report = result.gather_report()
         assert report is None or (len(report) == 0 and report.all_converged)
 
+    def test_a_pin_and_an_allocator(self, comm):
+        pin = "sparsebatch plan 1\nversion 0\ncpu avx2\n"
+        message = raises_everywhere(
+            OptionError,
+            lambda: sparsebatch.mpi.solve(uniform(range(1)), np.ones((1, 9)), comm, pin=pin, **CPU),
+        )
+        assert "version" in message
+        message = raises_everywhere(
+            OptionError,
+            lambda: sparsebatch.mpi.solve(
+                uniform(range(1)), np.ones((1, 9)), comm, allocator="driver", **CPU
+            ),
+        )
+        assert message == "allocator is given, but the values lie in host memory"
+
     def test_repeated_solves(self, comm):
         own, whole = own_items(), uniform(range(ITEMS))
         share = uniform(own)
