@@ -3,6 +3,7 @@
 //! | task | start from |
 //! | --- | --- |
 //! | divide a batch | [`shares`] by the [`cost`] of each item |
+//! | divide it anew after a solve | [`MpiSolver::shares_after`], or [`timed`] costs |
 //! | join the ranks of a job | [`Ranks::world`], or [`Ranks::from_fortran`] for a communicator of the caller |
 //! | solve | [`MpiSolver`], or any solve of one's own and [`Ranks::gather_report`] |
 //! | end all ranks when one fails | [`Ranks::run`], [`Ranks::agree`] |
