@@ -180,6 +180,8 @@ class Solver:
     _ranks: Ranks
     _root: int | None
     _local: LocalSolver
+    #: The batch of the root, there.
+    _whole: Any
 
     def __init__(
         self,
@@ -231,48 +233,55 @@ class Solver:
         ranks than a root may leave out beside `options`.
         """
         self._ranks, self._root, self._call = ranks, call["root"], call
+        root = self._root
+        self._is_divided = root is not None
 
-        def agreed() -> tuple[Any, Any]:
-            root = call["root"]
+        def agreed() -> tuple[Batch | None, tuple[Described, Any]]:
             if root is not None:
                 ranks.check_rank("root", root)
             check_call(call["threads"], call["progress"], call["on_failure"])
-            described = {"on_failure": repr(call["on_failure"])}
-            if root is None or root == ranks.rank:
-                batch, nrhs = given()
-                checked = options_of(options, nrhs)
-                described |= _described(checked) | {"the type of the values": batch.dtype}
-                described["pin"] = repr(call["pin"])
-            else:
+            if self._is_divided and not self._is_root:
                 self._refuse_data(A=A)
-                batch, checked = None, options_of(options, of_root.get("nrhs", 1))
-                every = _described(checked)
-                described |= {name: every[name] for name in [*options, *of_root]}
-                if call["pin"] is not None:
-                    described["pin"] = repr(call["pin"])
-            self._backend = self._own_backend(call["backend"], batch)
+                described = self._said(options, of_root)
+                return None, (described | self._machine(None), None)
+            batch, nrhs = given()
+            self._options = options_of(options, nrhs)
+            described = _described(self._options) | {
+                "pin": repr(call["pin"]),
+                "on_failure": repr(call["on_failure"]),
+                "the type of the values": batch.dtype,
+            }
             described |= self._machine(batch)
-            if batch is not None and root is None:
-                return (batch, checked), (described, batch.nitems)
-            division = None
-            if batch is not None:
-                _check_limits(checked, host_batch(batch).nitems * checked["nrhs"])
-                division = Division.of(batch, ranks.size)
-            return (batch, checked), (described, (division, checked, call["pin"]))
+            if not self._is_divided:
+                return batch, (described, batch.nitems)
+            _check_limits(self._options, host_batch(batch).nitems * nrhs)
+            division = Division.of(batch, ranks.size)
+            of_all = {name: call[name] for name in ("pin", "on_failure")}
+            return batch, (described, (division, self._options, of_all))
 
-        named = {"the call": "Solver", "root": repr(call["root"])}
-        (batch, self._options), told = ranks.run(named, agreed)
-        root = self._root
+        named = {"the call": "Solver", "root": repr(root)}
+        batch, told = ranks.run(named, agreed)
         described = [described for described, _ in told]
-        ranks.same(described, of=root or 0, missing=root is not None)
-        self._is_divided = root is not None
-        if root is None:
+        ranks.same(described, of=root or 0, missing=self._is_divided)
+        if batch is not None and not self._is_divided:
             self._items = np.cumsum([0] + [nitems for _, nitems in told])
-            self._analyse(lambda: batch)
+            own = batch
+            self._analyse(lambda: own)
             return
-        division, self._options, call["pin"] = told[root][1]
+        division, self._options, of_all = told[self._place_of_root][1]
+        call |= of_all
         self._whole = batch
         self._divide(division)
+
+    def _said(self, options: dict[str, Any], of_root: dict[str, Any]) -> Described:
+        """The options that another rank than the root gave, in words."""
+        described = _described(options_of(options, of_root.get("nrhs", 1)))
+        said = {name: described[name] for name in [*options, *of_root]}
+        defaults = {"pin": None, "on_failure": "warn"}
+        given = {name: self._call[name] for name in defaults}
+        return said | {
+            name: repr(value) for name, value in given.items() if value != defaults[name]
+        }
 
     def _divide(self, division: Division) -> None:
         """Sends the shares of the batch of the root, and analyses them."""
@@ -317,7 +326,8 @@ class Solver:
         return backend if gpu is None else f"cuda:{gpu}"
 
     def _machine(self, batch: Batch | None) -> Described:
-        """What the bits of this rank depend on beside options."""
+        """What the bits of this rank depend on beside options; chooses its backend."""
+        self._backend = self._own_backend(self._call["backend"], batch)
         ordinal = None if batch is None else library_of(batch.values).device(batch.values)
         place = place_of(self._backend, ordinal)
         if ordinal is not None:

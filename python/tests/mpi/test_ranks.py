@@ -272,6 +272,31 @@ class TestRoot:
                     assert outcomes(result.report) == outcomes(expected.report)
             solver.factor()
 
+    def test_options_are_those_of_the_root(self, comm):
+        batch = uniform(range(ITEMS))
+        b = right_hand_sides((ITEMS, 9))
+        options = {"method": "bicgstab", "maxiter": 1, "fallback": False, "on_failure": "raise"}
+        with pytest.raises(NotConverged) as caught:
+            if RANK == 0:
+                sparsebatch.mpi.solve(batch, b, comm, root=0, **options, **CPU)
+            else:
+                sparsebatch.mpi.solve(None, None, comm, root=0, **CPU)
+        report = caught.value.result.report
+        assert report.solver.startswith("bicgstab") or len(report) == 0
+        assert len(set(comm.allgather(str(caught.value)))) == 1
+        if SIZE > 1:
+            message = raises_everywhere(
+                OptionError,
+                lambda: sparsebatch.mpi.Solver(
+                    batch if RANK == 0 else None,
+                    comm,
+                    root=0,
+                    nrhs=2 + (RANK == LAST),
+                    **CPU,
+                ),
+            )
+            assert message == f"rank {LAST} on {HERE}: nrhs is 3, on rank 0 it is 2"
+
     def test_rebalance(self, comm, monkeypatch):
         # The time of a machine that does nothing else: entries grow with iterations here.
         time = property(lambda report: 1e-6 * float((report.iterations.astype(float) ** 2).sum()))
