@@ -1,4 +1,4 @@
-"""A program whose last rank ends while the others wait for it in a solve; scripts/python-mpi-tests.sh
+"""A program whose last rank ends while the others wait for it; scripts/python-mpi-tests.sh
 expects that the launcher ends them. The argument says how: `raise` or `killed`.
 """
 
