@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sparsebatch
+import sparsebatch.mpi
 
 PAGE = Path(__file__).parents[1] / "docs/api/python.md"
 
@@ -68,6 +69,10 @@ def page() -> str:
         thing = getattr(sparsebatch, name)
         if inspect.isclass(thing) or inspect.isroutine(thing):
             lines += described(f"sparsebatch.{name}", thing, 2)
+    # The other modules need libraries to be imported.
+    lines += ["## `sparsebatch.mpi`", "", "```text", inspect.getdoc(sparsebatch.mpi) or "", "```", ""]
+    for name in sparsebatch.mpi.__all__:
+        lines += described(f"sparsebatch.mpi.{name}", getattr(sparsebatch.mpi, name), 3)
     return "\n".join(lines).rstrip() + "\n"
 
 

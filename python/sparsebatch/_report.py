@@ -200,6 +200,10 @@ class Report:
             return None
         return self._native.advice(system, self._fallback)
 
+    def first_failure(self) -> int:
+        """The first active system that did not converge; an `IndexError` where all did."""
+        return int(np.flatnonzero(self.active & ~self.converged)[0])
+
     def problem(self) -> str | None:
         """One line about the systems that did not converge: counts, and what to try next."""
         failed = self.nactive - self.nconverged
@@ -208,7 +212,7 @@ class Report:
         others = ("Converged", "Inactive")
         counts = {name: n for name, n in self.status_counts.items() if name not in others}
         ended = ", ".join(f"{n} {name}" for name, n in counts.items())
-        advice = self.advice(int(np.flatnonzero(self.active & ~self.converged)[0]))
+        advice = self.advice(self.first_failure())
         return f"{failed} of {self.nactive} systems did not converge ({ended}); try next: {advice}"
 
     def _rows(self) -> list[tuple[str, str]]:

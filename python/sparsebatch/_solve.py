@@ -212,11 +212,9 @@ class Solver:
         **options: Any,
     ):
         batch = as_batch(A)
-        if on_failure not in ("warn", "raise", "report"):
-            raise OptionError(f"on_failure is {on_failure!r}, expected 'warn', 'raise' or 'report'")
-        _check_call(threads, progress)
+        check_call(threads, progress, on_failure)
         self._on_failure = on_failure
-        self._options = _options(options, nrhs)
+        self._options = options_of(options, nrhs)
         self._progress = progress
         self._batch = batch
         self._frame = Frame(batch, self._options["nrhs"])
@@ -224,7 +222,7 @@ class Solver:
         self._stale = False
         self._pending_out: Any = None
         ordinal = library_of(batch.values).device(batch.values)
-        place = _place(backend, ordinal)
+        place = place_of(backend, ordinal)
         if place[0] != "cpu":
             find_nvrtc()
         self._cpu_reason = _no_gpu() if place[0] == "auto" and ordinal is None else None
@@ -327,7 +325,7 @@ class Solver:
         given, out = out, None if out is None else adopt("out", out, to_write=True)
         limits, mask = None, None
         if not (active is None and rtol is None and atol is None and maxiter is None):
-            mask = None if active is None else self._mask(active)
+            mask = None if active is None else mask_of(active, self._batch.nitems, self.nrhs)
             limits = _call_limits(mask, rtol, atol, maxiter)
         if near and (transpose or not self._is_factored):
             raise OptionError("near is given, expected a call of factor before, and no transpose")
@@ -344,19 +342,6 @@ class Solver:
         if not report.all_converged:
             _fail(result, self._on_failure)
         return result
-
-    def _mask(self, active: Any) -> np.ndarray:
-        """Which systems are active, one element for each."""
-        active = adopt("active", active)
-        mask = np.asarray(library_of(active).host(active))
-        if mask.dtype != np.bool_:
-            raise OptionError(f"active has elements of {mask.dtype}, expected bool")
-        nitems, nrhs = self._batch.nitems, self.nrhs
-        if mask.shape == (nitems,):
-            mask = np.repeat(mask, nrhs)
-        if mask.shape not in ((nitems * nrhs,), (nitems, nrhs)):
-            raise OptionError(f"active has shape {mask.shape}, expected ({nitems * nrhs},)")
-        return np.ascontiguousarray(mask.reshape(-1))
 
     def enqueue(self, b: Any, out: Any, *, from_out: bool = False) -> None:
         """Start the first method for every system on the stream of the solver, and return.
@@ -489,26 +474,9 @@ class _Host:
     def factor(self) -> None:
         self.native.factor()
 
-    def shifted(self, batch: Batch, dt: Any) -> np.ndarray:
-        """`I / dt - values`."""
-        diagonal = _diagonal(batch)
-        dt = floats("shift", dt)
-        if dt.ndim > 1 or (dt.ndim == 1 and len(dt) != batch.nitems):
-            raise OptionError(f"shift has shape {dt.shape}, expected ({batch.nitems},)")
-        values = -batch.values
-        with np.errstate(divide="ignore"):
-            inverse = np.reciprocal(dt.astype(values.dtype))
-        if not batch.is_uniform:
-            values[diagonal] += np.repeat(np.broadcast_to(inverse, batch.nitems), batch.nrows)
-        elif batch.layout == "interleaved":
-            values[diagonal] += inverse
-        else:
-            if dt.ndim == 1 and values.ndim == 2:
-                inverse = inverse[:, None]
-            elif dt.ndim == 1 and batch.nitems != 1:
-                raise Unsupported("a shift for each item of values that all items share")
-            values[..., diagonal] += inverse
-        return values
+    @staticmethod
+    def shifted(batch: Batch, dt: Any) -> np.ndarray:
+        return host_shifted(batch, dt)
 
     def enqueue(self, by: str, b: Any, out: Any, from_out: bool) -> None:
         raise Unsupported("enqueue with arrays in host memory: use solve, or arrays on a GPU")
@@ -539,18 +507,7 @@ class _Host:
         elif inner_x is out:
             inner_x[...] = 0
         native = self.native.solve(by, inner_b, inner_x, self.progress, limits)
-        if out is None:
-            library = library_of(like)
-            x = frame.like(b, frame.outer(inner_x))
-            return (x if library is Numpy else library.wrap(x, like)), native
-        if not np.shares_memory(inner_x, library_of(out).host(out)):
-            library = library_of(out)
-            x = frame.outer(inner_x).reshape(out.shape)
-            if library is Numpy:
-                np.copyto(out, x)
-            else:
-                library.copy(out, library.wrap(x, out))
-        return out, native
+        return delivered(frame, like, inner_x, out), native
 
     @staticmethod
     def _target(frame: Frame, out: Any) -> np.ndarray:
@@ -773,6 +730,22 @@ class _Device:
         return gradient
 
 
+def delivered(frame: Frame, b: Any, inner_x: np.ndarray, out: Any) -> Any:
+    """Solutions, in host memory and the order of solvers, as an array like `b`, or in `out`."""
+    if out is None:
+        library = library_of(b)
+        x = frame.like(b, frame.outer(inner_x))
+        return x if library is Numpy else library.wrap(x, b)
+    library = library_of(out)
+    if not np.shares_memory(inner_x, library.host(out)):
+        x = frame.outer(inner_x).reshape(out.shape)
+        if library is Numpy:
+            np.copyto(out, x)
+        else:
+            library.copy(out, library.wrap(x, out))
+    return out
+
+
 def wait_for(arrays: Any, stream: int) -> None:
     """Waits for the current streams of the libraries of some arrays, unless they are `stream`."""
     waited: list[Any] = []
@@ -802,14 +775,27 @@ def _address(array: Any) -> tuple[int, int]:
     return library_of(array).address(array)
 
 
+def mask_of(active: Any, nitems: int, nrhs: int) -> np.ndarray:
+    """Which systems are active, one element for each."""
+    active = adopt("active", active)
+    mask = np.asarray(library_of(active).host(active))
+    if mask.dtype != np.bool_:
+        raise OptionError(f"active has elements of {mask.dtype}, expected bool")
+    if mask.shape == (nitems,):
+        mask = np.repeat(mask, nrhs)
+    if mask.shape not in ((nitems * nrhs,), (nitems, nrhs)):
+        raise OptionError(f"active has shape {mask.shape}, expected ({nitems * nrhs},)")
+    return np.ascontiguousarray(mask.reshape(-1))
+
+
 def _call_limits(
     mask: np.ndarray | None, rtol: Any, atol: Any, maxiter: Any
 ) -> dict[str, Any]:
     """The limits of one call, as the native part takes them."""
     return {
-        "rtol": None if rtol is None else _limits("rtol", rtol, np.float64),
-        "atol": None if atol is None else _limits("atol", atol, np.float64),
-        "maxiter": None if maxiter is None else _limits("maxiter", maxiter, np.int64),
+        "rtol": None if rtol is None else limits_of("rtol", rtol, np.float64),
+        "atol": None if atol is None else limits_of("atol", atol, np.float64),
+        "maxiter": None if maxiter is None else limits_of("maxiter", maxiter, np.int64),
         "active": None if mask is None else mask.view(np.uint8),
     }
 
@@ -820,7 +806,7 @@ def _no_gpu() -> str | None:
     return _native.gpu_unavailable()
 
 
-def _options(given: dict[str, Any], nrhs: int) -> dict[str, Any]:
+def options_of(given: dict[str, Any], nrhs: int) -> dict[str, Any]:
     """All options, checked by their names."""
     unknown = [name for name in given if name not in DEFAULTS]
     if unknown:
@@ -836,8 +822,8 @@ def _options(given: dict[str, Any], nrhs: int) -> dict[str, Any]:
             raise OptionError(f"{name} is {options[name]!r}, expected {expected}")
     for name in ("rtol", "atol"):
         if options[name] is not None:
-            options[name] = _limits(name, options[name], np.float64)
-    options["maxiter"] = _limits("maxiter", options["maxiter"], np.int64)
+            options[name] = limits_of(name, options[name], np.float64)
+    options["maxiter"] = limits_of("maxiter", options["maxiter"], np.int64)
     return options
 
 
@@ -873,8 +859,10 @@ _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 )
 
 
-def _check_call(threads: Any, progress: Any) -> None:
-    """Refuses a number of threads, or a callback, that is none."""
+def check_call(threads: Any, progress: Any, on_failure: Any) -> None:
+    """Refuses a number of threads, a callback, or a name of what failures do, that is none."""
+    if on_failure not in ("warn", "raise", "report"):
+        raise OptionError(f"on_failure is {on_failure!r}, expected 'warn', 'raise' or 'report'")
     if threads is not None and not (_is_int(threads, 1) and threads <= _MOST_THREADS):
         raise OptionError(f"threads is {threads!r}, expected 1 to {_MOST_THREADS}")
     if progress is not None and not callable(progress):
@@ -885,7 +873,7 @@ def _check_call(threads: Any, progress: Any) -> None:
 _MOST_THREADS = 1024
 
 
-def _limits(name: str, value: Any, dtype: type) -> Any:
+def limits_of(name: str, value: Any, dtype: type) -> Any:
     """A limit as a number, or as an array of one for each system."""
     value = adopt(name, value)
     array = np.asarray(library_of(value).host(value))
@@ -896,7 +884,7 @@ def _limits(name: str, value: Any, dtype: type) -> Any:
     return np.ascontiguousarray(array.reshape(-1), dtype)
 
 
-def _place(backend: Any, ordinal: int | None) -> tuple[str, list[int]]:
+def place_of(backend: Any, ordinal: int | None) -> tuple[str, list[int]]:
     """Where to solve, for values on this GPU, or in host memory."""
     if isinstance(backend, list | tuple):
         return "gpu", _gpus(backend, ordinal)
@@ -927,6 +915,28 @@ def _gpus(backend: list | tuple, ordinal: int | None) -> list[int]:
     if len(set(numbers)) < len(numbers):
         raise OptionError(f"backend is {backend!r}, expected each device once")
     return numbers
+
+
+def host_shifted(batch: Batch, dt: Any) -> np.ndarray:
+    """`I / dt - values`, for values in host memory."""
+    diagonal = _diagonal(batch)
+    dt = floats("shift", dt)
+    if dt.ndim > 1 or (dt.ndim == 1 and len(dt) != batch.nitems):
+        raise OptionError(f"shift has shape {dt.shape}, expected ({batch.nitems},)")
+    values = -batch.values
+    with np.errstate(divide="ignore"):
+        inverse = np.reciprocal(dt.astype(values.dtype))
+    if not batch.is_uniform:
+        values[diagonal] += np.repeat(np.broadcast_to(inverse, batch.nitems), batch.nrows)
+    elif batch.layout == "interleaved":
+        values[diagonal] += inverse
+    else:
+        if dt.ndim == 1 and values.ndim == 2:
+            inverse = inverse[:, None]
+        elif dt.ndim == 1 and batch.nitems != 1:
+            raise Unsupported("a shift for each item of values that all items share")
+        values[..., diagonal] += inverse
+    return values
 
 
 def _diagonal(batch: Batch) -> np.ndarray:

@@ -9,6 +9,7 @@ __all__ = [
     "NotConverged",
     "OptionError",
     "OutOfMemory",
+    "RankFailed",
     "SparsebatchWarning",
     "NotConvergedWarning",
     "Stopped",
@@ -48,6 +49,14 @@ class Forked(Error, RuntimeError):
     """The process was forked from one whose threads it lacks.
 
     Give `threads=` to solve with threads of its own, or start processes by `spawn`.
+    """
+
+
+class RankFailed(Error, RuntimeError):
+    """A rank failed in `sparsebatch.mpi` by an exception of the caller's own code, or was interrupted.
+
+    The message names rank and host, the class of the exception and its message. Exceptions of this
+    package, and Python's own of bad input, memory and files, reach all ranks in their own class.
     """
 
 

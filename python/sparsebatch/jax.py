@@ -33,7 +33,7 @@ import numpy as np
 from . import _native
 from ._batch import Batch
 from ._nvrtc import find_nvrtc
-from ._solve import _options
+from ._solve import options_of
 from .errors import OptionError, Unsupported
 
 __all__ = ["clear_cache", "solve", "solve_with_status"]
@@ -277,7 +277,7 @@ _SPECS_LOCK = threading.Lock()
 
 
 def _spec_of(batch: Batch, options: dict[str, Any]) -> _Spec:
-    checked = _options(options, 1)
+    checked = options_of(options, 1)
     key = (id(batch._patterns), _frozen(checked))
     with _SPECS_LOCK:
         spec = _SPECS.get(key)

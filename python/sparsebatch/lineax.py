@@ -22,7 +22,7 @@ import numpy as np
 
 from ._batch import Batch
 from ._report import STATUSES
-from ._solve import _options
+from ._solve import options_of
 from .errors import OptionError, Unsupported
 from .jax import _array, _Call, _Frame, _spec_of, solve_with_status
 
@@ -143,7 +143,7 @@ class Solver(lineax.AbstractLinearSolver):
     options: tuple[tuple[str, Any], ...] = eqx.field(static=True)
 
     def __init__(self, **options: Any):
-        checked = _options(options, 1)
+        checked = options_of(options, 1)
         for name in options:
             if isinstance(checked[name], np.ndarray):
                 raise OptionError(f"{name} is an array, expected a number for all systems")

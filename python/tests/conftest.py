@@ -1,5 +1,7 @@
 """What all tests have: random numbers, settings of hypothesis, warnings as errors."""
 
+import os
+
 import hypothesis
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sparsebatch")
+
+# Tests for ranks are run by scripts/python-mpi-tests.sh.
+collect_ignore = [] if "SPARSEBATCH_TEST_RANKS" in os.environ else ["mpi"]
 
 
 @pytest.fixture

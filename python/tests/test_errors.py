@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import sparsebatch
 from sparsebatch import Batch, FormatError, OptionError, Solver, Unsupported
-from systems import make_batch, tridiagonal
+from systems import make_batch, run_python, tridiagonal
 
 CPU = {"backend": "cpu"}
 A = tridiagonal(4)
@@ -481,27 +481,32 @@ def test_lists_that_are_no_devices(devices, expected):
 
 
 class TestRanks:
-    """`sparsebatch.mpi` says that it comes later."""
+    """`sparsebatch.mpi` without a communicator; with one it is tested in `mpi/`."""
 
-    @pytest.mark.parametrize("name", ["solve", "Solver", "COMM_WORLD"])
-    def test_every_name_is_refused(self, name):
+    def test_mpi4py_is_not_imported(self):
+        code = "import sys, sparsebatch.mpi; print([m for m in sys.modules if 'mpi4py' in m])"
+        assert run_python(code).stdout.strip() == "[]"
+
+    def test_mpi4py_is_missing(self, monkeypatch):
+        import importlib.util
+
         import sparsebatch.mpi
 
-        message = f"sparsebatch.mpi.{name} is not supported yet"
-        with pytest.raises(Unsupported, match=message) as caught:
-            getattr(sparsebatch.mpi, name)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        for call in (sparsebatch.mpi.solve, sparsebatch.mpi.Solver):
+            with pytest.raises(Unsupported, match="needs mpi4py, which is not installed") as caught:
+                call(A, B, None) if call is sparsebatch.mpi.solve else call(A, None)
+            check_sentence(caught.value)
+
+    def test_what_is_no_communicator(self, monkeypatch):
+        import importlib.util
+
+        import sparsebatch.mpi
+
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: importlib.util)
+        with pytest.raises(OptionError, match="comm is a int, expected a communicator") as caught:
+            sparsebatch.mpi.solve(A, B, 3)
         check_sentence(caught.value)
-        assert isinstance(caught.value, NotImplementedError)
-
-    def test_names_of_the_import_system_are_missing(self):
-        import sparsebatch.mpi
-
-        assert not hasattr(sparsebatch.mpi, "__path__")
-        assert sparsebatch.mpi.__doc__
-
-    def test_from_the_module(self):
-        with pytest.raises(Unsupported):
-            from sparsebatch.mpi import solve  # noqa: F401
 
 
 def test_the_classes():
@@ -512,6 +517,7 @@ def test_the_classes():
         sparsebatch.GpuError: RuntimeError,
         sparsebatch.Broken: RuntimeError,
         sparsebatch.Forked: RuntimeError,
+        sparsebatch.RankFailed: RuntimeError,
         sparsebatch.Stopped: RuntimeError,
         sparsebatch.NotConverged: RuntimeError,
     }

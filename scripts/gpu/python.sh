@@ -28,6 +28,13 @@ failed=0
 {
     "$python" -m pytest -q -rs -p no:cacheprovider --confcutdir=python/tests/gpu python/tests/gpu
     [[ $? -eq 0 ]] || failed=1
+    # Ranks poll, and run as root in a container.
+    if command -v mpirun >/dev/null && "$python" -c 'import mpi4py' 2>/dev/null; then
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 \
+            "$python" -m pytest -q -rs -p no:cacheprovider --confcutdir=python/tests/gpu \
+            python/tests/gpu/test_gpu_ranks.py
+        [[ $? -eq 0 ]] || failed=1
+    fi
     "$python" -m pytest -q -rs -p no:cacheprovider --noconftest python/tests/test_torch.py
     [[ $? -eq 0 ]] || failed=1
     "$python" -m pytest -q -rs -p no:cacheprovider --noconftest python/tests/test_jax.py -k gpu

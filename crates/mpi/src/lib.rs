@@ -3,6 +3,7 @@
 //! | task | start from |
 //! | --- | --- |
 //! | divide a batch | [`shares`] by the [`cost`] of each item |
+//! | divide it anew after a solve | [`MpiSolver::shares_after`], or [`timed`] costs |
 //! | join the ranks of a job | [`Ranks::world`], or [`Ranks::from_fortran`] for a communicator of the caller |
 //! | solve | [`MpiSolver`], or any solve of one's own and [`Ranks::gather_report`] |
 //! | end all ranks when one fails | [`Ranks::run`], [`Ranks::agree`] |
@@ -50,8 +51,8 @@ mod solver;
 mod transport;
 
 pub use error::{Failure, MpiError};
-pub use options::{Described, described, fingerprint};
-pub use places::{gpus_of, threads_of};
+pub use options::{Described, GPU_MODEL, described, fingerprint, machine};
+pub use places::{Place, gpus_of, threads_among, threads_of};
 pub use ranks::{Gathered, RankTimes, Ranks};
-pub use shares::{cost, shares};
+pub use shares::{cost, shares, timed};
 pub use solver::{MpiSolver, Solved};

@@ -8,9 +8,8 @@ use sparsebatch_solvers::{Backend, PerSystem, PlanPin, SolveOptions};
 /// Names and values, in a fixed order.
 pub type Described = Vec<(String, String)>;
 
-/// The options of a solve, the precision, the version of this library, and the machine on which its
-/// bits depend (the instruction set of the CPU, the model of the GPU). Of limits that are given per
-/// system only that they are: each rank has those of its share.
+/// The options of a solve, the precision, and the [machine]. Of limits that are given per system
+/// only that they are: each rank has those of its share.
 ///
 /// [`Ranks::same`](crate::Ranks::same) compares them, [`fingerprint`] makes a number of them.
 pub fn described<T: Scalar>(options: &SolveOptions, backend: &Backend) -> Described {
@@ -36,22 +35,33 @@ pub fn described<T: Scalar>(options: &SolveOptions, backend: &Backend) -> Descri
     add("history", options.history.to_string());
     add("engine", format!("{:?}", options.engine));
     add("nrhs", options.nrhs.to_string());
+    all.extend(machine(backend));
+    all
+}
+
+/// The name of the model of the GPU in [`machine`].
+pub const GPU_MODEL: &str = "the model of the GPU (--pin-plan makes plans alike)";
+
+/// What the bits of a solve depend on beside its options: the version of this library, the
+/// instruction set of the CPU, the model of the GPU ([`GPU_MODEL`]), and whether there is one.
+pub fn machine(backend: &Backend) -> Described {
     // `version N`, `cpu NAME`, and on a GPU `gpu MODEL`.
-    for line in PlanPin::of(backend).to_string().lines().skip(1) {
+    let pin = PlanPin::of(backend).to_string();
+    let part = |line: &str| {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         let name = match name {
             "version" => "the version of sparsebatch",
             "cpu" => "the instruction set",
-            _ => "the model of the GPU (--pin-plan makes plans alike)",
+            _ => GPU_MODEL,
         };
-        add(name, value.to_owned());
-    }
-    let backend = match backend {
+        (name.to_owned(), value.to_owned())
+    };
+    let kind = match backend {
         Backend::Cpu => "CPU",
         _ => "GPU",
     };
-    add("the backend", backend.to_owned());
-    all
+    let kind = ("the backend".to_owned(), kind.to_owned());
+    pin.lines().skip(1).map(part).chain([kind]).collect()
 }
 
 /// A hash of names and values (FNV-1a of 64 bits), the same on all machines.
@@ -113,6 +123,13 @@ mod tests {
 
         assert_eq!(of(&new().watch(Watch::new())), of(&new()));
         assert_eq!(of(&new().abs_tol(vec![1.0])), of(&new().abs_tol(vec![2.0, 3.0])));
+    }
+
+    #[test]
+    fn the_machine_of_a_cpu_has_no_gpu() {
+        let names: Vec<String> = machine(&Backend::Cpu).into_iter().map(|(name, _)| name).collect();
+
+        assert_eq!(names, ["the version of sparsebatch", "the instruction set", "the backend"]);
     }
 
     #[test]

@@ -28,12 +28,35 @@ pub fn threads_of(local: usize, ranks: usize, cores: usize) -> usize {
     (cores / ranks + usize::from(local < cores % ranks)).max(1)
 }
 
-/// The cores that this process may run on, as the system writes them, such as `0-3,8`; empty where
-/// it does not say.
-pub(crate) fn affinity() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    cores.map(|cores| cores.trim().to_owned()).unwrap_or_default()
+/// Where a rank may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The name of its host.
+    pub host: String,
+    /// The cores that it may run on, as the system writes them, such as `0-3,8`; empty where it
+    /// does not say.
+    pub cores: String,
+}
+
+impl Place {
+    /// That of this process, on the host of this name.
+    pub fn here(host: impl Into<String>) -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let cores = cores.map(|cores| cores.trim().to_owned()).unwrap_or_default();
+        Self { host: host.into(), cores }
+    }
+}
+
+/// The threads of a rank, which runs here, among all ranks: those of one host that may run on the
+/// same cores divide them ([`threads_of`]).
+///
+/// # Panics
+/// When there is no such rank.
+pub fn threads_among(rank: usize, all: &[Place]) -> usize {
+    let before = all[..rank].iter().filter(|&other| *other == all[rank]).count();
+    let sharing = all.iter().filter(|&other| *other == all[rank]).count();
+    threads_of(before, sharing, cores())
 }
 
 /// The number of cores that this process may run on.
@@ -65,6 +88,21 @@ mod tests {
         assert_eq!(of(1, 8), [8]);
         assert_eq!(of(3, 8), [3, 3, 2]);
         assert_eq!(of(4, 2), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn ranks_on_other_cores_or_hosts_take_no_threads() {
+        let place = |host: &str, cores: &str| Place { host: host.into(), cores: cores.into() };
+        let all = [place("a", "0-3"), place("a", "4-7"), place("b", "0-3"), place("a", "0-3")];
+
+        let threads = |rank| threads_among(rank, &all);
+
+        assert_eq!((threads(1), threads(2)), (cores(), cores()));
+        assert_eq!(
+            (threads(0), threads(3)),
+            (threads_of(0, 2, cores()), threads_of(1, 2, cores()))
+        );
+        assert!(!cfg!(target_os = "linux") || !Place::here("a").cores.is_empty());
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use sparsebatch_solvers::BatchReport;
 
 use crate::options::{Described, fingerprint};
-use crate::places::{affinity, cores, threads_of};
+use crate::places::{Place, cores, threads_among};
 use crate::transport::{Late, Transport};
 use crate::{Failure, MpiError};
 
@@ -78,19 +78,18 @@ impl Ranks {
 
     /// The ranks that have come.
     fn of(transport: Transport) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let hosts: Vec<String> =
-            transport.all_gather(transport.host().as_bytes()).into_iter().map(text).collect();
-        let masks: Vec<String> =
-            transport.all_gather(affinity().as_bytes()).into_iter().map(text).collect();
-        let rank = transport.rank();
-        // Ranks of one host that may run on the same cores divide them.
-        let shares_cores =
-            |&other: &usize| hosts[other] == hosts[rank] && masks[other] == masks[rank];
-        let before = (0..rank).filter(shares_cores).count();
-        let all = (0..hosts.len()).filter(shares_cores).count();
+        let own = Place::here(transport.host());
+        let gather = |text: &str| {
+            let texts = transport.all_gather(text.as_bytes()).into_iter();
+            texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (hosts, cores) = (gather(&own.host), gather(&own.cores));
+        let places: Vec<Place> =
+            hosts.zip(cores).map(|(host, cores)| Place { host, cores }).collect();
+        let threads = threads_among(transport.rank(), &places);
+        let hosts = places.into_iter().map(|place| place.host).collect();
         let local = transport.local();
-        Self { hosts, local, threads: threads_of(before, all, cores()), transport }
+        Self { hosts, local, threads, transport }
     }
 
     /// The number of this rank, from 0.

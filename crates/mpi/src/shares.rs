@@ -1,11 +1,38 @@
 //! Which items of a batch a rank takes: [`shares`].
 
 use std::ops::Range;
+use std::time::Duration;
+
+/// What an item takes beside its iterations, in iterations: its setup, its first and last residual.
+const FIXED_ITERATIONS: u64 = 16;
 
 /// The estimated cost of an item: its entries times the iterations that are expected, those of the
-/// last solve or 0. Both count from 1, so that no item is free.
+/// last solve or 0, and a fixed number of them. Entries count from 1, so that no item is free.
 pub fn cost(entries: usize, iterations: u32) -> u64 {
-    (entries as u64).saturating_add(1).saturating_mul(u64::from(iterations) + 1)
+    let iterations = u64::from(iterations) + FIXED_ITERATIONS;
+    (entries as u64).saturating_add(1).saturating_mul(iterations)
+}
+
+/// The costs of a rank's items in the unit of all ranks, picoseconds: they add up to the time that
+/// the rank took for them.
+///
+/// Estimates by entries and iterations alone miss what methods differ in, such as the fill of a
+/// factorisation next to the iterations of CG. `docs/design/scale.md` has what this is worth.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use sparsebatch_mpi::timed;
+/// assert_eq!(timed(&[1, 3], Duration::from_nanos(8)), [2000, 6000]);
+/// ```
+pub fn timed(costs: &[u64], time: Duration) -> Vec<u64> {
+    let total: u128 = costs.iter().map(|&cost| u128::from(cost)).sum();
+    let picoseconds = time.as_nanos().saturating_mul(1000);
+    let scaled = |&cost: &u64| {
+        let scaled = u128::from(cost).saturating_mul(picoseconds) / total.max(1);
+        u64::try_from(scaled).unwrap_or(u64::MAX).max(1)
+    };
+    costs.iter().map(scaled).collect()
 }
 
 /// Divides items into consecutive shares of about equal cost, one for each rank.
@@ -80,9 +107,38 @@ mod tests {
         assert_eq!(shares(&[u64::MAX; 4], 2), [0..2, 2..4]);
         assert_eq!(cost(usize::MAX, u32::MAX), u64::MAX);
         assert!(cost(0, 0) > 0 && cost(10, 5) > cost(10, 4));
+        let of_years = timed(&[u64::MAX; 2], Duration::MAX);
+        assert!(of_years[0] == of_years[1] && of_years[0] > u64::MAX / 4);
+    }
+
+    #[test]
+    fn a_first_solve_divides_by_entries() {
+        assert_eq!(cost(7, 0) * 3, cost(23, 0));
+    }
+
+    #[test]
+    fn a_rank_that_took_longer_has_dearer_items() {
+        let (quick, slow) = (Duration::from_micros(10), Duration::from_micros(30));
+        let all = [timed(&[5; 4], quick), timed(&[5; 4], slow)].concat();
+
+        // Half of 40 us: the first four items, and a third of the other four.
+        assert_eq!(shares(&all, 2), [0..5, 5..8]);
+        assert_eq!(timed(&[1, 2], Duration::ZERO), [1, 1]);
+        assert_eq!(timed(&[], slow), []);
     }
 
     proptest! {
+        #[test]
+        fn costs_add_up_to_the_time(
+            costs in prop::collection::vec(1u64..1000, 1..100),
+            nanoseconds in 1000u64..1_000_000_000,
+        ) {
+            let all = timed(&costs, Duration::from_nanos(nanoseconds));
+
+            let sum: u64 = all.iter().sum();
+            prop_assert!(sum <= 1000 * nanoseconds && sum + 100 >= 1000 * nanoseconds);
+        }
+
         #[test]
         fn every_item_is_in_one_share(
             costs in prop::collection::vec(0u64..1000, 0..200),

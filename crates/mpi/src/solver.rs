@@ -5,7 +5,7 @@ use std::ops::Range;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::{Backend, BatchReport, BatchSolver, SolveOptions, SolveScalar};
 
-use crate::{Failure, Gathered, MpiError, Ranks, cost, described, shares};
+use crate::{Failure, Gathered, MpiError, Ranks, cost, described, shares, timed};
 
 /// The analysis of a rank's share of a batch, for repeated solves by all ranks.
 ///
@@ -60,8 +60,10 @@ impl<'a, T: SolveScalar> MpiSolver<'a, T> {
         Ok(Solved { share: own, whole: gathered.report.take(), gathered })
     }
 
-    /// The shares of all ranks for the next solve of the same systems, by the iterations of the last
-    /// one. Who holds the data gives each rank its new items, and makes a new solver.
+    /// The shares of all ranks for the next solve of the same systems: by the iterations of each
+    /// item in the last one ([`cost`]), and by the time that it took each rank ([`timed`]). Who
+    /// holds the data gives each rank its new items, and makes a new solver. Times differ between
+    /// runs, and so may shares; solutions do not depend on them.
     ///
     /// # Errors
     /// [`MpiError::Message`] where costs cannot be sent.
@@ -80,6 +82,7 @@ impl<'a, T: SolveScalar> MpiSolver<'a, T> {
             cost(share.pattern(item).nnz(), iterations)
         };
         let own: Vec<u64> = (0..share.nitems()).map(of_item).collect();
+        let own = timed(&own, solved.share.solve_time);
         let all = self.ranks.all_gather(&own)?.concat();
         Ok(shares(&all, self.ranks.size()))
     }

@@ -17,6 +17,7 @@ mod memory;
 mod options;
 mod patterns;
 mod precision;
+mod ranks;
 mod report;
 mod solver;
 mod spmv;
@@ -46,6 +47,8 @@ mod native {
     use super::memory::{ordinal_of, synchronize, to_host};
     #[pymodule_export]
     use super::patterns::Patterns;
+    #[pymodule_export]
+    use super::ranks::{costs_of, machine_of, own_cores, rank_gpu, rank_threads, shares_of};
     #[pymodule_export]
     use super::report::{Report, rung_names, status_names};
     #[pymodule_export]

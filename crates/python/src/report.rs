@@ -3,7 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use sparsebatch::gpu::DeviceReport;
-use sparsebatch::{Outcome, Rung, Status, SystemReport};
+use sparsebatch::{BatchReport, Outcome, Rung, Status, SystemReport};
+
+use crate::errors::OptionError;
 
 /// The report of a solve. Arrays are bytes for `numpy.frombuffer`.
 #[pyclass(frozen, module = "sparsebatch._native")]
@@ -32,6 +34,24 @@ impl Report {
 
 #[pymethods]
 impl Report {
+    /// The report as bytes, for another process of this version.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let report: &BatchReport = &self.0;
+        let bytes = postcard::to_stdvec(report).map_err(unreadable)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// One report of those of consecutive parts of a batch, each as `to_bytes` gives it.
+    #[staticmethod]
+    fn merged(parts: Vec<Bound<'_, PyBytes>>) -> PyResult<Self> {
+        let read = |part: &Bound<'_, PyBytes>| {
+            postcard::from_bytes::<BatchReport>(part.as_bytes()).map_err(unreadable)
+        };
+        let reports = parts.iter().map(read).collect::<PyResult<Vec<_>>>()?;
+        let merged = BatchReport::merged(reports);
+        merged.map(Self::from).ok_or_else(|| OptionError::new_err("there are no reports to merge"))
+    }
+
     fn __len__(&self) -> usize {
         self.0.nsystems()
     }
@@ -184,6 +204,10 @@ impl Report {
     fn solve_time(&self) -> f64 {
         self.0.solve_time.as_secs_f64()
     }
+}
+
+fn unreadable(error: postcard::Error) -> PyErr {
+    OptionError::new_err(format!("a report of another process cannot be read: {error}"))
 }
 
 /// The names of the statuses, by number.
