@@ -84,8 +84,9 @@ pub mod gpu {
     pub use sparsebatch_cuda::testing;
     pub use sparsebatch_cuda::{
         Args, CudaVersion, Device, DeviceAllocator, DeviceBuffer, DeviceInfo, DeviceModel,
-        Executor, GpuError, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter,
-        Module, PinnedBuffer, PinnedValues, Pod, Value, check_apart, device, executor,
+        Executor, GpuError, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, Lender,
+        MemoryMeter, Module, PageLocked, PinnedBuffer, PinnedValues, Pod, Value, check_apart,
+        device, executor, lending,
     };
     pub use sparsebatch_solvers::gpu::{
         Amortisation, BatchPlan, ColumnsShape, ComposedExplain, ComposedSolver, Confirmer,

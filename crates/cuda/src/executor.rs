@@ -220,6 +220,30 @@ pub trait Executor {
         host: &mut Self::Pinned<T>,
     ) -> Result<(), GpuError>;
 
+    /// Whether all values lie in one piece of page-locked host memory, from which a
+    /// [`Lender`](crate::Lender) copies; never where an executor has no such copies.
+    fn is_page_locked<T: Pod>(&self, host: &[T]) -> bool {
+        let _ = host;
+        false
+    }
+
+    /// Starts to overwrite a buffer with page-locked host memory of the same length, in the order
+    /// of launches, and may return before it is done. See [`lending`](crate::lending).
+    ///
+    /// # Errors
+    /// As [`Executor::copy_from_host`].
+    ///
+    /// # Safety
+    /// The values are neither freed nor written before the work of this executor was waited for.
+    #[expect(unsafe_code, reason = "the borrow ends before the copy does")]
+    unsafe fn start_from_page_locked<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut Self::Buffer<T>,
+    ) -> Result<(), GpuError> {
+        self.copy_from_host(host, buffer)
+    }
+
     /// Compiles and loads kernels, so that later launches need not.
     ///
     /// # Errors

@@ -18,18 +18,22 @@ pub mod device;
 mod error;
 pub mod executor;
 pub mod kernels;
+mod lending;
 pub mod module;
 #[doc(hidden)]
 pub mod testing;
 mod value;
 mod vector;
 
-pub use device::{Device, DeviceAllocator, DeviceBuffer, DeviceInfo, DeviceModel, PinnedBuffer};
+pub use device::{
+    Device, DeviceAllocator, DeviceBuffer, DeviceInfo, DeviceModel, PageLocked, PinnedBuffer,
+};
 pub use error::{CudaVersion, GpuError, check_len};
 pub use executor::{
     Args, Executor, KernelBuffer, KernelKey, KernelScalar, LaunchConfig, MemoryMeter, PinnedValues,
     Pod, check_apart,
 };
+pub use lending::{Lender, lending};
 pub use module::Module;
 pub use value::Value;
 pub use vector::{copy_values, prepare_copy};

@@ -23,6 +23,8 @@ pub struct Emulator {
     most_in_use: Arc<AtomicU64>,
     allocations: Arc<AtomicU64>,
     only: Option<fn(u64) -> Vec<u64>>,
+    locks_all: bool,
+    lent: Arc<AtomicU64>,
 }
 
 impl Emulator {
@@ -57,6 +59,8 @@ impl Emulator {
             most_in_use: Arc::default(),
             allocations: Arc::default(),
             only: None,
+            locks_all: false,
+            lent: Arc::default(),
         }
     }
 
@@ -71,6 +75,17 @@ impl Emulator {
     pub fn with_blocks(mut self, only: fn(u64) -> Vec<u64>) -> Self {
         self.only = Some(only);
         self
+    }
+
+    /// Treats all memory of the host as page-locked.
+    pub fn with_page_locked_memory(mut self) -> Self {
+        self.locks_all = true;
+        self
+    }
+
+    /// Number of values that were copied from page-locked memory of the caller.
+    pub fn lent(&self) -> u64 {
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// A buffer of `len` zeros that may exceed the memory: only written pages occupy some. `None`,
@@ -203,6 +218,19 @@ impl Executor for Emulator {
     ) -> Result<(), GpuError> {
         let len = buffer.values().len().min(host.0.len());
         self.copy_to_host(buffer, &mut host.0[..len])
+    }
+
+    fn is_page_locked<T: Pod>(&self, _: &[T]) -> bool {
+        self.locks_all
+    }
+
+    unsafe fn start_from_page_locked<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut HostBuffer<T>,
+    ) -> Result<(), GpuError> {
+        self.lent.fetch_add(host.len() as u64, Ordering::Relaxed);
+        self.copy_from_host(host, buffer)
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {

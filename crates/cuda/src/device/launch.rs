@@ -57,7 +57,7 @@ impl Executor for Device {
         if host.is_empty() {
             return Ok(());
         }
-        if buffer.bytes() >= STAGED_BYTES {
+        if buffer.bytes() >= STAGED_BYTES && !self.locks(host) {
             // SAFETY: every `Pod` is bytes without padding; the borrow is that of `host`.
             let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr().cast(), buffer.bytes()) };
             return self.staged(|staging| {
@@ -86,7 +86,7 @@ impl Executor for Device {
             return Ok(());
         }
         let to = host.as_mut_ptr();
-        if buffer.bytes() >= STAGED_BYTES {
+        if buffer.bytes() >= STAGED_BYTES && !self.locks(host) {
             // SAFETY: every `Pod` is bytes without padding and takes every bit pattern; the
             // exclusive borrow is that of `host`.
             let bytes = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), buffer.bytes()) };
@@ -107,6 +107,19 @@ impl Executor for Device {
 
     fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<PinnedBuffer<T>, GpuError> {
         PinnedBuffer::new(self, len)
+    }
+
+    fn is_page_locked<T: Pod>(&self, host: &[T]) -> bool {
+        self.locks(host)
+    }
+
+    unsafe fn start_from_page_locked<T: Pod>(
+        &self,
+        host: &[T],
+        buffer: &mut DeviceBuffer<T>,
+    ) -> Result<(), GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_from_locked(host, buffer) }
     }
 
     fn copy_from_pinned<T: Pod>(
