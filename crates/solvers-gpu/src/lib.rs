@@ -42,7 +42,7 @@ pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_f
 #[doc(hidden)]
 pub use common::{
     ArrayMove, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeSlices, Outcomes,
-    PinnedOutcomes, check_apart, kernels_in_words,
+    PinnedOutcomes, ValueSquares, check_apart, kernels_in_words,
 };
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
@@ -75,6 +75,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &common::kernels::CONFIRM,
     &factored::kernels::FACTORED,
     &common::kernels::SHIFT,
+    &common::kernels::SQUARES,
     &common::kernels::ITEMS,
     &common::kernels::MOVES,
     &common::kernels::GRADIENT,

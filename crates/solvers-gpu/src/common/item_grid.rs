@@ -2,7 +2,7 @@
 
 use sparsebatch_cuda::{DeviceInfo, LaunchConfig};
 
-/// Items per block and threads per block, as in `shift.cu` and `gradient.cu`.
+/// Items per block and threads per block, as in `shift.cu`, `gradient.cu` and `squares.cu`.
 const ITEMS: u64 = 8;
 pub(super) const THREADS: u32 = 256;
 

@@ -10,6 +10,7 @@ pub(crate) mod outcomes;
 mod report;
 mod shift;
 mod solver;
+mod squares;
 pub(crate) mod task;
 
 pub use confirm::Confirmer;
@@ -21,6 +22,7 @@ pub use outcomes::{HostOutcomes, Limits, OutcomeSlices, Outcomes, PinnedOutcomes
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
 pub use solver::GpuSolver;
+pub use squares::ValueSquares;
 pub use task::{Guess, Layouts, check_apart};
 
 /// Bytes that all banks of shared memory hand out at a time.
