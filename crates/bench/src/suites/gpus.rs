@@ -1,12 +1,14 @@
 //! The experiment `gpus` of the suite `solvers`: one GPU against several of the same process.
 //!
 //! *Host to host*: a batch in host memory, solved on one GPU and on all, copies being part of the
-//! time: twice the GPUs are to take half the time. *Resident*: every GPU has as many systems in its
+//! time: twice the GPUs are to take half the time. *Page-locked*: the same, with values and right-hand
+//! sides in page-locked memory. *Resident*: every GPU has as many systems in its
 //! memory and all solve at once: the time is to stay that of one. Both are measured in turns, one,
 //! all, all, one.
 
 use sparsebatch_cuda::device::availability;
-use sparsebatch_cuda::{Device, GpuError};
+use sparsebatch_cuda::{Device, GpuError, PageLocked};
+use sparsebatch_formats::{Batch, BatchValues};
 use sparsebatch_solvers::{Backend, Gpu, Method, Preconditioner, SolveError, SolveOptions};
 
 use super::solver_cases::SolverCase;
@@ -67,7 +69,11 @@ pub(crate) fn measure<T: Real>(
         .preconditioner(options.preconditioners.first().copied().unwrap_or(Preconditioner::Jacobi));
     let turns = [&devices[..1], &devices[..], &devices[..], &devices[..1]];
     let systems = some.repeated(each * devices.len())?;
-    host_to_host(session, &SolveProblem::new(&case.name, &systems), &solve, turns)?;
+    let problem = SolveProblem::new(&case.name, &systems);
+    host_to_host(session, &problem, &solve, turns, "host to host")?;
+    let locked = lock(&devices[0], &systems)?;
+    host_to_host(session, &problem, &solve, turns, "page-locked")?;
+    drop(locked);
     resident(session, (&case.name, &some.repeated(each)?), &solve, turns)
 }
 
@@ -77,15 +83,32 @@ fn host_to_host<T: Real>(
     problem: &SolveProblem<'_, T>,
     options: &SolveOptions,
     turns: [&[Device]; 4],
+    from: &str,
 ) -> Result<(), BenchError> {
     let mut times = Vec::new();
     for gpus in turns {
-        let name = format!("host to host, {}", counted(gpus.len()));
+        let name = format!("{from}, {}", counted(gpus.len()));
         let label = (&*name, Some(NAME));
         times.push(session.end_to_end(problem, options, label, |_| on(gpus), None)?);
     }
     let line = of(turns[1], ratio(&times));
-    session.note(&format!("{}: host to host {line} times as fast as 1", problem.case()))
+    session.note(&format!("{}: {from} {line} times as fast as 1", problem.case()))
+}
+
+/// Locks the memory of values and right-hand sides.
+fn lock<'a, T: Real>(
+    device: &Device,
+    systems: &'a Systems<T>,
+) -> Result<Vec<PageLocked<'a, T>>, GpuError> {
+    let values = match &systems.batch {
+        Batch::Uniform(batch) => match batch.values() {
+            BatchValues::Shared(values)
+            | BatchValues::ItemMajor(values)
+            | BatchValues::Interleaved(values) => &values[..],
+        },
+        Batch::Ragged(batch) => batch.values(),
+    };
+    [values, &systems.b].into_iter().map(|values| PageLocked::new(device, values)).collect()
 }
 
 /// A batch in the memory of each GPU.

@@ -1,9 +1,9 @@
 //! Two real GPUs of one process: the bits of one, faults, and that both work.
 
-use sparsebatch_cuda::Device;
 use sparsebatch_cuda::testing::{devices_or_skip, systems};
+use sparsebatch_cuda::{Device, PageLocked};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, RaggedCsr};
+use sparsebatch_formats::{Batch, BatchValues, RaggedCsr};
 use sparsebatch_solvers::{
     Backend, BatchReport, BatchSolver, Chunks, Gpu, Method, Preconditioner, SolveOptions,
 };
@@ -130,6 +130,27 @@ fn a_gpu_without_memory_leaves_its_systems_to_the_other() {
         assert_eq!(report.gpus()[0].systems, items);
         let lost = report.gpus()[1].lost.as_deref().unwrap();
         assert!(lost.contains("out of GPU memory"), "{lost}");
+    }
+}
+
+#[test]
+fn page_locked_memory_of_the_caller_makes_the_same_bits() {
+    let Some(devices) = devices_or_skip(2) else { return };
+    let items = systems(20_000).max(12);
+    let batch = Problem::new(Family::Rand9, 54).unwrap().batch(items).unwrap().batch;
+    let Batch::Uniform(uniform) = &batch else { unreachable!("one pattern") };
+    let BatchValues::ItemMajor(values) = uniform.values() else { unreachable!("item-major") };
+    let b = vec![1.0; batch.row_offset(items)];
+    let options = of(Method::BiCgStab, Preconditioner::Jacobi);
+    let chunks = Chunks::default().bytes(1 << 20);
+    let alone = Backend::Gpu(Gpu::new(devices[0].clone()).chunks(chunks));
+    for backend in [alone, two(&devices, chunks)] {
+        let (expected, expected_x) = solve(&backend, &batch, &b, &options);
+        let locked = [&values[..], &b].map(|values| PageLocked::new(&devices[0], values).unwrap());
+        let (found, x) = solve(&backend, &batch, &b, &options);
+        drop(locked);
+        assert_eq!(found.systems, expected.systems);
+        assert!(x == expected_x, "other bits");
     }
 }
 

@@ -36,9 +36,7 @@ where
         let before = self.kept.take();
         self.check_patterns(batch)?;
         let bounds = Bounds::new(batch);
-        // Without vectors.
-        let systems =
-            Systems { batch, nrhs: 0, first: 0, wanted: None, bounds: &bounds, watch: None };
+        let systems = Systems::new(batch, &bounds);
         let none = PartResults { x: &mut [], outcomes: &mut [] };
         let factored =
             self.pieces.on_each(systems, (&[], None), none, is_fault, &|piece, systems, _, _| {
@@ -114,7 +112,8 @@ where
         kept.is_on_device = false;
         let (bounds, guesses) = (Bounds::new(batch), guesses(batch, nrhs, x, None));
         let watch = criteria.watch.as_ref();
-        let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds: &bounds, watch };
+        let starts_at_zero = guesses.is_none();
+        let systems = Systems { nrhs, starts_at_zero, watch, ..Systems::new(batch, &bounds) };
         let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
         let target = PartResults { x, outcomes: &mut outcomes };
         let (kept, vectors) = (kept.matrices(), (b, guesses.as_deref()));
@@ -182,7 +181,7 @@ where
         };
         let batch = transposed.batch();
         let bounds = bounds.get_or_insert_with(|| Bounds::new(batch));
-        let systems = Systems { batch, nrhs, first: 0, wanted: None, bounds, watch: None };
+        let systems = Systems { nrhs, ..Systems::new(batch, bounds) };
         let target = PartResults { x, outcomes: &mut outcomes };
         certify(systems, (b, guesses.as_deref()), target, criteria);
         Ok(told(outcomes, self.nitems * nrhs))
@@ -203,7 +202,8 @@ where
         kept.is_on_device = true;
         let matrices = kept.matrices();
         let watch = criteria.watch.as_ref();
-        let systems = Systems { nrhs, watch, ..matrices };
+        let starts_at_zero = guesses.is_none();
+        let systems = Systems { nrhs, starts_at_zero, watch, ..matrices };
         let mut outcomes: Vec<Option<Outcome>> = vec![None; matrices.batch.nitems() * nrhs];
         let target = PartResults { x, outcomes: &mut outcomes };
         self.pieces.on_each(
@@ -223,8 +223,7 @@ where
 impl<T: CpuScalar> KeptBatch<T> {
     /// The matrices, without vectors.
     fn matrices(&self) -> Systems<'_, T> {
-        let Self { batch, bounds, .. } = self;
-        Systems { batch, nrhs: 0, first: 0, wanted: None, bounds, watch: None }
+        Systems::new(&self.batch, &self.bounds)
     }
 }
 

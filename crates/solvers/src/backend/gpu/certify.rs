@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::{Batch, Pattern, Scalar};
-use sparsebatch_solve_core::verdict::{Sizes, System, frobenius_norm, keeps_rules, norm2};
+use sparsebatch_solve_core::verdict::{
+    Sizes, System, frobenius_norm, keeps_rules, norm_of_squares, norm2,
+};
 use sparsebatch_solve_core::{Criteria, Outcome};
 
 use super::part::PartResults;
@@ -40,6 +42,15 @@ impl Bounds {
     pub(super) fn see<T: Scalar>(&self, item: usize, values: &[T]) {
         if let Some(norm) = self.norms.get(item) {
             norm.store(frobenius_norm(values).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the [sum of squares](sum_of_squares) of an item's values, where it tells the norm.
+    ///
+    /// [sum_of_squares]: sparsebatch_solve_core::verdict::sum_of_squares
+    pub(super) fn take_squares(&self, item: usize, sum: f64) {
+        if let (Some(place), Some(norm)) = (self.norms.get(item), norm_of_squares(sum)) {
+            place.store(norm.to_bits(), Ordering::Relaxed);
         }
     }
 

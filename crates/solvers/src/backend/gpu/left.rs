@@ -6,6 +6,7 @@
 //! range of the working precision: the CPU iterates on the matrix scaled by a power of two, so that
 //! a matrix and its multiples by powers of two end alike.
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::Batch;
@@ -65,7 +66,7 @@ where
     fn left(&self, batch: &Batch<T>, nrhs: usize, outcomes: &[Option<Outcome>]) -> Vec<usize> {
         let cpu = self.cpu.as_ref();
         let is_on_cpu = |system: usize| cpu.is_some_and(|cpu| cpu.is_here[system / nrhs]);
-        let failed = (0..outcomes.len()).filter(|&system| {
+        let failed = (0..outcomes.len()).into_par_iter().with_min_len(1 << 14).filter(|&system| {
             let outcome = outcomes[system].as_ref();
             outcome.is_some_and(|o| o.status != Status::Converged) && !is_on_cpu(system)
         });

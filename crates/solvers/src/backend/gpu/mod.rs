@@ -181,8 +181,13 @@ where
 /// # Panics
 /// If one of them has none, as after a solve that panicked.
 fn told(outcomes: Vec<Option<Outcome>>, asked: usize) -> Vec<Outcome> {
+    const MISSING: &str = "a system has no outcome: a solve before has panicked";
+    if outcomes.len() == asked {
+        // The list keeps its memory.
+        return outcomes.into_iter().map(|outcome| outcome.expect(MISSING)).collect();
+    }
     let told: Vec<Outcome> = outcomes.into_iter().flatten().collect();
-    assert_eq!(told.len(), asked, "a system has no outcome: a solve before has panicked");
+    assert_eq!(told.len(), asked, "{MISSING}");
     told
 }
 
@@ -361,7 +366,9 @@ where
         let bounds = Bounds::new(batch);
         let watch = criteria.watch.as_ref();
         let wanted = flags.as_deref();
-        let systems = Systems { batch, nrhs, first: 0, wanted, bounds: &bounds, watch };
+        let starts_at_zero = guesses.is_none();
+        let systems =
+            Systems { nrhs, wanted, starts_at_zero, watch, ..Systems::new(batch, &bounds) };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
         let vectors = (b, guesses.as_deref());

@@ -131,6 +131,7 @@ where
             plans.push(solver_for_ragged::<E, T>(executor, *scheme, of_chunk, &options, &tuning)?);
             lens.push(Lens {
                 values: of_chunk.total_nnz(),
+                squares: 0,
                 rows: of_chunk.row_offsets()[cut.len()] * site.options.nrhs,
                 systems: cut.len() * site.options.nrhs,
             });
@@ -261,6 +262,7 @@ where
         let sets = if shares_values(batch) { 1 } else { split.chunk };
         let lens = Lens {
             values: pattern.nnz() * sets,
+            squares: if sets == 1 { 0 } else { sets },
             rows: pattern.nrows() * split.chunk * nrhs,
             systems: split.chunk * nrhs,
         };

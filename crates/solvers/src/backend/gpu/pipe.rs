@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_cuda::{Executor, KernelBuffer, PinnedValues, Value};
+use sparsebatch_cuda::{Executor, KernelBuffer, Lender, PinnedValues, Value, lending};
 use sparsebatch_solve_core::Outcome;
 
 use super::part::{PartResults, Site};
@@ -13,7 +13,8 @@ use super::staging::Systems;
 use crate::SolveError;
 use crate::error::go_on;
 use crate::gpu::GpuSolver;
-use crate::gpu::{Guess, PinnedOutcomes};
+use crate::gpu::{Guess, PinnedOutcomes, ValueSquares};
+use crate::share::shares_values;
 
 /// Plans for chunks, and memory for several of them.
 ///
@@ -25,6 +26,8 @@ pub(super) struct Pipe<E: Executor, T: Value> {
     /// Which items of the part are in each chunk.
     chunks: Vec<Range<usize>>,
     plans: Vec<Box<dyn GpuSolver<E, T>>>,
+    /// Sums of squares of the values of a whole chunk, where items have one pattern.
+    squares: Option<ValueSquares<E, T>>,
     uploads: E,
     downloads: E,
     device: Vec<OnDevice<E, T>>,
@@ -34,6 +37,7 @@ pub(super) struct Pipe<E: Executor, T: Value> {
 /// Memory of the GPU for a chunk.
 struct OnDevice<E: Executor, T: Value> {
     values: E::Buffer<T>,
+    squares: E::Buffer<f64>,
     b: E::Buffer<T>,
     x: E::Buffer<T>,
 }
@@ -41,6 +45,7 @@ struct OnDevice<E: Executor, T: Value> {
 /// Memory of the host for a chunk.
 struct OnHost<E: Executor, T: Value> {
     values: E::Pinned<T>,
+    squares: E::Pinned<f64>,
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
@@ -52,6 +57,8 @@ struct OnHost<E: Executor, T: Value> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lens {
     pub(super) values: usize,
+    /// Items of equal pattern whose squares the GPU adds up; none where the host does.
+    pub(super) squares: usize,
     pub(super) rows: usize,
     pub(super) systems: usize,
 }
@@ -77,6 +84,7 @@ where
         let most = |of: fn(&Lens) -> usize| lens.iter().map(of).max().unwrap_or(0);
         let most = Lens {
             values: most(|lens| lens.values),
+            squares: most(|lens| lens.squares),
             rows: most(|lens| lens.rows),
             systems: most(|lens| lens.systems),
         };
@@ -85,15 +93,20 @@ where
         let mut branches = executor.branches(2)?.into_iter();
         let mut branch = || branches.next().unwrap_or_else(|| executor.clone());
         let (uploads, downloads) = (branch(), branch());
-        Ok(Self { chunks, plans, uploads, downloads, device, host })
+        let squares = match lens[0].squares {
+            0 => None,
+            items => Some(ValueSquares::new(executor, items, lens[0].values / items)?),
+        };
+        Ok(Self { chunks, plans, squares, uploads, downloads, device, host })
     }
 
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
         let values = |of: &OnDevice<E, T>| of.values.len() + of.b.len() + of.x.len();
         let values: usize = self.device.iter().map(values).sum();
+        let squares: usize = self.device.iter().map(|of| of.squares.len()).sum();
         let plans: u64 = self.plans.iter().map(|plan| plan.explain().bytes()).sum();
-        (values * size_of::<T>()) as u64 + plans
+        (values * size_of::<T>() + squares * size_of::<f64>()) as u64 + plans
     }
 
     /// Gives the plans the limits of the site's options. Those of the systems of each chunk come
@@ -124,12 +137,16 @@ where
         mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         self.begin(site, systems, items)?;
-        for turn in 0..self.chunks.len() {
-            go_on(&site.options.watch)?;
-            self.receive(turn, systems, items, target.reborrow())?;
-            self.send(turn, self.chunks[turn].clone(), site, systems, items, (b, target.x))?;
-        }
-        Ok(())
+        let uploads = self.uploads.clone();
+        lending(&uploads, |lender| {
+            for turn in 0..self.chunks.len() {
+                go_on(&site.options.watch)?;
+                self.receive(turn, systems, items, target.reborrow())?;
+                let (chunk, vectors) = (self.chunks[turn].clone(), (b, &*target.x));
+                self.send(turn, chunk, (site, lender), systems, items, vectors)?;
+            }
+            Ok(())
+        })
     }
 
     /// Solves the chunks that it draws from a queue, until that is empty and the last one has
@@ -145,7 +162,9 @@ where
         let mut running: Vec<Option<Window<'_, T>>> = Vec::new();
         running.resize_with(self.host.len(), || None);
         let mut ended = 0;
-        let drawn = self.begin(site, systems, items).and_then(|()| {
+        let uploads = self.uploads.clone();
+        let drawn = lending(&uploads, |lender| {
+            self.begin(site, systems, items)?;
             let mut turn = 0;
             loop {
                 go_on(&site.options.watch)?;
@@ -155,7 +174,7 @@ where
                 let window = running[slot].insert(window);
                 let systems = Systems { first: window.first, ..systems };
                 let (chunk, vectors) = (window.places.clone(), (window.b, &*window.x));
-                self.send(turn, chunk, site, systems, items, vectors)?;
+                self.send(turn, chunk, (site, lender), systems, items, vectors)?;
                 turn += 1;
             }
             for later in turn..turn + running.len() {
@@ -199,9 +218,16 @@ where
         let values = systems.values_len(&items[self.chunks[0].clone()]);
         if self.device[0].values.len() != values {
             // The batch now shares its values, or no longer does; it has one pattern either way.
+            let items = if shares_values(systems.batch) { 0 } else { self.chunks[0].len() };
+            self.squares = None;
             for (device, host) in self.device.iter_mut().zip(&mut self.host) {
                 device.values = site.executor.alloc(values)?;
+                device.squares = site.executor.alloc(items)?;
                 host.values = site.executor.alloc_pinned(values)?;
+                host.squares = site.executor.alloc_pinned(items)?;
+            }
+            if items > 0 {
+                self.squares = Some(ValueSquares::new(&site.executor, items, values / items)?);
             }
         }
         Ok(())
@@ -232,17 +258,17 @@ where
     }
 
     /// Starts a chunk: the copies to the GPU, the solve, the copies back. Chunks take plans and
-    /// memory by turns.
-    fn send(
+    /// memory by turns. What lies in page-locked memory is copied from there.
+    fn send<'a>(
         &mut self,
         turn: usize,
         chunk: Range<usize>,
-        site: &Site<E>,
-        systems: Systems<'_, T>,
+        (site, lender): (&Site<E>, &Lender<'a, E>),
+        systems: Systems<'a, T>,
         items: &[u32],
-        (b, x): (&[T], &[T]),
+        (b, x): (&'a [T], &[T]),
     ) -> Result<(), SolveError> {
-        let Self { chunks, plans, uploads, downloads, device, host } = self;
+        let Self { chunks, plans, squares, uploads, downloads, device, host } = self;
         let items = &items[chunk.clone()];
         let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
         let plan = &mut plans[turn % plan_count];
@@ -251,10 +277,21 @@ where
         // Recorded before the launches, so that they are waited for even after an error.
         host.running = Some(chunk);
         let (used, rows) = (systems.rows_len(items), device.b.len());
-        systems.values_into(items, host.values.as_mut_slice()?);
-        uploads.copy_from_pinned(&host.values, &mut device.values)?;
-        fill(&mut host.b.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, b, to));
-        uploads.copy_from_pinned(&host.b, &mut device.b)?;
+        match lent(lender, systems.whole_values(items), &device.values) {
+            Some(values) => lender.copy(values, &mut device.values)?,
+            None => {
+                systems.values_into(items, host.values.as_mut_slice()?);
+                uploads.copy_from_pinned(&host.values, &mut device.values)?;
+            }
+        }
+        match lent(lender, systems.whole_rows(items).map(|rows| &b[rows]), &device.b) {
+            Some(b) => lender.copy(b, &mut device.b)?,
+            None => {
+                let pinned = &mut host.b.as_mut_slice()?[..rows];
+                fill(pinned, used, |to| systems.gather_into(items, b, to));
+                uploads.copy_from_pinned(&host.b, &mut device.b)?;
+            }
+        }
         let guess = if systems.is_zero(items, x) { Guess::Zero } else { Guess::InX };
         if guess == Guess::InX {
             fill(&mut host.x.as_mut_slice()?[..rows], used, |to| systems.gather_into(items, x, to));
@@ -266,10 +303,14 @@ where
             plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;
         }
         site.executor.join(std::slice::from_ref(uploads))?;
+        if let Some(squares) = squares {
+            squares.apply(&device.values, &mut device.squares)?;
+        }
         plan.solve(&device.values, &device.b, guess, &mut device.x)?;
         // Before the next solve, which may write to the same memory.
         plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
         site.executor.fork(std::slice::from_ref(downloads))?;
+        downloads.copy_to_pinned(&device.squares, &mut host.squares)?;
         downloads.copy_to_pinned(&device.x, &mut host.x)?;
         Ok(())
     }
@@ -289,9 +330,13 @@ where
             return Ok(());
         };
         let items = &items[chunk];
-        // Both are read before anything is stored: x stays a guess where one of them fails.
-        let solved = host.outcomes.read()?;
+        // All are read before anything is stored: x stays a guess where one of them fails.
+        let (solved, squares) = (host.outcomes.read()?, host.squares.as_slice()?);
         systems.scatter_from(items, host.x.as_slice()?, target.x);
+        if self.squares.is_some() {
+            let sums = items.iter().zip(squares);
+            sums.for_each(|(&item, &sum)| systems.bounds.take_squares(item as usize, sum));
+        }
         host.running = None;
         systems.take_outcomes(items, |place| solved.outcome(place), target.outcomes);
         Ok(())
@@ -301,7 +346,8 @@ where
 impl<E: Executor, T: Value> OnDevice<E, T> {
     fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
         let values = executor.alloc(lens.values)?;
-        Ok(Self { values, b: executor.alloc(lens.rows)?, x: executor.alloc(lens.rows)? })
+        let squares = executor.alloc(lens.squares)?;
+        Ok(Self { values, squares, b: executor.alloc(lens.rows)?, x: executor.alloc(lens.rows)? })
     }
 }
 
@@ -309,12 +355,22 @@ impl<E: Executor, T: Value> OnHost<E, T> {
     fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
         Ok(Self {
             values: executor.alloc_pinned(lens.values)?,
+            squares: executor.alloc_pinned(lens.squares)?,
             b: executor.alloc_pinned(lens.rows)?,
             x: executor.alloc_pinned(lens.rows)?,
             outcomes: PinnedOutcomes::new(executor, lens.systems)?,
             running: None,
         })
     }
+}
+
+/// Values that the lender takes and that fill a buffer.
+fn lent<'a, E: Executor, T: Value>(
+    lender: &Lender<'a, E>,
+    values: Option<&'a [T]>,
+    buffer: &E::Buffer<T>,
+) -> Option<&'a [T]> {
+    values.filter(|values| values.len() == buffer.len() && lender.takes(values))
 }
 
 /// Fills the first `used` values by `first` and the rest with 0, so that the remaining systems end

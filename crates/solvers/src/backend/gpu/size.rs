@@ -35,7 +35,8 @@ impl Size {
         let shared = shares_values(batch);
         Self {
             fixed: pattern_bytes(pattern) + if shared { nnz * value } else { 0 },
-            data: nrhs * 2 * nrows * value + if shared { 0 } else { nnz * value },
+            // With the sum of squares of an item's values.
+            data: nrhs * 2 * nrows * value + if shared { 0 } else { nnz * value + 8 },
             plan: nrhs * SYSTEM_BYTES,
         }
     }

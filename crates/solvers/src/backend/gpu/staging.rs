@@ -38,12 +38,19 @@ pub(super) struct Systems<'a, T> {
     pub(super) first: usize,
     /// One flag per system of the batch; all are wanted when absent.
     pub(super) wanted: Option<&'a [bool]>,
-    /// Computes norms of values while they are copied.
+    /// Whether all guesses of wanted systems are known to be 0.
+    pub(super) starts_at_zero: bool,
+    /// Computes norms of the values of ragged batches while they are copied.
     pub(super) bounds: &'a Bounds,
     pub(super) watch: Option<&'a Watch>,
 }
 
 impl<'a, T: Scalar> Systems<'a, T> {
+    /// The matrices of all items, without vectors.
+    pub(super) fn new(batch: &'a Batch<T>, bounds: &'a Bounds) -> Self {
+        Self { batch, nrhs: 0, first: 0, wanted: None, starts_at_zero: false, bounds, watch: None }
+    }
+
     /// Counts systems that have ended.
     pub(super) fn count(&self, ended: usize) {
         if let Some(watch) = self.watch {
@@ -146,19 +153,8 @@ impl<'a, T: Scalar> Systems<'a, T> {
             return;
         }
         match (batch.values(), self.whole_values(items)) {
-            (BatchValues::Shared(values), _) => copy_in_parallel(values, copy),
-            (_, Some(values)) => {
-                let tile = COPIED_AT_ONCE.div_ceil(nnz);
-                let tiles = copy[..values.len()].par_chunks_mut(tile * nnz);
-                let tiles = tiles.zip(values.par_chunks(tile * nnz)).zip(items.par_chunks(tile));
-                tiles.for_each(|((copy, values), items)| {
-                    copy.copy_from_slice(values);
-                    // The values are read back from the caches.
-                    for (values, &item) in values.chunks(nnz).zip(items) {
-                        self.bounds.see(item as usize, values);
-                    }
-                });
-            }
+            (_, Some(values)) => copy_in_parallel(values, copy),
+            (BatchValues::Shared(_), None) => unreachable!("shared values are contiguous"),
             (BatchValues::Interleaved(values), None) => {
                 let tiles = copy[..nnz * items.len()].par_chunks_mut(TILE * nnz);
                 tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| {
@@ -171,20 +167,16 @@ impl<'a, T: Scalar> Systems<'a, T> {
                 });
             }
             (BatchValues::ItemMajor(values), None) => {
-                let tiles = copy[..nnz * items.len()].par_chunks_mut(TILE * nnz);
-                tiles.zip(items.par_chunks(TILE)).for_each(|(copy, items)| {
-                    for (copy, &item) in copy.chunks_mut(nnz).zip(items) {
-                        let values = &values[item as usize * nnz..][..nnz];
-                        copy.copy_from_slice(values);
-                        self.bounds.see(item as usize, values);
-                    }
+                let each = copy[..nnz * items.len()].par_chunks_mut(nnz).zip(items);
+                each.with_min_len(TILE).for_each(|(copy, &item)| {
+                    copy.copy_from_slice(&values[item as usize * nnz..][..nnz]);
                 });
             }
         }
     }
 
     /// The values of items, if they are contiguous.
-    fn whole_values(&self, items: &[u32]) -> Option<&'a [T]> {
+    pub(super) fn whole_values(&self, items: &[u32]) -> Option<&'a [T]> {
         match self.batch {
             Batch::Uniform(batch) => match batch.values() {
                 BatchValues::Shared(values) => Some(values),
@@ -252,8 +244,11 @@ impl<'a, T: Scalar> Systems<'a, T> {
         });
     }
 
-    /// Whether all wanted systems of the items are 0 in a vector.
+    /// Whether the guesses of all wanted systems of the items, in a vector, are 0.
     pub(super) fn is_zero(&self, items: &[u32], vector: &[T]) -> bool {
+        if self.starts_at_zero {
+            return true;
+        }
         let is_zero = |values: &[T]| values.iter().all(|&value| value == T::ZERO);
         if let Some(rows) = self.whole_rows(items) {
             return vector[rows].par_chunks(COPIED_AT_ONCE).all(is_zero);
@@ -269,7 +264,7 @@ impl<'a, T: Scalar> Systems<'a, T> {
     }
 
     /// The rows of consecutive items, if all their systems are wanted.
-    fn whole_rows(&self, items: &[u32]) -> Option<Range<usize>> {
+    pub(super) fn whole_rows(&self, items: &[u32]) -> Option<Range<usize>> {
         if self.wants_all(items) { self.all_rows(items) } else { None }
     }
 
@@ -366,14 +361,7 @@ mod tests {
             for items in &lists {
                 let items: &Vec<u32> = items;
                 let bounds = Bounds::new(&batch);
-                let systems = Systems {
-                    batch: &batch,
-                    nrhs: 1,
-                    first: 0,
-                    wanted: None,
-                    bounds: &bounds,
-                    watch: None,
-                };
+                let systems = Systems { nrhs: 1, ..Systems::new(&batch, &bounds) };
                 let each = |item: &u32| Csr::values(&batch.to_csr(*item as usize)).to_vec();
                 let expected: Vec<Vec<f64>> = items.iter().map(each).collect();
                 let mut copy = vec![f64::NAN; systems.values_len(items) + 3];

@@ -12,7 +12,7 @@ use crate::backends::common::{agree, bits, cg, chain, dense, patterns, ragged, r
 use crate::common::one_step;
 
 /// `len` different tridiagonal items of `nrows` rows.
-fn uniform(len: usize, nrows: usize) -> Batch<f64> {
+pub(super) fn uniform(len: usize, nrows: usize) -> Batch<f64> {
     let of = |item: usize| chain::<f64>(nrows, 2.5 + 0.01 * item as f64);
     let first = of(0);
     let values = (0..len).flat_map(|item| of(item).values().to_vec()).collect();
@@ -22,12 +22,12 @@ fn uniform(len: usize, nrows: usize) -> Batch<f64> {
 }
 
 /// A backend with chunks of `bytes`, `at_once` of them on the GPU.
-fn in_chunks(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulator> {
+pub(super) fn in_chunks(executor: &Emulator, bytes: u64, at_once: usize) -> Backend<Emulator> {
     let chunks = Chunks::default().bytes(bytes).at_once(at_once);
     Backend::Gpu(Gpu::new(executor.clone()).chunks(chunks))
 }
 
-fn lu() -> SolveOptions {
+pub(super) fn lu() -> SolveOptions {
     one_step().method(Method::Lu)
 }
 

@@ -115,8 +115,7 @@ mod tests {
         let matrix = Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![1.0, 1.0]).unwrap();
         let batch = Batch::Uniform(UniformBatch::shared(matrix, nitems));
         let bounds = Bounds::new(&batch);
-        let systems =
-            Systems { batch: &batch, nrhs, first: 0, wanted: None, bounds: &bounds, watch: None };
+        let systems = Systems { nrhs, ..Systems::new(&batch, &bounds) };
         let b: Vec<f64> = (0..2 * nitems * nrhs).map(|row| row as f64).collect();
         let (mut x, mut outcomes) = (b.clone(), vec![None; nitems * nrhs]);
         let window = Window::whole((items.len(), nitems), &b, &mut x, &mut outcomes);
