@@ -204,6 +204,29 @@ def check_unequal_options(inputs):
     expect_error(result, 2, "rank 1 on ", "gmres")
 
 
+def check_pins(inputs):
+    """Rank 0 alone reads a pin; a pin that cannot be kept, and ranks that disagree, are refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        pinned = ["solve", "--mpi", inputs.uniform, "--pin-plan"]
+        own = solve(None, inputs.uniform, "--export-plan", "plan.txt", "--output", "x.npz", cwd=folder)
+        expect(own.returncode == 0, own, "a pin")
+        first, other = [*pinned, "plan.txt", "--output", "y.npz"], [*pinned, "absent.txt"]
+        result = each_its_own(first, [*other, "--output", "y.npz"], cwd=folder)
+        expect(result.returncode == 0, result, "exit code 0")
+        x, y = (Path(folder, name).read_bytes() for name in ("x.npz", "y.npz"))
+        expect(x == y, result, "the solutions of a process without MPI")
+        expect_error(each_its_own(other, first, cwd=folder), 2, "rank 0 on ", "absent.txt")
+        old = Path(folder, "plan.txt").read_text().splitlines()
+        Path(folder, "old.txt").write_text("\n".join([old[0], "version 0.0.0", *old[2:]]))
+        result = solve(2, inputs.uniform, "--pin-plan", "old.txt", cwd=folder)
+        expect_error(result, 2, "rank 0 on ", "old.txt", "version 0.0.0")
+    usual = ["solve", "--mpi", inputs.uniform]
+    result = each_its_own([*usual, "--mpi-pin"], usual)
+    expect_error(result, 2, "rank 1 on ", "--mpi-pin is false, on rank 0 it is true")
+    result = solve(2, inputs.uniform, "--mpi-pin")
+    expect(result.returncode == 0, result, "exit code 0")
+
+
 def children(pid):
     """All processes below one."""
     found = []

@@ -9,16 +9,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sparsebatch::gpu::device::availability;
+use sparsebatch::gpu::device::availability::uuids;
 use sparsebatch::io::BatchIndex;
 use sparsebatch::{Backend, SolveOptions};
-use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, gpus_of, shares};
+use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, shares};
 
 use super::error::CliError;
 use super::input::Listing;
 use super::options::{Precision, VectorSource};
 use super::solve::{Given, SolveArgs, Solved, Summary, solve_in};
-use super::{Exit, Global, interrupt, panics, save, tell, vectors};
+use super::{Exit, Global, interrupt, panics, pin, save, tell, vectors};
 
 /// Seconds that ranks wait for each other at the start.
 const LIMIT: u64 = 300;
@@ -38,6 +38,10 @@ pub(crate) struct MpiArgs {
     #[arg(long, value_name = "SECONDS", requires = "mpi", default_value_t = LIMIT,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     mpi_timeout: u64,
+    /// Make the plans on all ranks as for the GPU of rank 0, where models differ: solutions have the
+    /// bits of that model; an error on ranks whose GPU falls short of it
+    #[arg(long, requires = "mpi", conflicts_with = "pin_plan")]
+    mpi_pin: bool,
 }
 
 /// Runs the command on this rank.
@@ -153,19 +157,26 @@ fn solve(
     global: Global,
     start: Instant,
 ) -> Result<Exit, MpiError> {
+    let gpus = ranks.gpus(&uuids().unwrap_or_default())?;
     let prepared = alone(|| {
         let options = args.options()?;
         args.check_endings()?;
-        let (local, of_host) = ranks.local();
-        let gpus = availability().map_or(0, |driver| driver.device_count);
-        let backend = args.backend(gpus_of(local, of_host, gpus).start)?;
+        let (mut backend, reason) = args.unpinned(gpus.clone())?;
+        // Rank 0 alone reads the pin, and sends it along.
+        if let (Some(path), 0) = (&args.pin_plan, ranks.rank()) {
+            backend = pin::pinned(&backend, path)?;
+        }
         let outputs = args.outputs();
         if ranks.rank() == 0 {
             outputs.check(&args.inputs())?;
         }
-        Ok((options, backend, outputs, source(args, global)?))
+        Ok((options, (backend, reason), outputs, source(args, global)?))
     });
-    let (options, (backend, backend_reason), outputs, mut source) = ranks.agree(prepared)?;
+    let (options, (mut backend, backend_reason), outputs, mut source) = ranks.agree(prepared)?;
+    // Rank 0 decides, so that ranks with other options go the same way until these are compared.
+    if ranks.from_first(&(args.mpi.mpi_pin || args.pin_plan.is_some()))? {
+        backend = ranks.planned_as_first(&backend)?;
+    }
     ranks.same(&asked(args, &options, &backend, &source))?;
     let own = shares(&source.costs(), ranks.size()).swap_remove(ranks.rank());
     let share = ranks.agree(alone(|| source.share(args, own)))?;
@@ -233,6 +244,8 @@ fn asked(
     add("the number of systems", listing.names.len().to_string());
     add("the number of rows", listing.nrows.to_string());
     add("the number of entries", listing.nnz.to_string());
+    add("--mpi-pin", args.mpi.mpi_pin.to_string());
+    add("a file of --pin-plan", args.pin_plan.is_some().to_string());
     add("the source of right-hand sides", format!("{:?}", args.rhs));
     add("the choice of copies", format!("{:?}", args.copies));
     all

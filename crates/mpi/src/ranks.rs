@@ -1,15 +1,16 @@
 //! The ranks of a job: [`Ranks`].
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sparsebatch_solvers::BatchReport;
+use sparsebatch_solvers::{Backend, BatchReport, PlanPin};
 
 use crate::options::{Described, fingerprint};
-use crate::places::{affinity, cores, threads_of};
+use crate::places::{affinity, cores, gpus_seen, threads_of};
 use crate::transport::{Late, Transport};
 use crate::{Failure, MpiError};
 
@@ -129,6 +130,35 @@ impl Ranks {
     /// allows, which ranks of one host with the same mask divide.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// The GPUs that this rank should use, among those that it sees: the ranks of a host that see
+    /// the same ones divide them as [`gpus_of`](crate::gpus_of) does, and a rank to which its
+    /// launcher shows others has these for itself. `seen` has a name for each GPU that no other GPU
+    /// has, such as `sparsebatch::gpu::device::availability::uuids`, in the order of their numbers.
+    /// Several are for [`Backend::gpus`].
+    ///
+    /// # Errors
+    /// [`MpiError::Message`] where a rank's names cannot be read.
+    pub fn gpus(&self, seen: &[String]) -> Result<Range<usize>, MpiError> {
+        let seen = self.all_gather(&seen.to_vec())?;
+        Ok(gpus_seen(self.rank(), &self.hosts, &seen))
+    }
+
+    /// The backend of this rank with plans as on rank 0, so that GPUs of different models make the
+    /// same bits: its [`PlanPin`] is sent to all ranks, of which each GPU must have what that of
+    /// rank 0 has. Rank 0 may hold a backend that is [pinned](Backend::pinned) to another model.
+    ///
+    /// # Errors
+    /// [`MpiError::Rank`] with the exit code 2 for a rank that cannot make these plans;
+    /// [`MpiError::Message`].
+    pub fn planned_as_first(&self, backend: &Backend) -> Result<Backend, MpiError> {
+        let text = self.from_first(&PlanPin::of(backend).to_string())?;
+        self.run(|| {
+            let refused = |message| Failure { code: 2, message };
+            let pin: PlanPin = text.parse().map_err(|error| refused(format!("{error}")))?;
+            backend.pinned(&pin).map_err(|error| refused(error.to_string()))
+        })
     }
 
     /// Runs work of this rank alone, in which it must not wait for other ranks, and then
@@ -314,6 +344,8 @@ mod tests {
         assert!(ranks.same(&vec![("a".to_owned(), "b".to_owned())]).is_ok());
         assert_eq!((ranks.rank(), ranks.size(), ranks.hosts(), ranks.local()), (0, 1, 1, (0, 1)));
         assert_eq!(ranks.from_first(&7u8), Ok(7));
+        assert_eq!(ranks.gpus(&["a".to_owned(), "b".to_owned()]), Ok(0..2));
+        assert!(matches!(ranks.planned_as_first(&Backend::Cpu), Ok(Backend::Cpu)));
     }
 
     #[cfg(not(feature = "mpi"))]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mpi::topology::SimpleCommunicator;
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, shares};
+use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, gpus_of, shares};
 use sparsebatch_solvers::{Backend, Method, SolveOptions, solve};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -114,6 +114,18 @@ fn unequal(ranks: &Ranks) {
     }
 }
 
+/// What a rank uses of its host, and plans as on rank 0.
+fn places(ranks: &Ranks) {
+    let (local, of_host) = ranks.local();
+    assert!(local < of_host && of_host <= ranks.size() && ranks.threads() >= 1);
+    // All see two GPUs, then each two of its own.
+    let common = ["a", "b"].map(str::to_owned);
+    assert_eq!(ranks.gpus(&common), Ok(gpus_of(local, of_host, 2)));
+    let own = ["a", "b"].map(|name| format!("{name} of {}", ranks.rank()));
+    assert_eq!(ranks.gpus(&own), Ok(0..2));
+    assert!(matches!(ranks.planned_as_first(&Backend::Cpu), Ok(Backend::Cpu)));
+}
+
 /// Half of the ranks, by the handle that Fortran, C and mpi4py have of their communicator.
 #[allow(unsafe_code)]
 fn handle() {
@@ -154,8 +166,7 @@ fn main() {
         "late" => late(),
         _ => {
             let ranks = Ranks::world(LIMIT).expect("joins");
-            let (local, of_host) = ranks.local();
-            assert!(local < of_host && of_host <= ranks.size() && ranks.threads() >= 1);
+            places(&ranks);
             solves(&ranks);
             faults(&ranks);
             unequal(&ranks);
