@@ -12,6 +12,7 @@ use clap::Args;
 use sparsebatch::gpu::device::availability::uuids;
 use sparsebatch::io::BatchIndex;
 use sparsebatch::{Backend, SolveOptions};
+use sparsebatch_bench::processor::available_memory;
 use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, shares};
 
 use super::error::CliError;
@@ -49,9 +50,13 @@ pub(crate) struct MpiArgs {
 /// # Errors
 /// Those of a process that cannot join other ranks. All other errors are printed by rank 0, and
 /// their exit code is that of every rank.
-pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
+pub(crate) fn run(mut args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
     let ranks = join(Duration::from_secs(args.mpi.mpi_timeout))?;
+    let (_, of_host) = ranks.local();
+    args.input
+        .memory
+        .limit_to(available_memory().map(|bytes| memory_of_rank(bytes as u64, of_host)));
     let global = match ranks.rank() {
         0 => global,
         _ => {
@@ -59,7 +64,13 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
             Global { json: false, quiet: true, verbose: false }
         }
     };
-    Ok(ended(&ranks, solve(&ranks, args, global, start)))
+    Ok(ended(&ranks, solve(&ranks, &args, global, start)))
+}
+
+/// The memory that each of the ranks of a host may take, of what is available there: an equal part,
+/// less a margin of a sixteenth.
+fn memory_of_rank(available: u64, ranks: usize) -> u64 {
+    (available - available / 16) / ranks as u64
 }
 
 /// Ends a command line with `--mpi` that is wrong on this rank, and perhaps on this rank alone.
@@ -145,7 +156,7 @@ fn alone<T>(work: impl FnOnce() -> Result<T, CliError>) -> Result<T, Failure> {
 
 /// The systems of all ranks, of which this rank reads its own.
 enum Source {
-    /// A `.batch` file, of which each rank reads its share, and the names of its systems.
+    /// A `.batch` file, of which each rank reads its share, and the names of its systems on rank 0.
     Index(BatchIndex, Vec<String>),
     /// All systems with right-hand sides and guesses, which every rank has read.
     Whole(Given),
@@ -157,22 +168,26 @@ fn solve(
     global: Global,
     start: Instant,
 ) -> Result<Exit, MpiError> {
-    let gpus = ranks.gpus(&uuids().unwrap_or_default())?;
-    let prepared = alone(|| {
+    // The first message, as in `refuse`.
+    let prepared = ranks.agree(alone(|| {
         let options = args.options()?;
         args.check_endings()?;
-        let (mut backend, reason) = args.unpinned(gpus.clone())?;
-        // Rank 0 alone reads the pin, and sends it along.
-        if let (Some(path), 0) = (&args.pin_plan, ranks.rank()) {
-            backend = pin::pinned(&backend, path)?;
-        }
         let outputs = args.outputs();
         if ranks.rank() == 0 {
             outputs.check(&args.inputs())?;
         }
-        Ok((options, (backend, reason), outputs, source(args, global)?))
-    });
-    let (options, (mut backend, backend_reason), outputs, mut source) = ranks.agree(prepared)?;
+        Ok((options, outputs, source(args, global, ranks.rank() == 0)?))
+    }));
+    let (options, outputs, mut source) = prepared?;
+    let gpus = ranks.gpus(&uuids().unwrap_or_default())?;
+    let (mut backend, backend_reason) = ranks.agree(alone(|| {
+        let (backend, reason) = args.unpinned(gpus)?;
+        // Rank 0 alone reads the pin, and sends it along.
+        Ok(match (&args.pin_plan, ranks.rank()) {
+            (Some(path), 0) => (pin::pinned(&backend, path)?, reason),
+            _ => (backend, reason),
+        })
+    }))?;
     // Rank 0 decides, so that ranks with other options go the same way until these are compared.
     if ranks.from_first(&(args.mpi.mpi_pin || args.pin_plan.is_some()))? {
         backend = ranks.planned_as_first(&backend)?;
@@ -206,7 +221,7 @@ fn solve(
 }
 
 /// Opens or reads the inputs.
-fn source(args: &SolveArgs, global: Global) -> Result<Source, CliError> {
+fn source(args: &SolveArgs, global: Global, is_root: bool) -> Result<Source, CliError> {
     let reads_standard_input = |path: &std::path::Path| path == std::path::Path::new("-");
     if args.input.reads_standard_input()
         || args.rhs.as_ref().and_then(VectorSource::path).is_some_and(reads_standard_input)
@@ -222,7 +237,8 @@ fn source(args: &SolveArgs, global: Global) -> Result<Source, CliError> {
         && let Some(index) = args.input.index()?
     {
         save::check_single(args.output.as_deref(), index.nitems())?;
-        let names = args.input.names(index.nitems());
+        // A thousand ranks need not hold the names of all systems.
+        let names = if is_root { args.input.names(index.nitems()) } else { Vec::new() };
         return Ok(Source::Index(index, names));
     }
     args.read(global).map(Source::Whole)
@@ -241,7 +257,7 @@ fn asked(
     };
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     let listing = source.listing(Duration::ZERO);
-    add("the number of systems", listing.names.len().to_string());
+    add("the number of systems", source.nitems().to_string());
     add("the number of rows", listing.nrows.to_string());
     add("the number of entries", listing.nnz.to_string());
     add("--mpi-pin", args.mpi.mpi_pin.to_string());
@@ -252,6 +268,14 @@ fn asked(
 }
 
 impl Source {
+    /// The number of all systems.
+    fn nitems(&self) -> usize {
+        match self {
+            Self::Index(index, _) => index.nitems(),
+            Self::Whole(Given { systems, .. }) => systems.batch.nitems(),
+        }
+    }
+
     /// The estimated cost of each system.
     fn costs(&self) -> Vec<u64> {
         let of = |nitems, entries: &dyn Fn(usize) -> usize| {
@@ -300,6 +324,13 @@ impl Source {
 mod tests {
     use super::super::guarded;
     use super::*;
+
+    #[test]
+    fn the_ranks_of_a_host_take_less_than_its_memory() {
+        assert_eq!(memory_of_rank(16 << 30, 1), 15 << 30);
+        assert_eq!(memory_of_rank(16 << 30, 3), 5 << 30);
+        assert_eq!(memory_of_rank(0, 3), 0);
+    }
 
     #[test]
     fn what_fails_on_this_rank_is_told_to_the_others() {

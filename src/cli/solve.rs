@@ -161,10 +161,11 @@ pub(super) struct Solved {
 ///
 /// # Errors
 /// Bad usage and input, before anything is solved or written.
-pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
+pub(crate) fn run(args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     if args.mpi.mpi {
         return ranks::run(args, global);
     }
+    let args = &args;
     let start = Instant::now();
     let solve_options = args.options()?;
     args.check_endings()?;
