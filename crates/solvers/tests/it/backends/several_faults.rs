@@ -4,8 +4,8 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Chunks, Gpu, Method, Solution, SolveError, SolveOptions,
-    solve_on_executor,
+    Backend, BatchSolver, Chunks, Engine, Gpu, Machine, Method, Solution, SolveError, SolveOptions,
+    SpmvOptions, Watch, solve_on_executor,
 };
 
 use crate::backends::common::{cg, chain, gpu, patterns, ragged, rhs};
@@ -198,4 +198,135 @@ fn a_batch_that_fits_no_gpu_at_once_is_refused_unless_in_chunks() {
     }
     let found = solve_on_executor(&gpus(true), &batch, &b, None, &cg()).unwrap();
     assert_same("chunks", &batch, 1, &found, &alone(&batch, &b, None, &cg()));
+}
+
+#[test]
+fn progress_counts_the_systems_of_a_lost_gpu_once() {
+    // Pieces of several parts, so that some systems have ended on the GPU that is lost.
+    let batch = ragged(patterns::<f64>(31));
+    let b = rhs(&batch, 1);
+    let mut most = 0;
+    for left in 0..6 {
+        let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let own = std::sync::Arc::clone(&seen);
+        let watch = Watch::with_callback(move |progress| {
+            own.fetch_max(progress.ended, std::sync::atomic::Ordering::SeqCst);
+            assert!(progress.ended <= progress.systems);
+            std::ops::ControlFlow::Continue(())
+        });
+        let gpus = two(left, Call::CopyToHost, lost());
+        // The other GPU does not wait, since this one may not fail.
+        let gpus = [Failing::never(gpus[0].inner.clone()), gpus[1].clone()];
+        let backend = backend(&gpus, 1 << 14, false);
+        let options = cg().watch(watch.clone());
+        solve_on_executor(&backend, &batch, &b, None, &options).unwrap();
+
+        assert_eq!((watch.progress().ended, watch.progress().systems), (31, 31), "{left}");
+        most = most.max(seen.load(std::sync::atomic::Ordering::SeqCst));
+    }
+    assert_eq!(most, 31);
+}
+
+#[test]
+fn products_that_were_asked_for_go_to_the_next_gpu_as_products() {
+    let batch = uniform(31);
+    let b = rhs(&batch, 1);
+    let options = cg().engine(Engine::Composed(SpmvOptions::default()));
+    let expected = alone(&batch, &b, None, &options);
+    for left in [0, 5] {
+        let first = Failing::after(left, Call::Launch, lost(), emulator());
+        let gpus = [first.clone(), Failing::never(emulator())];
+        let backend = backend(&gpus, 1 << 14, false);
+        let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+        for _ in 0..2 {
+            let mut x = vec![0.0; b.len()];
+            let report = solver.solve(&batch, &b, &mut x).unwrap();
+            assert_eq!(report.kernel, expected.report.kernel);
+            assert_eq!(report.format, expected.report.format);
+            assert_eq!(report.gpus()[0].lost.as_deref(), Some(&*lost().to_string()));
+            assert_same("products", &batch, 1, &Solution { x, report }, &expected);
+        }
+        assert!(first.has_failed());
+    }
+}
+
+#[test]
+fn limits_that_are_refused_change_nothing() {
+    let batch = uniform(31);
+    let b = rhs(&batch, 1);
+    let options = cg().engine(Engine::Composed(SpmvOptions::default()));
+    let gpus = [(); 2].map(|()| Failing::never(emulator()));
+    let backend = backend(&gpus, 1 << 14, false);
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    let solve = |solver: &mut BatchSolver<f64>| {
+        let mut x = vec![0.0; b.len()];
+        let report = solver.solve(&batch, &b, &mut x).unwrap();
+        Solution { x, report }
+    };
+    let before = solve(&mut solver);
+
+    let refused = solver.replace_limits(&options.clone().max_iters(1)).unwrap_err();
+
+    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
+    assert_same("limits", &batch, 1, &solve(&mut solver), &before);
+    // A system that is lost afterwards is analysed with the old limits too.
+    assert!(before.report.all_converged());
+}
+
+#[test]
+fn where_all_gpus_lack_memory_one_stays_and_leaves_to_the_cpu_what_it_may() {
+    // Two large systems, one in the piece of each GPU, and small ones.
+    let large = || chain::<f64>(4000, 2.5);
+    let mut matrices = vec![large()];
+    matrices.extend((0..400).map(|item| chain(12, 2.1 + 0.01 * f64::from(item))));
+    matrices.push(large());
+    let batch = ragged(matrices);
+    let b = rhs(&batch, 1);
+    let expected = alone(&batch, &b, None, &cg());
+    let gpu =
+        |_| Gpu::new(Failing::never(Emulator::with_memory(200_000))).or_cpu(true).in_chunks(true);
+    let backend = Backend::gpus((0..2).map(gpu).collect()).unwrap();
+
+    let found = solve_on_executor(&backend, &batch, &b, None, &cg()).unwrap();
+
+    assert!(found.report.all_converged() && expected.report.all_converged());
+    assert_eq!(found.report.backend, Machine::GpuAndCpu, "{:?}", found.report.runs);
+    let lost = found.report.gpus().iter().filter(|run| run.lost.is_some()).count();
+    assert!(lost <= 1, "{:?}", found.report.gpus());
+    // Systems that a GPU solved have the bits that they have on one that has all.
+    for item in 1..401 {
+        let rows = batch.row_offset(item)..batch.row_offset(item + 1);
+        assert_eq!(found.x[rows.clone()], expected.x[rows], "item {item}");
+    }
+}
+
+#[test]
+fn kept_factors_that_the_others_cannot_hold_are_an_error() {
+    let batch = ragged((0..31).map(|item| chain(12, 2.5 + 0.1 * f64::from(item))));
+    let b = rhs(&batch, 1);
+    let options = one_step().method(Method::Lu);
+    let mut seen = 0;
+    for memory in (10_000..200_000).step_by(5_000) {
+        let second = Failing::after(u64::MAX, Call::Launch, lost(), emulator());
+        let first = Failing::never(Emulator::with_memory(memory));
+        let backend = backend(&[first, second.clone()], 1 << 14, false);
+        let made = BatchSolver::on_executor(&backend, &batch, None, &options);
+        let Ok(mut solver) = made else { continue };
+        if solver.factor(&batch).is_err() || !solver.keeps_factors() {
+            continue;
+        }
+        second.fail_now();
+        let mut x = vec![0.0; b.len()];
+        match solver.solve_again(&b, &mut x) {
+            Ok(report) => assert!(report.all_converged()),
+            Err(SolveError::Unsupported { what, .. }) => {
+                assert!(what.contains("kept factors of a GPU that was lost"), "{what}");
+                seen += 1;
+            }
+            // The others cannot even hold the matrices.
+            Err(SolveError::Gpu(_)) => {}
+            Err(other) => panic!("{memory}: {other}"),
+        }
+    }
+    assert!(seen > 0, "a GPU holds its own factors and not all");
 }
