@@ -38,6 +38,17 @@ pub fn threads_of(local: usize, ranks: usize, cores: usize) -> usize {
     (cores / ranks + usize::from(local < cores % ranks)).max(1)
 }
 
+/// The number of processes that the innermost launcher has started, and the variable of the
+/// environment that says so: a job of Slurm may start mpirun. Of Slurm its step says how many tasks
+/// it has; what the job asked for (`SLURM_NTASKS`) says nothing of this process.
+#[cfg(any(test, feature = "mpi"))]
+pub(crate) fn launched_by(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<(&'static str, usize)> {
+    const VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+    VARIABLES.into_iter().find_map(|name| Some((name, variable(name)?.parse().ok()?)))
+}
+
 /// The cores that this process may run on, as the system writes them, such as `0-3,8`; empty where
 /// it does not say.
 pub(crate) fn affinity() -> String {
@@ -88,6 +99,23 @@ mod tests {
         // Ranks whose numbers are not neighbours.
         assert_eq!(parts(&["x", "y", "x"], &[all, &["e"], all]), [0..2, 0..1, 2..4]);
         assert_eq!(parts(&["x", "y"], &[&[], all]), [0..0, 0..4]);
+    }
+
+    #[test]
+    fn the_innermost_launcher_counts() {
+        let of = |all: &[(&str, &str)]| {
+            let value = |name: &str| all.iter().find(|(known, _)| *known == name);
+            launched_by(|name| value(name).map(|(_, value)| (*value).to_owned()))
+        };
+
+        // mpirun -n 1 within a step of four tasks.
+        let inner = [("SLURM_STEP_NUM_TASKS", "4"), ("OMPI_COMM_WORLD_SIZE", "1")];
+        assert_eq!(of(&inner), Some(("OMPI_COMM_WORLD_SIZE", 1)));
+        assert_eq!(of(&[("PMI_SIZE", "3"), ("SLURM_STEP_NUM_TASKS", "1")]), Some(("PMI_SIZE", 3)));
+        assert_eq!(of(&[("SLURM_STEP_NUM_TASKS", "4")]), Some(("SLURM_STEP_NUM_TASKS", 4)));
+        // A script of a job that asked for four tasks.
+        assert_eq!(of(&[("SLURM_NTASKS", "4")]), None);
+        assert_eq!(of(&[("PMI_SIZE", "many"), ("SLURM_STEP_NUM_TASKS", "2")]).unwrap().1, 2);
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod error;
 mod ladder;
 mod merge;
 mod operators;
+mod packed;
 mod pin;
 mod products;
 mod rehearsal;
