@@ -12,7 +12,7 @@ fn a_second_run_finds_what_the_first_compiled() {
         return;
     }
     let folder = Folder::new();
-    let cache = folder.path("kernels");
+    let cache = folder.path().join("kernels");
     let warm = ["doctor", "--warm", "--arch", "sm_90", ALPHA13, "--solver", "cg", "--json"];
     let compiled = || {
         let json = run_with(&[("SPARSEBATCH_CACHE", &cache)], &warm).json();

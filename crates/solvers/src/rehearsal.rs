@@ -3,7 +3,7 @@
 use sparsebatch_cuda::{DeviceInfo, KernelKey, MemoryMeter};
 use sparsebatch_formats::Batch;
 
-use crate::{Backend, BatchSolver, Gpu, Rhs, SolveError, SolveOptions, SolveScalar};
+use crate::{Backend, BatchSolver, Engine, Gpu, Rhs, SolveError, SolveOptions, SolveScalar};
 
 /// The kernels that a solve of a batch compiles on a GPU with these limits, each once, such as to
 /// compile them ahead by
@@ -15,7 +15,9 @@ use crate::{Backend, BatchSolver, Gpu, Rhs, SolveError, SolveOptions, SolveScala
 /// `or_cpu` is [`Gpu::or_cpu`].
 ///
 /// # Errors
-/// Those of [`BatchSolver::on_with_rhs`] and [`BatchSolver::solve`] on such a GPU.
+/// Those of [`BatchSolver::on_with_rhs`] and [`BatchSolver::solve`] on such a GPU;
+/// [`SolveError::Unsupported`] for solves by [`Engine::Composed`], whose products are chosen by
+/// what the GPU measures of the matrices.
 ///
 /// # Examples
 /// ```
@@ -49,12 +51,23 @@ pub(crate) fn rehearse<T: SolveScalar>(
     options: &SolveOptions,
     or_cpu: bool,
 ) -> Result<Vec<KernelKey>, SolveError> {
+    let unsupported = SolveError::Unsupported {
+        what: "the kernels of a composed solve before it runs: its products are chosen on the GPU",
+        instead: "solve a small batch once on such a GPU",
+    };
+    if matches!(options.engine, Engine::Composed(_)) {
+        return Err(unsupported);
+    }
     let rehearsal = MemoryMeter::rehearsal(info.clone());
     let gpu = Gpu::new(rehearsal.clone()).or_cpu(or_cpu).in_chunks(true);
     let options = options.clone().fallback(false);
     let backend = Backend::Gpu(gpu);
     let mut solver = BatchSolver::on_executor(&backend, batch, Some(rhs), &options)?;
     let mut x = rhs.x0.map_or_else(|| vec![T::ZERO; rhs.b.len()], <[T]>::to_vec);
-    solver.solve(batch, rhs.b, &mut x)?;
-    Ok(rehearsal.kernels())
+    let report = solver.solve(batch, rhs.b, &mut x)?;
+    // Systems that no other solver holds.
+    match report.runs.iter().any(|run| run.composed_reason.is_some()) {
+        true => Err(unsupported),
+        false => Ok(rehearsal.kernels()),
+    }
 }

@@ -52,13 +52,6 @@ impl Failing {
         Self { behind: other.fault.clone(), ..self }
     }
 
-    /// Lets the next call of its kind fail.
-    pub(crate) fn fail_now(&self) {
-        if let Some(fault) = &self.fault {
-            fault.left.store(0, Ordering::SeqCst);
-        }
-    }
-
     pub(crate) fn has_failed(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.has_failed.load(Ordering::SeqCst))
     }

@@ -4,7 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Chunks, Engine, Gpu, Machine, Method, Solution, SolveError, SolveOptions,
+    Backend, BatchSolver, Chunks, Engine, Gpu, Method, Solution, SolveError, SolveOptions,
     SpmvOptions, Watch, solve_on_executor,
 };
 
@@ -271,62 +271,4 @@ fn limits_that_are_refused_change_nothing() {
     assert_same("limits", &batch, 1, &solve(&mut solver), &before);
     // A system that is lost afterwards is analysed with the old limits too.
     assert!(before.report.all_converged());
-}
-
-#[test]
-fn where_all_gpus_lack_memory_one_stays_and_leaves_to_the_cpu_what_it_may() {
-    // Two large systems, one in the piece of each GPU, and small ones.
-    let large = || chain::<f64>(4000, 2.5);
-    let mut matrices = vec![large()];
-    matrices.extend((0..400).map(|item| chain(12, 2.1 + 0.01 * f64::from(item))));
-    matrices.push(large());
-    let batch = ragged(matrices);
-    let b = rhs(&batch, 1);
-    let expected = alone(&batch, &b, None, &cg());
-    let gpu =
-        |_| Gpu::new(Failing::never(Emulator::with_memory(200_000))).or_cpu(true).in_chunks(true);
-    let backend = Backend::gpus((0..2).map(gpu).collect()).unwrap();
-
-    let found = solve_on_executor(&backend, &batch, &b, None, &cg()).unwrap();
-
-    assert!(found.report.all_converged() && expected.report.all_converged());
-    assert_eq!(found.report.backend, Machine::GpuAndCpu, "{:?}", found.report.runs);
-    let lost = found.report.gpus().iter().filter(|run| run.lost.is_some()).count();
-    assert!(lost <= 1, "{:?}", found.report.gpus());
-    // Systems that a GPU solved have the bits that they have on one that has all.
-    for item in 1..401 {
-        let rows = batch.row_offset(item)..batch.row_offset(item + 1);
-        assert_eq!(found.x[rows.clone()], expected.x[rows], "item {item}");
-    }
-}
-
-#[test]
-fn kept_factors_that_the_others_cannot_hold_are_an_error() {
-    let batch = ragged((0..31).map(|item| chain(12, 2.5 + 0.1 * f64::from(item))));
-    let b = rhs(&batch, 1);
-    let options = one_step().method(Method::Lu);
-    let mut seen = 0;
-    for memory in (10_000..200_000).step_by(5_000) {
-        let second = Failing::after(u64::MAX, Call::Launch, lost(), emulator());
-        let first = Failing::never(Emulator::with_memory(memory));
-        let backend = backend(&[first, second.clone()], 1 << 14, false);
-        let made = BatchSolver::on_executor(&backend, &batch, None, &options);
-        let Ok(mut solver) = made else { continue };
-        if solver.factor(&batch).is_err() || !solver.keeps_factors() {
-            continue;
-        }
-        second.fail_now();
-        let mut x = vec![0.0; b.len()];
-        match solver.solve_again(&b, &mut x) {
-            Ok(report) => assert!(report.all_converged()),
-            Err(SolveError::Unsupported { what, .. }) => {
-                assert!(what.contains("kept factors of a GPU that was lost"), "{what}");
-                seen += 1;
-            }
-            // The others cannot even hold the matrices.
-            Err(SolveError::Gpu(_)) => {}
-            Err(other) => panic!("{memory}: {other}"),
-        }
-    }
-    assert!(seen > 0, "a GPU holds its own factors and not all");
 }
