@@ -25,7 +25,8 @@ impl From<SolveError> for Failure {
     }
 }
 
-/// Why the ranks of a job did not solve. But for errors of joining, all ranks get the same error from the same call.
+/// Why the ranks of a job did not solve. But for errors of joining, all ranks get the same error
+/// from the same call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {

@@ -34,8 +34,8 @@ impl BatchReport {
         (without, records, histories.map(|system| system.outcome.history.clone()).collect())
     }
 
-    /// Reverses [`BatchReport::packed`] for this report without its systems; `None` for bytes that no
-    /// report has.
+    /// Reverses [`BatchReport::packed`] for this report without its systems; `None` for bytes that
+    /// no report has.
     #[doc(hidden)]
     pub fn unpacked(mut self, records: &[u8], histories: Vec<Vec<f64>>) -> Option<Self> {
         let count = records.len() / RECORD;

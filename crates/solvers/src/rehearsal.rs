@@ -11,7 +11,7 @@ use crate::{Backend, BatchSolver, Engine, Gpu, Rhs, SolveError, SolveOptions, So
 /// neither a GPU nor a compiler, and takes no device memory.
 ///
 /// The analysis is that of the batch. The solve is rehearsed: its launches do nothing. So these are
-/// the kernels of the first schemes; those of later rungs of the ladder depend on which systems fail.
+/// the kernels of the first schemes; those of later rungs depend on which systems fail.
 /// `or_cpu` is [`Gpu::or_cpu`].
 ///
 /// # Errors
