@@ -20,6 +20,7 @@ mod listed;
 mod memory;
 mod pin;
 mod range;
+mod rehearsal;
 mod repeats;
 mod several;
 mod several_faults;
