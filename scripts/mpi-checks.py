@@ -204,6 +204,29 @@ def check_unequal_options(inputs):
     expect_error(result, 2, "rank 1 on ", "gmres")
 
 
+def check_pins(inputs):
+    """Rank 0 alone reads a pin; a pin that cannot be kept, and ranks that disagree, are refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        pinned = ["solve", "--mpi", inputs.uniform, "--pin-plan"]
+        own = solve(None, inputs.uniform, "--export-plan", "plan.txt", "--output", "x.npz", cwd=folder)
+        expect(own.returncode == 0, own, "a pin")
+        first, other = [*pinned, "plan.txt", "--output", "y.npz"], [*pinned, "absent.txt"]
+        result = each_its_own(first, [*other, "--output", "y.npz"], cwd=folder)
+        expect(result.returncode == 0, result, "exit code 0")
+        x, y = (Path(folder, name).read_bytes() for name in ("x.npz", "y.npz"))
+        expect(x == y, result, "the solutions of a process without MPI")
+        expect_error(each_its_own(other, first, cwd=folder), 2, "rank 0 on ", "absent.txt")
+        old = Path(folder, "plan.txt").read_text().splitlines()
+        Path(folder, "old.txt").write_text("\n".join([old[0], "version 0.0.0", *old[2:]]))
+        result = solve(2, inputs.uniform, "--pin-plan", "old.txt", cwd=folder)
+        expect_error(result, 2, "rank 0 on ", "old.txt", "version 0.0.0")
+    usual = ["solve", "--mpi", inputs.uniform]
+    result = each_its_own([*usual, "--mpi-pin"], usual)
+    expect_error(result, 2, "rank 1 on ", "--mpi-pin is false, on rank 0 it is true")
+    result = solve(2, inputs.uniform, "--mpi-pin")
+    expect(result.returncode == 0, result, "exit code 0")
+
+
 def children(pid):
     """All processes below one."""
     found = []
@@ -258,6 +281,8 @@ def check_ranks_that_do_not_come(inputs):
     expect(len(errors(result)) <= 1, result, "at most one line")
     result = run([*launcher(), "-n", "3", PROGRAMS / "ranks", "late"])
     expect_error(result, 1, "2 of 3 ranks came within 1 s, rank 2 did not")
+    result = run([*launcher(), "-n", "2", PROGRAMS / "ranks", "late-first"])
+    expect_error(result, 1, "rank 0 did not answer within 1 s")
 
 
 def check_the_other_launcher(inputs):
@@ -270,13 +295,26 @@ def check_the_other_launcher(inputs):
     expect_error(run(command), 2, "the launcher started 2 processes", "alone")
 
 
+def check_steps_of_slurm(inputs):
+    """The innermost launcher counts: mpirun within a step of Slurm, and a script within its job."""
+    step = ENVIRONMENT | {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}
+    result = solve(1, inputs.two, env=step)
+    expect(result.returncode == 0, result, "exit code 0")
+    alone = [PROGRAMS / "sparsebatch", "solve", "--mpi", inputs.two]
+    result = run(alone, env=ENVIRONMENT | {"SLURM_NTASKS": "4"})
+    expect(result.returncode == 0, result, "exit code 0")
+    result = run(alone, env=step | {"SLURM_PROCID": "0"})
+    expect_error(result, 2, "the launcher started 4 processes (SLURM_STEP_NUM_TASKS)")
+
+
 def check_rust_api(_):
     """The Rust API: see crates/mpi/tests/ranks.rs."""
     for ranks in RANKS:
         result = run([*launcher(), "-n", ranks, PROGRAMS / "ranks", "all"])
         expect(result.returncode == 0, result, "all checks to hold")
-    result = run([*launcher(), "-n", 4, PROGRAMS / "ranks", "handle"])
-    expect(result.returncode == 0, result, "all checks to hold")
+    for ranks, case in ((4, "handle"), (2, "finalised")):
+        result = run([*launcher(), "-n", ranks, PROGRAMS / "ranks", case])
+        expect(result.returncode == 0, result, "all checks to hold")
 
 
 def check_one_process_without_launcher(inputs):

@@ -9,6 +9,7 @@ use sparsebatch::io::{LoadOptions, load, write_batch};
 use sparsebatch::{Csr, FormatChoice, KernelChoice, Method, SolveOptions, SpmvOptions, solve};
 use sparsebatch_bench::processor::available_memory;
 
+use super::doctor_warm::{self, DoctorArgs};
 use super::error::CliError;
 use super::output::{self, SCHEMA, bytes, one_line};
 use super::{Exit, Global, doctor_gpu};
@@ -40,7 +41,10 @@ struct Test {
 ///
 /// # Errors
 /// An internal failure when a self-test fails.
-pub(crate) fn run(global: Global) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &DoctorArgs, global: Global) -> Result<Exit, CliError> {
+    if let Some(architecture) = args.architecture() {
+        return doctor_warm::run(args, architecture, global);
+    }
     let (gpu, device) = doctor_gpu::examine();
     let mut tests = vec![("product", product()), ("solve", solving()), ("files", files())];
     if let Some(device) = device {

@@ -26,19 +26,25 @@ pub(crate) struct InputArgs {
     #[arg(long)]
     skip_bad: bool,
     #[command(flatten)]
-    memory: MemoryArgs,
+    pub(super) memory: MemoryArgs,
 }
 
 /// The limit of memory.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct MemoryArgs {
     /// Largest amount of memory to use, such as 8GiB; a request that needs more is refused
-    /// [default: the available memory minus a margin of a sixteenth, at least 64MiB]
+    /// [default: the available memory minus a margin of a sixteenth, at least 64MiB; with --mpi each
+    /// rank takes at most its part of that of its host]
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     max_memory: Option<u64>,
 }
 
 impl MemoryArgs {
+    /// Takes this limit where none was requested.
+    pub(crate) fn limit_to(&mut self, bytes: Option<u64>) {
+        self.max_memory = self.max_memory.or(bytes);
+    }
+
     /// The requested limit of memory, or the default.
     pub(crate) fn limit(self) -> MemoryLimit {
         self.max_memory.map_or_else(MemoryLimit::available, MemoryLimit::bytes)

@@ -8,6 +8,7 @@ mod convert;
 mod corpus;
 mod doctor;
 mod doctor_gpu;
+mod doctor_warm;
 mod error;
 mod generate;
 mod gpu;
@@ -91,8 +92,9 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Download the test matrices of the papers that the kernels follow, or list which are present
     Corpus(corpus::CorpusArgs),
-    /// Report what this machine and this build offer, and run self-tests
-    Doctor,
+    /// Report what this machine and this build offer, and run self-tests; or compile kernels ahead for
+    /// a GPU that is not there (--warm)
+    Doctor(doctor_warm::DoctorArgs),
 }
 
 /// The exit code of the process, unless a signal ends it (`interrupt.rs`).
@@ -164,7 +166,7 @@ fn check_threads() -> Result<(), CliError> {
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     let global = cli.global;
     match cli.command {
-        Command::Solve(args) => solve::run(&args, global),
+        Command::Solve(args) => solve::run(*args, global),
         Command::Spmv(args) => spmv::run(&args, global),
         Command::Info(args) => info::run(&args, global),
         Command::Convert(args) => convert::run(&args, global),
@@ -173,7 +175,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Report(args) => pages::run(&args, global),
         Command::Compare(args) => compare::run(&args, global),
         Command::Corpus(args) => corpus::run(&args, global),
-        Command::Doctor => doctor::run(global),
+        Command::Doctor(args) => doctor::run(&args, global),
     }
 }
 

@@ -57,6 +57,11 @@ impl<'a> Outputs<'a> {
         Self { files: asked.collect(), written: Vec::new(), failed: Vec::new(), error: None }
     }
 
+    /// The first option that asks for an output.
+    pub(crate) fn asked(&self) -> Option<&'static str> {
+        self.files.first().map(|(option, _)| *option)
+    }
+
     /// Refuses outputs that are inputs, equal to each other, or not writable, before any work is
     /// done. An input may be a folder, which stands for the matrices in it.
     ///

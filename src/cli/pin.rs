@@ -1,10 +1,11 @@
 //! Files of `--pin-plan` and `--export-plan`.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 
 use sparsebatch::io::{atomic_write, read_file};
-use sparsebatch::{Backend, FormatError, PlanPin, SolveError};
+use sparsebatch::{ArgumentError, Backend, FormatError, PlanPin, SolveError};
 
 use super::error::CliError;
 
@@ -13,11 +14,20 @@ use super::error::CliError;
 /// # Errors
 /// When the file cannot be read or holds no pin, and when this machine cannot keep it.
 pub(crate) fn pinned(backend: &Backend, path: &Path) -> Result<Backend, CliError> {
-    let refused = |why: String| CliError::input(format!("--pin-plan {}: {why}", path.display()));
-    let bytes = read_file(path).map_err(|source| refused(source.to_string()))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let pin: PlanPin = text.parse().map_err(|error| refused(format!("{error}")))?;
-    backend.pinned(&pin).map_err(|error: SolveError| refused(error.to_string()))
+    backend.pinned(&read(path)?).map_err(|error: SolveError| refused(path, &error))
+}
+
+/// The pin of a file.
+///
+/// # Errors
+/// When the file cannot be read or holds no pin.
+pub(crate) fn read(path: &Path) -> Result<PlanPin, CliError> {
+    let bytes = read_file(path).map_err(|source| refused(path, &source))?;
+    String::from_utf8_lossy(&bytes).parse().map_err(|error: ArgumentError| refused(path, &error))
+}
+
+fn refused(path: &Path, why: &dyn Display) -> CliError {
+    CliError::input(format!("--pin-plan {}: {why}", path.display()))
 }
 
 /// Writes the pin of solves on a backend.

@@ -9,16 +9,17 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sparsebatch::gpu::device::availability;
+use sparsebatch::gpu::device::availability::uuids;
 use sparsebatch::io::BatchIndex;
 use sparsebatch::{Backend, SolveOptions};
-use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, gpus_of, shares};
+use sparsebatch_bench::processor::available_memory;
+use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, shares};
 
 use super::error::CliError;
 use super::input::Listing;
 use super::options::{Precision, VectorSource};
 use super::solve::{Given, SolveArgs, Solved, Summary, solve_in};
-use super::{Exit, Global, interrupt, panics, save, tell, vectors};
+use super::{Exit, Global, interrupt, panics, pin, save, tell, vectors};
 
 /// Seconds that ranks wait for each other at the start.
 const LIMIT: u64 = 300;
@@ -38,6 +39,10 @@ pub(crate) struct MpiArgs {
     #[arg(long, value_name = "SECONDS", requires = "mpi", default_value_t = LIMIT,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     mpi_timeout: u64,
+    /// Make the plans on all ranks as for the GPU of rank 0, where models differ: solutions have the
+    /// bits of that model; an error on ranks whose GPU falls short of it
+    #[arg(long, requires = "mpi", conflicts_with = "pin_plan")]
+    mpi_pin: bool,
 }
 
 /// Runs the command on this rank.
@@ -45,9 +50,13 @@ pub(crate) struct MpiArgs {
 /// # Errors
 /// Those of a process that cannot join other ranks. All other errors are printed by rank 0, and
 /// their exit code is that of every rank.
-pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
+pub(crate) fn run(mut args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
     let ranks = join(Duration::from_secs(args.mpi.mpi_timeout))?;
+    let (_, of_host) = ranks.local();
+    args.input
+        .memory
+        .limit_to(available_memory().map(|bytes| memory_of_rank(bytes as u64, of_host)));
     let global = match ranks.rank() {
         0 => global,
         _ => {
@@ -55,7 +64,13 @@ pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
             Global { json: false, quiet: true, verbose: false }
         }
     };
-    Ok(ended(&ranks, solve(&ranks, args, global, start)))
+    Ok(ended(&ranks, solve(&ranks, &args, global, start)))
+}
+
+/// The memory that each of the ranks of a host may take, of what is available there: an equal part,
+/// less a margin of a sixteenth.
+fn memory_of_rank(available: u64, ranks: usize) -> u64 {
+    (available - available / 16) / ranks as u64
 }
 
 /// Ends a command line with `--mpi` that is wrong on this rank, and perhaps on this rank alone.
@@ -141,7 +156,7 @@ fn alone<T>(work: impl FnOnce() -> Result<T, CliError>) -> Result<T, Failure> {
 
 /// The systems of all ranks, of which this rank reads its own.
 enum Source {
-    /// A `.batch` file, of which each rank reads its share, and the names of its systems.
+    /// A `.batch` file, of which each rank reads its share, and the names of its systems on rank 0.
     Index(BatchIndex, Vec<String>),
     /// All systems with right-hand sides and guesses, which every rank has read.
     Whole(Given),
@@ -153,19 +168,30 @@ fn solve(
     global: Global,
     start: Instant,
 ) -> Result<Exit, MpiError> {
-    let prepared = alone(|| {
+    // The first message, as in `refuse`.
+    let prepared = ranks.agree(alone(|| {
         let options = args.options()?;
         args.check_endings()?;
-        let (local, of_host) = ranks.local();
-        let gpus = availability().map_or(0, |driver| driver.device_count);
-        let backend = args.backend(gpus_of(local, of_host, gpus).start)?;
         let outputs = args.outputs();
         if ranks.rank() == 0 {
             outputs.check(&args.inputs())?;
         }
-        Ok((options, backend, outputs, source(args, global)?))
-    });
-    let (options, (backend, backend_reason), outputs, mut source) = ranks.agree(prepared)?;
+        Ok((options, outputs, source(args, global, ranks.rank() == 0)?))
+    }));
+    let (options, outputs, mut source) = prepared?;
+    let gpus = ranks.gpus(&uuids().unwrap_or_default())?;
+    let (mut backend, backend_reason) = ranks.agree(alone(|| {
+        let (backend, reason) = args.unpinned(gpus)?;
+        // Rank 0 alone reads the pin, and sends it along.
+        Ok(match (&args.pin_plan, ranks.rank()) {
+            (Some(path), 0) => (pin::pinned(&backend, path)?, reason),
+            _ => (backend, reason),
+        })
+    }))?;
+    // Rank 0 decides, so that ranks with other options go the same way until these are compared.
+    if ranks.from_first(&(args.mpi.mpi_pin || args.pin_plan.is_some()))? {
+        backend = ranks.planned_as_first(&backend)?;
+    }
     ranks.same(&asked(args, &options, &backend, &source))?;
     let own = shares(&source.costs(), ranks.size()).swap_remove(ranks.rank());
     let share = ranks.agree(alone(|| source.share(args, own)))?;
@@ -195,7 +221,7 @@ fn solve(
 }
 
 /// Opens or reads the inputs.
-fn source(args: &SolveArgs, global: Global) -> Result<Source, CliError> {
+fn source(args: &SolveArgs, global: Global, is_root: bool) -> Result<Source, CliError> {
     let reads_standard_input = |path: &std::path::Path| path == std::path::Path::new("-");
     if args.input.reads_standard_input()
         || args.rhs.as_ref().and_then(VectorSource::path).is_some_and(reads_standard_input)
@@ -211,7 +237,8 @@ fn source(args: &SolveArgs, global: Global) -> Result<Source, CliError> {
         && let Some(index) = args.input.index()?
     {
         save::check_single(args.output.as_deref(), index.nitems())?;
-        let names = args.input.names(index.nitems());
+        // A thousand ranks need not hold the names of all systems.
+        let names = if is_root { args.input.names(index.nitems()) } else { Vec::new() };
         return Ok(Source::Index(index, names));
     }
     args.read(global).map(Source::Whole)
@@ -230,15 +257,25 @@ fn asked(
     };
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     let listing = source.listing(Duration::ZERO);
-    add("the number of systems", listing.names.len().to_string());
+    add("the number of systems", source.nitems().to_string());
     add("the number of rows", listing.nrows.to_string());
     add("the number of entries", listing.nnz.to_string());
+    add("--mpi-pin", args.mpi.mpi_pin.to_string());
+    add("a file of --pin-plan", args.pin_plan.is_some().to_string());
     add("the source of right-hand sides", format!("{:?}", args.rhs));
     add("the choice of copies", format!("{:?}", args.copies));
     all
 }
 
 impl Source {
+    /// The number of all systems.
+    fn nitems(&self) -> usize {
+        match self {
+            Self::Index(index, _) => index.nitems(),
+            Self::Whole(Given { systems, .. }) => systems.batch.nitems(),
+        }
+    }
+
     /// The estimated cost of each system.
     fn costs(&self) -> Vec<u64> {
         let of = |nitems, entries: &dyn Fn(usize) -> usize| {
@@ -287,6 +324,13 @@ impl Source {
 mod tests {
     use super::super::guarded;
     use super::*;
+
+    #[test]
+    fn the_ranks_of_a_host_take_less_than_its_memory() {
+        assert_eq!(memory_of_rank(16 << 30, 1), 15 << 30);
+        assert_eq!(memory_of_rank(16 << 30, 3), 5 << 30);
+        assert_eq!(memory_of_rank(0, 3), 0);
+    }
 
     #[test]
     fn what_fails_on_this_rank_is_told_to_the_others() {

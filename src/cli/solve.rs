@@ -1,5 +1,6 @@
 //! `sparsebatch solve`.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -92,7 +93,7 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "PRODUCTS", value_parser = clap::value_parser!(u64).range(1..), default_value_t = Budget::default().products)]
     fallback_budget: u64,
     /// Solve on these GPUs together: numbers as in 0,1, or all. Solutions have the same bits as on one
-    /// [default: GPU 0]
+    /// [default: GPU 0; with --mpi each rank's part of the GPUs of its host]
     #[arg(long, value_name = "LIST")]
     gpus: Option<gpu::Gpus>,
     /// Largest amount of memory to use of each GPU, such as 8GiB; a larger batch is solved in chunks
@@ -100,9 +101,9 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     gpu_memory: Option<u64>,
     /// Make the plans as the pin in this file says, so that solutions have the bits that they have
-    /// where --export-plan wrote it; an error where this machine cannot
+    /// where --export-plan wrote it; an error where this machine cannot. With --mpi rank 0 reads it
     #[arg(long, value_name = "FILE")]
-    pin_plan: Option<PathBuf>,
+    pub(super) pin_plan: Option<PathBuf>,
     /// Write what plans depend on beside systems and options, for --pin-plan on other machines
     #[arg(long, value_name = "FILE")]
     export_plan: Option<PathBuf>,
@@ -160,17 +161,18 @@ pub(super) struct Solved {
 ///
 /// # Errors
 /// Bad usage and input, before anything is solved or written.
-pub(crate) fn run(args: &SolveArgs, global: Global) -> Result<Exit, CliError> {
+pub(crate) fn run(args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     if args.mpi.mpi {
         return ranks::run(args, global);
     }
+    let args = &args;
     let start = Instant::now();
     let solve_options = args.options()?;
     args.check_endings()?;
     let outputs = args.outputs();
     outputs.check(&args.inputs())?;
 
-    let (backend, backend_reason) = args.backend(gpu::ORDINAL)?;
+    let (backend, backend_reason) = args.backend()?;
     let Given { systems, b, x0, rhs_source } = args.read(global)?;
     let pool = args.machine.pool()?;
     let threads = pool.current_num_threads();
@@ -272,18 +274,19 @@ fn solve<T: SolveScalar>(
 }
 
 impl SolveArgs {
-    /// The backend, pinned where that is asked for, and the reason for it; `ordinal` is the GPU where
-    /// no list of GPUs is given. GPUs leave to the CPU what they cannot do, unless `--backend gpu` is
-    /// given.
-    pub(super) fn backend(&self, ordinal: usize) -> Result<(Backend, String), CliError> {
-        let (backend, reason) = self.unpinned(ordinal)?;
+    /// The backend, pinned where that is asked for, and the reason for it.
+    fn backend(&self) -> Result<(Backend, String), CliError> {
+        let (backend, reason) = self.unpinned(gpu::ORDINAL..gpu::ORDINAL + 1)?;
         Ok(match &self.pin_plan {
             Some(path) => (pin::pinned(&backend, path)?, reason),
             None => (backend, reason),
         })
     }
 
-    fn unpinned(&self, ordinal: usize) -> Result<(Backend, String), CliError> {
+    /// The backend as it is without a pin, and the reason for it; `ordinals` are the GPUs where no
+    /// list of GPUs is given, of which the first is asked for where there are none. GPUs leave to the
+    /// CPU what they cannot do, unless `--backend gpu` is given.
+    pub(super) fn unpinned(&self, ordinals: Range<usize>) -> Result<(Backend, String), CliError> {
         let asked = self.machine.backend;
         let gpu = |device| {
             let or_cpu = asked == options::Backend::Auto;
@@ -293,10 +296,19 @@ impl SolveArgs {
             let gpus = gpus.open(asked)?.into_iter().map(gpu).collect();
             return Ok((Backend::gpus(gpus)?, "asked for".to_owned()));
         }
-        Ok(match gpu::open_at(asked, ordinal)? {
-            Ok((device, reason)) => (Backend::Gpu(gpu(device)), reason.to_owned()),
-            Err(reason) => (Backend::Cpu, reason),
-        })
+        let ordinals = ordinals.start..ordinals.end.max(ordinals.start + 1);
+        let mut gpus = Vec::new();
+        let mut why = "";
+        for ordinal in ordinals {
+            match gpu::open_at(asked, ordinal)? {
+                Ok((device, reason)) => {
+                    gpus.push(gpu(device));
+                    why = reason;
+                }
+                Err(reason) => return Ok((Backend::Cpu, reason)),
+            }
+        }
+        Ok((Backend::gpus(gpus)?, why.to_owned()))
     }
 
     /// The error of a solve that was refused.

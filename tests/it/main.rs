@@ -16,6 +16,7 @@ mod cli_report;
 mod cli_report_browser;
 mod cli_solve;
 mod cli_terminal;
+mod cli_warm;
 mod common;
 mod nuclear_burning;
 mod radiation_diffusion;

@@ -25,8 +25,8 @@ impl From<SolveError> for Failure {
     }
 }
 
-/// Why the ranks of a job did not solve. But for [`MpiError::Missing`] and
-/// [`MpiError::Unsupported`], all ranks get the same error from the same call.
+/// Why the ranks of a job did not solve. But for errors of joining, all ranks get the same error
+/// from the same call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
@@ -36,8 +36,11 @@ pub enum MpiError {
          cargo install --path . --features mpi, where mpicc and libclang are installed"
     )]
     Unsupported,
-    /// MPI was finalised before.
-    #[error("MPI was finalised in this process, expected a process that has not")]
+    /// MPI was finalised before, or, for a communicator of the caller, not initialised yet.
+    #[error(
+        "MPI does not run in this process: it was finalised before, or a communicator was given \
+         before MPI was initialised"
+    )]
     Finalised,
     /// The launcher started several processes, and each is alone to the MPI of this build.
     #[error(
@@ -64,6 +67,15 @@ pub enum MpiError {
         size: usize,
         /// The lowest rank that did not come.
         first_missing: usize,
+        /// The limit in seconds.
+        seconds: u64,
+    },
+    /// Rank 0 did not answer within the time limit, so that this rank does not know who came.
+    #[error(
+        "rank 0 did not answer within {seconds} s: look whether all processes started, or allow \
+         more time"
+    )]
+    NoAnswer {
         /// The limit in seconds.
         seconds: u64,
     },
@@ -106,7 +118,7 @@ impl MpiError {
         match self {
             Self::Rank { failure, .. } | Self::All(failure) => failure.code,
             Self::Unsupported | Self::OtherMpi { .. } | Self::Unequal { .. } => 2,
-            Self::Finalised | Self::Missing { .. } | Self::Message(_) => 1,
+            Self::Finalised | Self::Missing { .. } | Self::NoAnswer { .. } | Self::Message(_) => 1,
         }
     }
 }

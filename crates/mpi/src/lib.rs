@@ -8,7 +8,8 @@
 //! | solve | [`MpiSolver`], or any solve of one's own and [`Ranks::gather_report`] |
 //! | end all ranks when one fails | [`Ranks::run`], [`Ranks::agree`] |
 //! | hold that all ranks were asked the same | [`Ranks::same`] with [`described`] options |
-//! | GPUs and threads of a rank | [`gpus_of`], [`Ranks::threads`] |
+//! | GPUs and threads of a rank | [`Ranks::gpus`], [`Ranks::threads`] |
+//! | plans as on rank 0, where models of GPUs differ | [`Ranks::planned_as_first`] |
 //!
 //! A share is solved as a batch of its own. Solutions have the bits of a solve of the whole batch
 //! by one process, whatever the number of ranks: how an item is solved depends on no other item, and

@@ -1,15 +1,16 @@
 //! The ranks of a job: [`Ranks`].
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sparsebatch_solvers::BatchReport;
+use sparsebatch_solvers::{Backend, BatchReport, PlanPin};
 
 use crate::options::{Described, fingerprint};
-use crate::places::{Place, cores, threads_among};
+use crate::places::{Place, cores, gpus_seen, threads_among};
 use crate::transport::{Late, Transport};
 use crate::{Failure, MpiError};
 
@@ -37,8 +38,9 @@ impl Ranks {
     ///
     /// # Errors
     /// [`MpiError::Unsupported`] in a build without MPI, [`MpiError::Finalised`],
-    /// [`MpiError::OtherMpi`] where `mpirun` is that of another MPI, [`MpiError::Missing`] where
-    /// ranks do not come: the process should then end by [`Ranks::world_or_abort`]'s means.
+    /// [`MpiError::OtherMpi`] where `mpirun` is that of another MPI, [`MpiError::Missing`] and
+    /// [`MpiError::NoAnswer`] where ranks do not come: the process should then end by
+    /// [`Ranks::world_or_abort`]'s means.
     pub fn world(limit: Duration) -> Result<Self, MpiError> {
         let mut transport = Transport::world()?;
         wait(&mut transport, limit)?;
@@ -49,7 +51,7 @@ impl Ranks {
     /// ranks end with exit code 1.
     ///
     /// # Errors
-    /// As [`Ranks::world`], but for [`MpiError::Missing`].
+    /// As [`Ranks::world`], but for ranks that do not come.
     pub fn world_or_abort(limit: Duration, tell: impl FnOnce(&MpiError)) -> Result<Self, MpiError> {
         let mut transport = Transport::world()?;
         if let Err(error) = wait(&mut transport, limit) {
@@ -65,7 +67,7 @@ impl Ranks {
     ///
     /// # Errors
     /// [`MpiError::Unsupported`] in a build without MPI, [`MpiError::Finalised`] where MPI is not
-    /// initialised or was finalised, [`MpiError::Missing`].
+    /// initialised or was finalised, [`MpiError::Missing`], [`MpiError::NoAnswer`].
     ///
     /// # Safety
     /// The handle is that of a living intracommunicator of the MPI that this library is linked to.
@@ -130,6 +132,35 @@ impl Ranks {
         self.threads
     }
 
+    /// The GPUs that this rank should use, among those that it sees: the ranks of a host that see
+    /// the same ones divide them as [`gpus_of`](crate::gpus_of) does, and a rank to which its
+    /// launcher shows others has these for itself. `seen` has a name for each GPU that no other GPU
+    /// has, such as `sparsebatch::gpu::device::availability::uuids`, in the order of their numbers.
+    /// Several are for [`Backend::gpus`].
+    ///
+    /// # Errors
+    /// [`MpiError::Message`] where a rank's names cannot be read.
+    pub fn gpus(&self, seen: &[String]) -> Result<Range<usize>, MpiError> {
+        let seen = self.all_gather(&seen.to_vec())?;
+        Ok(gpus_seen(self.rank(), &self.hosts, &seen))
+    }
+
+    /// The backend of this rank with plans as on rank 0, so that GPUs of different models make the
+    /// same bits: its [`PlanPin`] is sent to all ranks, of which each GPU must have what that of
+    /// rank 0 has. Rank 0 may hold a backend that is [pinned](Backend::pinned) to another model.
+    ///
+    /// # Errors
+    /// [`MpiError::Rank`] with the exit code 2 for a rank that cannot make these plans;
+    /// [`MpiError::Message`].
+    pub fn planned_as_first(&self, backend: &Backend) -> Result<Backend, MpiError> {
+        let text = self.from_first(&PlanPin::of(backend).to_string())?;
+        self.run(|| {
+            let refused = |message| Failure { code: 2, message };
+            let pin: PlanPin = text.parse().map_err(|error| refused(format!("{error}")))?;
+            backend.pinned(&pin).map_err(|error| refused(error.to_string()))
+        })
+    }
+
     /// Runs work of this rank alone, in which it must not wait for other ranks, and then
     /// [agrees](Ranks::agree). A panic is a failure with exit code 1.
     ///
@@ -190,21 +221,23 @@ impl Ranks {
     /// One report of the reports of all ranks, in their order, on rank 0.
     ///
     /// # Errors
-    /// [`MpiError::Message`] where a report cannot be read.
+    /// [`MpiError::Rank`] on all ranks where a report cannot be sent or read.
     pub fn gather_report(&self, own: &BatchReport) -> Result<Gathered, MpiError> {
         // Ranks that still solve are not the cost of gathering.
         self.transport.barrier();
         let start = Instant::now();
-        let bytes = match self.rank() {
-            0 => Vec::new(),
-            _ => postcard::to_stdvec(own)?,
-        };
-        let gathered = self.transport.gather_bytes(&bytes);
-        let mut reports = Vec::new();
-        for (rank, bytes) in gathered.into_iter().flatten().enumerate() {
+        // A rank that cannot send its report sends nothing, for which rank 0 does not wait.
+        let sent = if self.rank() == 0 { Ok(Vec::new()) } else { packed(own) };
+        let gathered = self.transport.gather_bytes(sent.as_ref().map_or(&[], |bytes| &bytes[..]));
+        let others = gathered.into_iter().flatten().skip(1);
+        let reports = sent.map(drop).and_then(|()| match self.rank() {
             // That of rank 0 has not travelled.
-            reports.push(if rank == 0 { own.clone() } else { postcard::from_bytes(&bytes)? });
-        }
+            0 => std::iter::once(Ok(own.clone()))
+                .chain(others.map(|bytes| unpacked(&bytes)))
+                .collect::<Result<Vec<_>, _>>(),
+            _ => Ok(Vec::new()),
+        });
+        let reports = self.agree(reports.map_err(|error| Failure::internal(error.to_string())))?;
         let times = |(rank, report): (usize, &BatchReport)| RankTimes {
             rank,
             host: self.hosts[rank].clone(),
@@ -251,10 +284,31 @@ impl Ranks {
 
 /// Waits until all ranks have come.
 fn wait(transport: &mut Transport, limit: Duration) -> Result<(), MpiError> {
-    transport.join(limit).map_err(|Late { came, first_missing }| {
+    transport.join(limit).map_err(|late| {
         let (size, seconds) = (transport.size(), limit.as_secs());
-        MpiError::Missing { came, size, first_missing, seconds }
+        match late {
+            Late::Missing { came, first_missing } => {
+                MpiError::Missing { came, size, first_missing, seconds }
+            }
+            Late::NoAnswer => MpiError::NoAnswer { seconds },
+        }
     })
+}
+
+/// A report as bytes: the number of bytes of all but the systems, these, and the systems.
+fn packed(report: &BatchReport) -> Result<Vec<u8>, MpiError> {
+    let (without, systems, histories) = report.packed();
+    let head = postcard::to_stdvec(&(without, histories))?;
+    Ok([&(head.len() as u64).to_le_bytes()[..], &head, &systems].concat())
+}
+
+fn unpacked(bytes: &[u8]) -> Result<BatchReport, MpiError> {
+    let cut = || MpiError::Message("a report without its end".to_owned());
+    let (len, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+    let len = usize::try_from(u64::from_le_bytes(*len)).unwrap_or(usize::MAX);
+    let (head, systems) = rest.split_at_checked(len).ok_or_else(cut)?;
+    let (without, histories): (BatchReport, _) = postcard::from_bytes(head)?;
+    without.unpacked(systems, histories).ok_or_else(cut)
 }
 
 /// What [`Ranks::gather_report`] gathered.
@@ -313,6 +367,8 @@ mod tests {
         assert!(ranks.same(&vec![("a".to_owned(), "b".to_owned())]).is_ok());
         assert_eq!((ranks.rank(), ranks.size(), ranks.hosts(), ranks.local()), (0, 1, 1, (0, 1)));
         assert_eq!(ranks.from_first(&7u8), Ok(7));
+        assert_eq!(ranks.gpus(&["a".to_owned(), "b".to_owned()]), Ok(0..2));
+        assert!(matches!(ranks.planned_as_first(&Backend::Cpu), Ok(Backend::Cpu)));
     }
 
     #[cfg(not(feature = "mpi"))]
@@ -347,11 +403,13 @@ mod tests {
                 format!("{:?}", report.systems)
             );
             assert_eq!(gathered.ranks[0].solve, report.solve_time);
-            let bytes = postcard::to_stdvec(&report).unwrap();
-            let read: BatchReport = postcard::from_bytes(&bytes).unwrap();
+            let bytes = packed(&report).unwrap();
+            let read = unpacked(&bytes).unwrap();
             assert_eq!(format!("{read:?}"), format!("{report:?}"));
-            let cut = postcard::from_bytes::<BatchReport>(&bytes[..bytes.len() - 1]);
-            assert!(matches!(cut.map_err(MpiError::from), Err(MpiError::Message(_))));
+            for end in [0, 7, 20, bytes.len() - 1] {
+                let cut = unpacked(&bytes[..end]);
+                assert!(matches!(cut, Err(MpiError::Message(_))), "{end}");
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mpi::topology::SimpleCommunicator;
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, shares};
+use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, gpus_of, shares};
 use sparsebatch_solvers::{Backend, Method, SolveOptions, solve};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -99,6 +99,26 @@ fn faults(ranks: &Ranks) {
     assert!(error.contains("1 x 2"), "{error}");
 }
 
+/// A report of the last rank that rank 0 cannot read is the same error on all ranks, which may go on
+/// after it.
+fn unreadable(ranks: &Ranks) {
+    let last = ranks.size() - 1;
+    let (batch, b) = share(0..2);
+    let mut report = solve(&batch, &b, None, &options()).expect("solves").report;
+    if ranks.rank() == last {
+        report.format = "no such format";
+    }
+    match ranks.gather_report(&report) {
+        // The report of rank 0 does not travel.
+        Ok(gathered) => assert!(last == 0 && gathered.report.is_some()),
+        Err(MpiError::Rank { rank: 0, failure, .. }) => {
+            assert!(failure.code == 1 && failure.message.contains("cannot be read"), "{failure:?}");
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+    assert_eq!(ranks.from_first(&7u8), Ok(7));
+}
+
 /// One rank has another option.
 fn unequal(ranks: &Ranks) {
     let last = ranks.size() - 1;
@@ -115,6 +135,18 @@ fn unequal(ranks: &Ranks) {
             assert_eq!((error.exit_code(), error.to_string()), (2, expected));
         }
     }
+}
+
+/// What a rank uses of its host, and plans as on rank 0.
+fn places(ranks: &Ranks) {
+    let (local, of_host) = ranks.local();
+    assert!(local < of_host && of_host <= ranks.size() && ranks.threads() >= 1);
+    // All see two GPUs, then each two of its own.
+    let common = ["a", "b"].map(str::to_owned);
+    assert_eq!(ranks.gpus(&common), Ok(gpus_of(local, of_host, 2)));
+    let own = ["a", "b"].map(|name| format!("{name} of {}", ranks.rank()));
+    assert_eq!(ranks.gpus(&own), Ok(0..2));
+    assert!(matches!(ranks.planned_as_first(&Backend::Cpu), Ok(Backend::Cpu)));
 }
 
 /// Half of the ranks, by the handle that Fortran, C and mpi4py have of their communicator.
@@ -136,12 +168,31 @@ fn handle() {
     half.barrier();
 }
 
-/// The last rank starts MPI and does not come: the others end within their limit.
-fn late() {
+/// Before MPI is initialised there is no communicator to take, and after it was finalised there are
+/// no ranks.
+#[allow(unsafe_code)]
+fn finalised() {
+    // SAFETY: MPI is not initialised, so that the handle is not used.
+    let early = unsafe { Ranks::from_fortran(0, LIMIT) }.err();
+    assert_eq!(early, Some(MpiError::Finalised));
+    drop(Ranks::world(LIMIT).expect("joins"));
+
+    let again = Ranks::world(LIMIT).err();
+
+    assert_eq!(again, Some(MpiError::Finalised));
+    // SAFETY: MPI was finalised, so that the handle is not used.
+    let late = unsafe { Ranks::from_fortran(0, LIMIT) }.err();
+    assert_eq!(late, Some(MpiError::Finalised));
+    let line = again.expect("an error").to_string();
+    assert!(line.contains("finalised before") && !line.contains('\n'), "{line}");
+}
+
+/// The last rank, or the first one, starts MPI and does not come: the others end within their limit.
+fn late(is_missing: impl Fn(i32, i32) -> bool) {
     let universe = mpi::initialize().expect("not initialised before");
     use mpi::traits::*;
     let world = universe.world();
-    if world.rank() == world.size() - 1 {
+    if is_missing(world.rank(), world.size()) {
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
@@ -154,14 +205,16 @@ fn main() {
     let case = std::env::args().nth(1).unwrap_or_default();
     match &*case {
         "handle" => handle(),
-        "late" => late(),
+        "late" => late(|rank, size| rank == size - 1),
+        "late-first" => late(|rank, _| rank == 0),
+        "finalised" => finalised(),
         _ => {
             let ranks = Ranks::world(LIMIT).expect("joins");
-            let (local, of_host) = ranks.local();
-            assert!(local < of_host && of_host <= ranks.size() && ranks.threads() >= 1);
+            places(&ranks);
             solves(&ranks);
             faults(&ranks);
             unequal(&ranks);
+            unreadable(&ranks);
         }
     }
 }

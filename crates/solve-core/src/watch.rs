@@ -97,6 +97,14 @@ impl Watch {
         self.0.stop.store(false, Ordering::Relaxed);
     }
 
+    /// Takes back systems that were counted and are solved again, since their device was lost.
+    #[doc(hidden)]
+    pub fn take_back(&self, ended: usize) {
+        let less = |all: usize| Some(all.saturating_sub(ended));
+        // The closure always returns a number, so that this does not fail.
+        self.0.ended.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok();
+    }
+
     /// Counts systems that have ended and calls the callback.
     #[doc(hidden)]
     pub fn add(&self, ended: usize) {

@@ -39,8 +39,10 @@ mod error;
 mod ladder;
 mod merge;
 mod operators;
+mod packed;
 mod pin;
 mod products;
+mod rehearsal;
 mod report;
 mod scalar;
 mod share;
@@ -56,6 +58,7 @@ pub use device::{
 pub use error::SolveError;
 pub use operators::{LinOp, OperatorError, solve_operator, solve_preconditioned};
 pub use pin::PlanPin;
+pub use rehearsal::kernels_of;
 pub use report::{BatchReport, GpuRun, Machine, Rung, RungRun, SchemeRun, SystemReport};
 pub use scalar::{GpuExecutor, SolveScalar};
 #[doc(hidden)]

@@ -1,9 +1,10 @@
 //! The value types of solves, for which solves are compiled in this crate.
 
 use sparsebatch_cpu_ref::CpuScalar;
-use sparsebatch_cuda::{Executor, Value};
+use sparsebatch_cuda::{DeviceInfo, Executor, KernelKey, Value};
 use sparsebatch_formats::Batch;
 
+use crate::rehearsal::rehearse;
 use crate::{Backend, BatchReport, BatchSolver, Rhs, SolveError, SolveOptions};
 
 /// A value type that CPU and GPU solve in: `f32` and `f64`.
@@ -57,6 +58,16 @@ pub trait SolveScalar: CpuScalar + Value {
         b: &[Self],
         x: &mut [Self],
     ) -> Result<BatchReport, SolveError>;
+
+    /// [`kernels_of`](crate::kernels_of).
+    #[doc(hidden)]
+    fn rehearse(
+        info: &DeviceInfo,
+        batch: &Batch<Self>,
+        rhs: Rhs<'_, Self>,
+        options: &SolveOptions,
+        or_cpu: bool,
+    ) -> Result<Vec<KernelKey>, SolveError>;
 }
 
 macro_rules! compiled_here {
@@ -110,6 +121,16 @@ macro_rules! compiled_here {
                 x: &mut [Self],
             ) -> Result<BatchReport, SolveError> {
                 solver.solve_near_here(batch, b, x)
+            }
+
+            fn rehearse(
+                info: &DeviceInfo,
+                batch: &Batch<Self>,
+                rhs: Rhs<'_, Self>,
+                options: &SolveOptions,
+                or_cpu: bool,
+            ) -> Result<Vec<KernelKey>, SolveError> {
+                rehearse(info, batch, rhs, options, or_cpu)
             }
         }
     )*};

@@ -74,6 +74,28 @@ pub fn driver() -> Result<(CudaVersion, usize), GpuError> {
     Ok((found, usize::try_from(count).unwrap_or(0)))
 }
 
+/// What tells the GPUs that the driver shows from all others, in the order of their numbers, such as
+/// `GPU-5a0e…` in hexadecimal digits: two processes that see the same GPU see the same text. Makes
+/// no context.
+///
+/// # Errors
+/// Those of [`driver`].
+pub fn uuids() -> Result<Vec<String>, GpuError> {
+    let (_, count) = driver()?;
+    let uuid = |ordinal: usize| {
+        let mut device = 0;
+        // SAFETY: (1) the driver is initialised; (2) the pointer is to one handle.
+        let result = unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) };
+        check("cuDeviceGet", result)?;
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: (1) the device is one that the driver shows; (2) the pointer is to one value.
+        check("cuDeviceGetUuid", unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) })?;
+        let digits: String = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
+        Ok(format!("GPU-{digits}"))
+    };
+    (0..count).map(uuid).collect()
+}
+
 fn check_version(found: CudaVersion, needed: CudaVersion) -> Result<(), GpuError> {
     if found >= needed { Ok(()) } else { Err(GpuError::DriverTooOld { found, needed }) }
 }
@@ -118,6 +140,7 @@ mod tests {
 
         if !driver_is_present() {
             assert_eq!(found, Err(GpuError::NoDriver));
+            assert_eq!(uuids(), Err(GpuError::NoDriver));
             assert_eq!(crate::Device::new(0).map(|_| ()), Err(GpuError::NoDriver));
         }
     }

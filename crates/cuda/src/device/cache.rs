@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use super::nvrtc::{self, Compiled, Program};
-use crate::{CudaVersion, GpuError};
+use crate::{CudaVersion, GpuError, KernelKey};
 
 /// Part of every key: raise it when the format of the files or the meaning of a key changes.
 const FORMAT: u32 = 1;
@@ -139,6 +139,30 @@ impl DiskCache {
         Ok(compiled)
     }
 
+    /// As [`DiskCache::compile`], the program of one kernel as a [`Device`](crate::Device) of that
+    /// architecture asks for it. So a kernel that this stored on a machine without a GPU is found by
+    /// a device, given the same version of this library and of NVRTC.
+    ///
+    /// # Errors
+    /// As [`DiskCache::compile`].
+    pub fn compile_kernel(
+        &self,
+        key: &KernelKey,
+        architecture: &str,
+    ) -> Result<Compiled, GpuError> {
+        with_program(key, architecture, |program| self.compile(program))
+    }
+
+    /// Whether [`DiskCache::compile_kernel`] would find the kernel in the folder.
+    ///
+    /// # Errors
+    /// [`GpuError::NvrtcMissing`], since the version of NVRTC is part of a kernel's name.
+    pub fn has_kernel(&self, key: &KernelKey, architecture: &str) -> Result<bool, GpuError> {
+        let version = nvrtc::version()?;
+        let name = with_program(key, architecture, |program| CacheKey::new(program, version));
+        Ok(self.load(name).is_some())
+    }
+
     /// Loads a stored program. A damaged file is removed and counts as absent. A file that another
     /// user could have written counts as absent too, but is not removed.
     pub fn load(&self, key: CacheKey) -> Option<Compiled> {
@@ -200,6 +224,17 @@ impl DiskCache {
             bytes -= len;
         }
     }
+}
+
+/// Calls `work` with the program of one kernel for an architecture.
+fn with_program<R>(key: &KernelKey, architecture: &str, work: impl FnOnce(&Program<'_>) -> R) -> R {
+    work(&Program {
+        name: &format!("{}.cu", key.module.name()),
+        source: &key.module.program(),
+        expressions: &[&key.expression],
+        architecture,
+        options: key.options,
+    })
 }
 
 /// Kinds of files whose names the cache gives.

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUfunction, CUmodule, CUresult};
 
 use super::cache::DiskCache;
 use super::driver::{bind, check};
-use super::nvrtc::{Compiled, CompiledKernel, Program};
+use super::nvrtc::{Compiled, CompiledKernel};
 use super::resources::Resources;
 use crate::executor::Kind;
 use crate::{DeviceInfo, GpuError, KernelKey, LaunchConfig};
@@ -67,14 +67,7 @@ impl KernelStore {
     }
 
     fn load(&self, context: &Arc<CudaContext>, key: &KernelKey) -> Result<Kernel, GpuError> {
-        let program = Program {
-            name: &format!("{}.cu", key.module.name()),
-            source: &key.module.program(),
-            expressions: &[&key.expression],
-            architecture: &self.architecture,
-            options: key.options,
-        };
-        let compiled = self.disk.compile(&program)?;
+        let compiled = self.disk.compile_kernel(key, &self.architecture)?;
         let kernel = compiled.kernel(&key.expression).ok_or_else(|| GpuError::Compile {
             kernel: key.to_string(),
             architecture: self.architecture.clone(),

@@ -145,8 +145,7 @@ impl Device {
         // are not used here.
         unsafe { context.disable_event_tracking() };
         let info = DeviceInfo::of(&context, driver.version)?;
-        let (major, minor) = info.compute_capability;
-        let architecture = architecture_for(10 * major + minor, &nvrtc::architectures()?);
+        let architecture = compiled_for(&info)?;
         let stream = Arc::new(Stream::new(&context)?);
         let kernels = KernelStore::new(architecture, disk);
         let memory = MemorySource::Driver;
@@ -222,6 +221,16 @@ impl fmt::Debug for Device {
             .field("stream", &self.stream.raw())
             .finish()
     }
+}
+
+/// The architecture that kernels of a GPU are compiled for by the NVRTC of this machine; see
+/// [`Device::architecture`]. Needs no GPU.
+///
+/// # Errors
+/// [`GpuError::NvrtcMissing`].
+pub fn compiled_for(info: &DeviceInfo) -> Result<String, GpuError> {
+    let (major, minor) = info.compute_capability;
+    Ok(architecture_for(10 * major + minor, &nvrtc::architectures()?))
 }
 
 /// `sm_N` for a compute capability N, such as 90, that the compiler knows. For a newer one, PTX

@@ -76,7 +76,65 @@ impl DeviceModel {
     }
 }
 
+/// Models whose limits are known without the GPU, as their vendor publishes them and their drivers
+/// report them. `l2_bytes` of the H100 is less than here; no choice of a solver depends on it.
+const KNOWN: [(&str, DeviceModel, u64); 2] = [
+    (
+        "NVIDIA A100",
+        DeviceModel {
+            compute_capability: (8, 0),
+            multiprocessors: 108,
+            max_threads_per_block: 1024,
+            max_threads_per_multiprocessor: 2048,
+            shared_bytes_per_block: 166_912,
+            shared_bytes_per_multiprocessor: 167_936,
+            l2_bytes: 41_943_040,
+        },
+        40 << 30,
+    ),
+    (
+        "NVIDIA H100 or H200 (SXM)",
+        DeviceModel {
+            compute_capability: (9, 0),
+            multiprocessors: 132,
+            max_threads_per_block: 1024,
+            max_threads_per_multiprocessor: 2048,
+            shared_bytes_per_block: 232_448,
+            shared_bytes_per_multiprocessor: 233_472,
+            l2_bytes: 62_914_560,
+        },
+        80 << 30,
+    ),
+];
+
 impl DeviceInfo {
+    /// The usual GPU of an architecture such as `sm_90`, for plans on a machine without it; `None`
+    /// where none is known.
+    pub fn known(architecture: &str) -> Option<Self> {
+        let known = KNOWN.iter().map(|&(name, model, memory_bytes)| Self {
+            name: name.to_owned(),
+            memory_bytes,
+            ..Self::of_model(&model)
+        });
+        known.into_iter().find(|info| info.architecture() == architecture)
+    }
+
+    /// A GPU of which only its model is known. Its memory is taken to be without limit.
+    pub fn of_model(model: &DeviceModel) -> Self {
+        Self {
+            name: "a GPU".to_owned(),
+            compute_capability: model.compute_capability,
+            multiprocessors: model.multiprocessors,
+            max_threads_per_block: model.max_threads_per_block,
+            max_threads_per_multiprocessor: model.max_threads_per_multiprocessor,
+            shared_bytes_per_block: model.shared_bytes_per_block,
+            shared_bytes_per_multiprocessor: model.shared_bytes_per_multiprocessor,
+            l2_bytes: model.l2_bytes,
+            memory_bytes: 1 << 60,
+            ..Self::default()
+        }
+    }
+
     /// The limits on which plans depend.
     pub fn model(&self) -> DeviceModel {
         DeviceModel {
@@ -208,6 +266,14 @@ mod tests {
              block_shared_bytes=232448 multiprocessor_shared_bytes=233472 l2_bytes=62914560"
         );
         assert_eq!(text.parse(), Ok(model));
+    }
+
+    #[test]
+    fn known_architectures_have_the_limits_of_their_gpus() {
+        assert_eq!(DeviceInfo::known("sm_90").map(|info| info.model()), Some(h200().model()));
+        assert_eq!(DeviceInfo::known("sm_80").map(|info| info.multiprocessors), Some(108));
+        assert_eq!(DeviceInfo::known("sm_91"), None);
+        assert_eq!(DeviceInfo::of_model(&h200().model()).model(), h200().model());
     }
 
     #[test]

@@ -13,11 +13,16 @@ use crate::{
 /// nothing and launches nothing, so that a plan made with it tells how much memory the same plan
 /// takes on a device with these [limits](DeviceInfo).
 ///
+/// A meter made by [`MemoryMeter::rehearsal`] also notes the kernels that it is asked for, and takes
+/// launches that do nothing.
+///
 /// Memory that is read back is 0. Allocators round each buffer up, to 256 or 512 bytes as a rule.
 #[derive(Clone, Debug)]
 pub struct MemoryMeter {
     info: Arc<DeviceInfo>,
     count: Arc<Mutex<ByteCount>>,
+    /// The kernels that were asked for, in a rehearsal.
+    kernels: Option<Arc<Mutex<Vec<KernelKey>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +36,35 @@ struct ByteCount {
 impl MemoryMeter {
     /// A meter that stands for a device.
     pub fn new(info: DeviceInfo) -> Self {
-        Self { info: Arc::new(info), count: Arc::default() }
+        Self { info: Arc::new(info), count: Arc::default(), kernels: None }
+    }
+
+    /// A meter on which launches succeed and do nothing, so that work with it asks for the
+    /// [kernels](MemoryMeter::kernels) that the same work asks a device for, as far as these do not
+    /// depend on what kernels compute.
+    pub fn rehearsal(info: DeviceInfo) -> Self {
+        Self { kernels: Some(Arc::default()), ..Self::new(info) }
+    }
+
+    /// The kernels that a rehearsal was asked for, each once, in the order of the first requests;
+    /// none for a meter that only counts.
+    pub fn kernels(&self) -> Vec<KernelKey> {
+        let kernels = self.kernels.as_ref();
+        kernels.map_or_else(Vec::new, |kernels| {
+            kernels.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        })
+    }
+
+    /// Notes kernels, and returns whether this is a rehearsal.
+    fn note(&self, keys: &[KernelKey]) -> bool {
+        let Some(kernels) = &self.kernels else { return false };
+        let mut known = kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            if !known.contains(key) {
+                known.push(key.clone());
+            }
+        }
+        true
     }
 
     /// The bytes of the buffers that are alive.
@@ -167,7 +200,8 @@ impl Executor for MemoryMeter {
         self.copy_to_host(buffer, &mut host.0)
     }
 
-    fn prepare(&self, _: &[KernelKey]) -> Result<(), GpuError> {
+    fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
+        self.note(keys);
         Ok(())
     }
 
@@ -179,6 +213,9 @@ impl Executor for MemoryMeter {
         _: &mut Args<'_>,
     ) -> Result<(), GpuError> {
         config.check(&self.info)?;
+        if self.note(std::slice::from_ref(key)) {
+            return Ok(());
+        }
         Err(GpuError::InvalidArgument {
             name: "executor",
             expected: "a device, to launch kernels".to_owned(),

@@ -64,3 +64,24 @@ fn launches_are_refused() {
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("memory meter") && message.contains("axpby"), "{message}");
 }
+
+#[test]
+fn a_rehearsal_notes_each_kernel_once() {
+    let rehearsal = MemoryMeter::rehearsal(meter(1 << 20).info().clone());
+    let [prepared, launched] =
+        ["axpby<double>", "axpby<float>"].map(|name| KernelKey::new(&VECTOR, name));
+    let branch = rehearsal.branches(1).unwrap().remove(0);
+
+    rehearsal.prepare(std::slice::from_ref(&prepared)).unwrap();
+    for key in [&launched, &prepared, &launched] {
+        // SAFETY: nothing is launched.
+        unsafe { branch.launch(key, LaunchConfig::linear(1, 32), &mut Args::new()) }.unwrap();
+    }
+
+    assert_eq!(rehearsal.kernels(), [prepared, launched]);
+    // Launches that no device of this kind takes are refused all the same.
+    let too_wide = LaunchConfig::linear(1, 4096);
+    // SAFETY: nothing is launched.
+    let refused = unsafe { branch.launch(&rehearsal.kernels()[0], too_wide, &mut Args::new()) };
+    assert!(refused.is_err());
+}

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use crate::MpiError;
 
-/// The ranks that did not come in time.
-pub(crate) struct Late {
-    pub(crate) came: usize,
-    pub(crate) first_missing: usize,
+/// Why not all ranks have come in time.
+#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "a single rank waits for no other"))]
+pub(crate) enum Late {
+    /// Rank 0 knows who came.
+    Missing { came: usize, first_missing: usize },
+    /// The others know that rank 0 has not told them to go on.
+    NoAnswer,
 }
 
 /// What carries data between ranks.

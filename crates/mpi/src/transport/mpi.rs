@@ -13,6 +13,7 @@ use mpi::traits::*;
 
 use super::Late;
 use crate::MpiError;
+use crate::places::launched_by;
 
 /// Tags of the messages by which ranks come together, on the communicator of the caller. Other
 /// messages go over a communicator of our own.
@@ -98,7 +99,7 @@ impl MpiComm {
             let Some(first_missing) = is_here.iter().position(|&is_here| !is_here) else { break };
             if Instant::now() >= end {
                 let came = is_here.iter().filter(|&&is_here| is_here).count();
-                return Err(Late { came, first_missing });
+                return Err(Late::Missing { came, first_missing });
             }
             sleep(Duration::from_millis(1));
         }
@@ -113,8 +114,7 @@ impl MpiComm {
         first.send_with_tag(&[0u8][..], COME);
         while first.immediate_probe_with_tag(GO).is_none() {
             if Instant::now() >= end {
-                // Of the others this rank knows nothing.
-                return Err(Late { came: 1, first_missing: 0 });
+                return Err(Late::NoAnswer);
             }
             sleep(Duration::from_millis(1));
         }
@@ -248,14 +248,7 @@ fn communicator_of(handle: i32) -> SimpleCommunicator {
 
 /// Refuses a launcher that has started several processes of which this one knows nothing.
 fn check_launcher() -> Result<(), MpiError> {
-    // The innermost launcher first: a job of Slurm may start mpirun. Its step says how many tasks it
-    // has; what the job asked for says nothing of this process.
-    const VARIABLES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
-    let size_of = |variable| {
-        let launched = std::env::var(variable).ok()?.parse().ok()?;
-        Some((variable, launched))
-    };
-    if let Some((variable, launched)) = VARIABLES.into_iter().find_map(size_of) {
+    if let Some((variable, launched)) = launched_by(|variable| std::env::var(variable).ok()) {
         if launched > 1 {
             let library = environment::library_version().unwrap_or_default();
             // Some versions are several lines long.

@@ -572,6 +572,7 @@ fn restore<T: CpuScalar>(
     target: PartResults<'_, T>,
 ) {
     let nrhs = systems.nrhs;
+    let mut ended = 0;
     for system in items.iter().flat_map(|&item| item as usize * nrhs..(item as usize + 1) * nrhs) {
         if systems.wants(system) {
             let rows = rows_of(systems.batch, nrhs, system);
@@ -579,7 +580,10 @@ fn restore<T: CpuScalar>(
                 Some(guesses) => target.x[rows.clone()].copy_from_slice(&guesses[rows]),
                 None => target.x[rows].fill(T::ZERO),
             }
-            target.outcomes[system] = None;
+            ended += usize::from(target.outcomes[system].take().is_some());
         }
+    }
+    if let Some(watch) = systems.watch {
+        watch.take_back(ended);
     }
 }

@@ -21,6 +21,7 @@ mod memory;
 mod page_locked;
 mod pin;
 mod range;
+mod rehearsal;
 mod repeats;
 mod several;
 mod several_faults;

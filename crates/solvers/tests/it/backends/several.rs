@@ -73,7 +73,7 @@ fn counts(solution: &Solution<f64>) -> Vec<usize> {
 }
 
 /// Whether the emulation lacks a kernel of this solve: it has those that some test launches.
-fn lacks_a_kernel(error: &SolveError) -> bool {
+pub(crate) fn lacks_a_kernel(error: &SolveError) -> bool {
     error.to_string().contains("a kernel that kernel-emu registers")
 }
 

@@ -4,8 +4,8 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Chunks, Gpu, Method, Solution, SolveError, SolveOptions,
-    solve_on_executor,
+    Backend, BatchSolver, Chunks, Engine, Gpu, Method, Solution, SolveError, SolveOptions,
+    SpmvOptions, Watch, solve_on_executor,
 };
 
 use crate::backends::common::{cg, chain, gpu, patterns, ragged, rhs};
@@ -198,4 +198,77 @@ fn a_batch_that_fits_no_gpu_at_once_is_refused_unless_in_chunks() {
     }
     let found = solve_on_executor(&gpus(true), &batch, &b, None, &cg()).unwrap();
     assert_same("chunks", &batch, 1, &found, &alone(&batch, &b, None, &cg()));
+}
+
+#[test]
+fn progress_counts_the_systems_of_a_lost_gpu_once() {
+    // Pieces of several parts, so that some systems have ended on the GPU that is lost.
+    let batch = ragged(patterns::<f64>(31));
+    let b = rhs(&batch, 1);
+    let mut most = 0;
+    for left in 0..6 {
+        let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let own = std::sync::Arc::clone(&seen);
+        let watch = Watch::with_callback(move |progress| {
+            own.fetch_max(progress.ended, std::sync::atomic::Ordering::SeqCst);
+            assert!(progress.ended <= progress.systems);
+            std::ops::ControlFlow::Continue(())
+        });
+        let gpus = two(left, Call::CopyToHost, lost());
+        // The other GPU does not wait, since this one may not fail.
+        let gpus = [Failing::never(gpus[0].inner.clone()), gpus[1].clone()];
+        let backend = backend(&gpus, 1 << 14, false);
+        let options = cg().watch(watch.clone());
+        solve_on_executor(&backend, &batch, &b, None, &options).unwrap();
+
+        assert_eq!((watch.progress().ended, watch.progress().systems), (31, 31), "{left}");
+        most = most.max(seen.load(std::sync::atomic::Ordering::SeqCst));
+    }
+    assert_eq!(most, 31);
+}
+
+#[test]
+fn products_that_were_asked_for_go_to_the_next_gpu_as_products() {
+    let batch = uniform(31);
+    let b = rhs(&batch, 1);
+    let options = cg().engine(Engine::Composed(SpmvOptions::default()));
+    let expected = alone(&batch, &b, None, &options);
+    for left in [0, 5] {
+        let first = Failing::after(left, Call::Launch, lost(), emulator());
+        let gpus = [first.clone(), Failing::never(emulator())];
+        let backend = backend(&gpus, 1 << 14, false);
+        let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+        for _ in 0..2 {
+            let mut x = vec![0.0; b.len()];
+            let report = solver.solve(&batch, &b, &mut x).unwrap();
+            assert_eq!(report.kernel, expected.report.kernel);
+            assert_eq!(report.format, expected.report.format);
+            assert_eq!(report.gpus()[0].lost.as_deref(), Some(&*lost().to_string()));
+            assert_same("products", &batch, 1, &Solution { x, report }, &expected);
+        }
+        assert!(first.has_failed());
+    }
+}
+
+#[test]
+fn limits_that_are_refused_change_nothing() {
+    let batch = uniform(31);
+    let b = rhs(&batch, 1);
+    let options = cg().engine(Engine::Composed(SpmvOptions::default()));
+    let gpus = [(); 2].map(|()| Failing::never(emulator()));
+    let backend = backend(&gpus, 1 << 14, false);
+    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+    let solve = |solver: &mut BatchSolver<f64>| {
+        let mut x = vec![0.0; b.len()];
+        let report = solver.solve(&batch, &b, &mut x).unwrap();
+        Solution { x, report }
+    };
+    let before = solve(&mut solver);
+
+    let refused = solver.replace_limits(&options.clone().max_iters(1)).unwrap_err();
+
+    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
+    assert_same("limits", &batch, 1, &solve(&mut solver), &before);
+    // A system that is lost afterwards is analysed with the old limits too.
+    assert!(before.report.all_converged());
 }
