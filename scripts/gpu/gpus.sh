@@ -4,10 +4,11 @@
 #
 # usage: scripts/gpu/gpus.sh BINARIES RESULTS [PART...]
 #   BINARIES   folder with the test program solvers-device and the program sparsebatch, built with --release elsewhere
-#   RESULTS    folder for logs, and for rows in gpus-CASE.jsonl
+#   RESULTS    folder for logs, and for rows in gpus-CASE-LIST.jsonl
 #   PART       tests, cli, tri, lap2d, rand9 [default: all of them]
 # CUDA's libraries must be on LD_LIBRARY_PATH. SYSTEMS (default 100000) is the number of systems of a GPU, GPUS
-# (default all) the list of GPUs, and a part has PART_SECONDS (default 150). BENCH_COMMIT overrides the commit in the
+# (default all) the list of GPUs, LISTS (default GPUS) those that the bench compares with the first GPU, such as
+# «0,1 all», and a part has PART_SECONDS (default 150). BENCH_COMMIT overrides the commit in the
 # rows.
 set -u -o pipefail
 binaries=$1 results=$2
@@ -45,8 +46,11 @@ expect() {
 
 # bench FAMILY CASE
 bench() {
-    run "gpus-$1" "$binaries/sparsebatch" bench solvers --experiment gpus --gpus "$gpus" --case "$2" \
-        --batch "${SYSTEMS:-100000}" --output "$results/gpus-$1.jsonl"
+    local list
+    for list in ${LISTS:-$gpus}; do
+        run "gpus-$1-$list" "$binaries/sparsebatch" bench solvers --experiment gpus --gpus "$list" --case "$2" \
+            --batch "${SYSTEMS:-100000}" --output "$results/gpus-$1-$list.jsonl"
+    done
 }
 
 for part in "$@"; do

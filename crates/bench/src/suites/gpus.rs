@@ -104,7 +104,7 @@ fn lock<'a, T: Real>(
         Batch::Uniform(batch) => match batch.values() {
             BatchValues::Shared(values)
             | BatchValues::ItemMajor(values)
-            | BatchValues::Interleaved(values) => &values[..],
+            | BatchValues::Interleaved(values) => values,
         },
         Batch::Ragged(batch) => batch.values(),
     };
