@@ -16,15 +16,15 @@ pub struct Lender<'env, E: Executor> {
 }
 
 /// Calls `work` with a [`Lender`] whose copies run on `executor`, and waits until they are done;
-/// after a panic of `work` too.
+/// after a panic of `work` too. Meanwhile no other thread may begin to record a graph on the stream
+/// of `executor`: where the copies cannot be waited for, the process is aborted.
 ///
 /// # Examples
 /// ```no_run
 /// use sparsebatch_cuda::{Device, Executor, PageLocked, lending};
 /// let device = Device::new(0)?;
-/// let values = vec![1.0; 1 << 20];
-/// let locked = PageLocked::new(&device, &values)?;
-/// let mut buffer = device.alloc(values.len())?;
+/// let locked = PageLocked::new(&device, vec![1.0; 1 << 20])?;
+/// let mut buffer = device.alloc(locked.len())?;
 /// lending(&device, |lender| {
 ///     assert!(lender.takes(&locked));
 ///     lender.copy(&locked, &mut buffer) // returns at once
@@ -64,7 +64,7 @@ impl<'env, E: Executor> Lender<'env, E> {
                 found: "memory that is not".to_owned(),
             });
         }
-        self.has_started.set(true);
+        self.has_started.set(!self.executor.is_recording()?);
         #[expect(unsafe_code, reason = "the executor is waited for when this is dropped")]
         // SAFETY: the values are borrowed for `'env`, which outlives the call of `lending`, at whose
         // end `drop` waits for the copies.
@@ -77,9 +77,15 @@ impl<'env, E: Executor> Lender<'env, E> {
 impl<E: Executor> Drop for Lender<'_, E> {
     fn drop(&mut self) {
         if self.has_started.get() {
-            // An error means that context or driver are lost, and no copy runs any more. The next
-            // call reports it.
-            self.executor.synchronize().ok();
+            match self.executor.synchronize() {
+                // With a lost context no copy runs any more; the next call reports it.
+                Ok(()) | Err(GpuError::ContextLost { .. }) => {}
+                Err(error) => {
+                    // A copy may still run, and the memory that it reads is about to go.
+                    eprintln!("a copy from page-locked memory cannot be waited for: {error}");
+                    std::process::abort();
+                }
+            }
         }
     }
 }

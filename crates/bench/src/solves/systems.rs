@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use sparsebatch_formats::batch::Values;
 use sparsebatch_formats::stats::MatrixStats;
 use sparsebatch_formats::{
     Batch, BatchCsr, BatchValues, Csr, CsrPattern, FormatError, Pattern, RaggedCsr, Scalar,
@@ -16,7 +17,7 @@ use crate::BenchError;
 #[derive(Clone, Debug)]
 pub(crate) struct Systems<T> {
     pub(crate) batch: Batch<T>,
-    pub(crate) b: Vec<T>,
+    pub(crate) b: Values<T>,
 }
 
 impl<T: Scalar> Systems<T> {
@@ -31,7 +32,7 @@ impl<T: Scalar> Systems<T> {
         b: Vec<T>,
     ) -> Result<Self, FormatError> {
         let batch = UniformBatch::try_new(pattern, nitems, BatchValues::ItemMajor(values))?;
-        Ok(Self { batch: Batch::Uniform(batch), b })
+        Ok(Self { batch: Batch::Uniform(batch), b: b.into() })
     }
 
     /// Makes `nitems` systems of one pattern whose entries are all 1, stored once, without
@@ -42,7 +43,7 @@ impl<T: Scalar> Systems<T> {
     pub(crate) fn like(pattern: Arc<CsrPattern>, nitems: usize) -> Result<Self, FormatError> {
         let values = vec![T::ONE; pattern.nnz()];
         let batch = UniformBatch::shared(Csr::from_parts(pattern, values)?, nitems);
-        Ok(Self { batch: Batch::Uniform(batch), b: Vec::new() })
+        Ok(Self { batch: Batch::Uniform(batch), b: Vec::new().into() })
     }
 
     /// Makes `nitems` systems by repeating those of a uniform batch in order.
@@ -111,7 +112,7 @@ impl<T: Scalar> Systems<T> {
                 let mut first = RaggedCsr::new();
                 items.for_each(|item| first.push(item));
                 let rows = first.row_offsets()[first.nitems()];
-                Ok(Self { batch: Batch::Ragged(first), b: self.b[..rows].to_vec() })
+                Ok(Self { batch: Batch::Ragged(first), b: self.b[..rows].to_vec().into() })
             }
         }
     }
@@ -133,7 +134,7 @@ impl<T: Scalar> Systems<T> {
             },
             Batch::Ragged(_) => self.batch.cast(),
         };
-        Systems { batch, b: cast(&self.b) }
+        Systems { batch, b: cast(&self.b).into() }
     }
 
     /// The values of all items, item-major.
@@ -299,7 +300,7 @@ mod tests {
     #[test]
     fn zero_right_hand_sides_ask_for_zero() {
         let mut systems = systems();
-        systems.b[2..].fill(0.0);
+        systems.b.make_mut()[2..].fill(0.0);
         let options = SolveOptions::default();
 
         let verdict = check(&systems, &[1.0, 2.0, 0.0, 0.0], None, &options);
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn repeated_systems_are_those_in_turn() {
         let tri = generate::Problem::new(generate::Family::Tri, 5).unwrap().batch(3).unwrap();
-        let tri = Systems { batch: tri.batch, b: tri.rhs };
+        let tri = Systems { batch: tri.batch, b: tri.rhs.into() };
         let Batch::Uniform(batch) = &tri.batch else { panic!("of one pattern") };
 
         let repeated = tri.repeated(8).unwrap();
@@ -318,7 +319,7 @@ mod tests {
         let expected = Systems::in_turn(batch, &tri.b, 8).unwrap();
         assert_eq!((repeated.values(), &repeated.b), (expected.values(), &expected.b));
         let mix = generate::mix(3).unwrap();
-        assert!(Systems { batch: mix.batch, b: mix.rhs }.repeated(2).is_err());
+        assert!(Systems { batch: mix.batch, b: mix.rhs.into() }.repeated(2).is_err());
     }
 
     #[test]
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!((first.batch.nitems(), &*first.b), (1, &[4.0, 8.0][..]));
         assert!(!first.is_symmetric());
         let mix = generate::mix(5).unwrap();
-        let mix = Systems { batch: mix.batch, b: mix.rhs };
+        let mix = Systems { batch: mix.batch, b: mix.rhs.into() };
 
         let first = mix.first(2).unwrap();
 

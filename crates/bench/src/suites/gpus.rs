@@ -8,7 +8,8 @@
 
 use sparsebatch_cuda::device::availability;
 use sparsebatch_cuda::{Device, GpuError, PageLocked};
-use sparsebatch_formats::{Batch, BatchValues};
+use sparsebatch_formats::batch::Values;
+use sparsebatch_formats::{Batch, BatchValues, UniformBatch};
 use sparsebatch_solvers::{Backend, Gpu, Method, Preconditioner, SolveError, SolveOptions};
 
 use super::solver_cases::SolverCase;
@@ -72,7 +73,7 @@ pub(crate) fn measure<T: Real>(
     let problem = SolveProblem::new(&case.name, &systems);
     host_to_host(session, &problem, &solve, turns, "host to host")?;
     let locked = lock(&devices[0], &systems)?;
-    host_to_host(session, &problem, &solve, turns, "page-locked")?;
+    host_to_host(session, &SolveProblem::new(&case.name, &locked), &solve, turns, "page-locked")?;
     drop(locked);
     resident(session, (&case.name, &some.repeated(each)?), &solve, turns)
 }
@@ -95,20 +96,15 @@ fn host_to_host<T: Real>(
     session.note(&format!("{}: {from} {line} times as fast as 1", problem.case()))
 }
 
-/// Locks the memory of values and right-hand sides.
-fn lock<'a, T: Real>(
-    device: &Device,
-    systems: &'a Systems<T>,
-) -> Result<Vec<PageLocked<'a, T>>, GpuError> {
-    let values = match &systems.batch {
-        Batch::Uniform(batch) => match batch.values() {
-            BatchValues::Shared(values)
-            | BatchValues::ItemMajor(values)
-            | BatchValues::Interleaved(values) => values,
-        },
-        Batch::Ragged(batch) => batch.values(),
+/// A copy of systems of one pattern whose values and right-hand sides lie in page-locked memory.
+fn lock<T: Real>(device: &Device, systems: &Systems<T>) -> Result<Systems<T>, BenchError> {
+    let lock = |values: &[T]| PageLocked::new(device, values.to_vec()).map(Values::of_owner);
+    let Batch::Uniform(batch) = &systems.batch else {
+        return Ok(systems.clone());
     };
-    [values, &systems.b].into_iter().map(|values| PageLocked::new(device, values)).collect()
+    let values = BatchValues::ItemMajor(lock(systems.values())?);
+    let locked = UniformBatch::from_values(batch.pattern().clone(), batch.nitems(), values)?;
+    Ok(Systems { batch: Batch::Uniform(locked), b: lock(&systems.b)? })
 }
 
 /// A batch in the memory of each GPU.

@@ -136,7 +136,7 @@ impl SolverCase {
     pub(crate) fn systems(&self) -> Result<Systems<f64>, BenchError> {
         let nitems = self.batches.last().copied().unwrap_or(0);
         let mixed = |made: Result<generate::GeneratedBatch<f64>, FormatError>| {
-            made.map(|made| Systems { batch: made.batch, b: made.rhs })
+            made.map(|made| Systems { batch: made.batch, b: made.rhs.into() })
         };
         Ok(match &self.source {
             SystemSource::Family(family, nrows) => family_systems(*family, *nrows, nitems)?,
@@ -232,9 +232,9 @@ mod tests {
 
             let found = family_systems(family, nrows, 150).unwrap();
 
-            assert_eq!((found.batch, found.b), (expected.batch, expected.rhs));
+            assert_eq!((found.batch, &*found.b), (expected.batch, &expected.rhs[..]));
         }
-        assert_eq!(family_systems(Family::Tri, 32, 0).unwrap().b, [0.0; 0]);
+        assert_eq!(family_systems(Family::Tri, 32, 0).unwrap().b[..], [0.0; 0]);
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Executor for Device {
         if host.is_empty() {
             return Ok(());
         }
-        if buffer.bytes() >= STAGED_BYTES && !self.locks(host) {
+        if buffer.bytes() >= STAGED_BYTES {
             // SAFETY: every `Pod` is bytes without padding; the borrow is that of `host`.
             let bytes = unsafe { std::slice::from_raw_parts(host.as_ptr().cast(), buffer.bytes()) };
             return self.staged(|staging| {
@@ -86,7 +86,7 @@ impl Executor for Device {
             return Ok(());
         }
         let to = host.as_mut_ptr();
-        if buffer.bytes() >= STAGED_BYTES && !self.locks(host) {
+        if buffer.bytes() >= STAGED_BYTES {
             // SAFETY: every `Pod` is bytes without padding and takes every bit pattern; the
             // exclusive borrow is that of `host`.
             let bytes = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), buffer.bytes()) };

@@ -1,7 +1,7 @@
 //! Page-locked memory of the caller: [`PageLocked`].
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::Arc;
 
@@ -13,66 +13,98 @@ use super::{Device, DeviceBuffer};
 use crate::error::check_len;
 use crate::{GpuError, Pod};
 
-/// Values of the caller whose memory is page-locked until this is dropped, so that GPUs copy from
-/// it directly: solves of large batches from the host then leave out the copy to memory of their
-/// own.
+/// A vector whose memory is page-locked until this is dropped, so that GPUs copy from it directly:
+/// solves of large batches from the host then leave out the copy to memory of their own.
 ///
-/// Locking takes about as long as some solves. Lock memory that is used again and again.
+/// Locking takes about as long as some solves. Lock memory that is used again and again. As the
+/// values of a batch it is another owner's array (`Values::of_owner`).
 ///
 /// # Examples
 /// ```no_run
 /// use sparsebatch_cuda::{Device, PageLocked};
 /// let device = Device::new(0)?;
-/// let values = vec![1.0; 1 << 20];
-/// let locked = PageLocked::new(&device, &values)?;
-/// assert_eq!(locked[0], 1.0);
+/// let mut values = PageLocked::new(&device, vec![1.0; 1 << 20])?;
+/// values[0] = 2.0;
+/// assert_eq!(values.into_vec()[..2], [2.0, 1.0]);
 /// # Ok::<(), sparsebatch_cuda::GpuError>(())
 /// ```
-pub struct PageLocked<'a, T: Pod> {
-    values: &'a [T],
+pub struct PageLocked<T: Pod> {
+    // A borrowed slice would not do: its owner might free it while the driver takes it for locked.
+    values: Vec<T>,
     context: Arc<CudaContext>,
 }
 
-impl<'a, T: Pod> PageLocked<'a, T> {
+impl<T: Pod> PageLocked<T> {
     /// Locks the memory of `values` for all GPUs of the process.
     ///
     /// # Errors
-    /// [`GpuError::Driver`] when the system locks no more memory, or when some of it is locked
-    /// already.
-    pub fn new(device: &Device, values: &'a [T]) -> Result<Self, GpuError> {
+    /// [`GpuError::Driver`] when the system locks no more memory.
+    pub fn new(device: &Device, values: Vec<T>) -> Result<Self, GpuError> {
         let context = Arc::clone(&device.shared.context);
         bind(&context)?;
         if !values.is_empty() {
-            let (start, bytes) = (values.as_ptr().cast_mut().cast(), size_of_val(values));
+            let (start, bytes) = (values.as_ptr().cast_mut().cast(), size_of_val(&values[..]));
             let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-            // SAFETY: (1) the context is current; (2) the memory is borrowed until `drop` unlocks
-            // it, and is only read.
+            // SAFETY: (1) the context is current; (2) the memory belongs to the vector, which is
+            // neither moved nor freed before `unlock`.
             let result = unsafe { sys::cuMemHostRegister_v2(start, bytes, flags) };
             check("cuMemHostRegister", result)?;
         }
         Ok(Self { values, context })
     }
-}
 
-impl<T: Pod> Deref for PageLocked<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.values
+    /// The vector, in memory that is no longer locked.
+    pub fn into_vec(mut self) -> Vec<T> {
+        self.unlock()
     }
-}
 
-impl<T: Pod> Drop for PageLocked<'_, T> {
-    fn drop(&mut self) {
-        if !self.values.is_empty() && bind(&self.context).is_ok() {
-            // SAFETY: `new` registered the memory, once; copies from it have ended, since their
-            // borrow has.
-            unsafe { sys::cuMemHostUnregister(self.values.as_ptr().cast_mut().cast()) };
+    /// Unlocks the memory and takes it out. Memory that cannot be unlocked is never freed: the
+    /// driver would go on to take its addresses for locked; the vector is then a copy.
+    fn unlock(&mut self) -> Vec<T> {
+        let values = std::mem::take(&mut self.values);
+        if values.is_empty() {
+            return values;
+        }
+        let start = values.as_ptr().cast_mut().cast();
+        let unlocked = bind(&self.context).and_then(|()| {
+            // SAFETY: `new` registered the memory, once. Copies from it have ended: they borrow it,
+            // and this is borrowed exclusively.
+            check("cuMemHostUnregister", unsafe { sys::cuMemHostUnregister(start) })
+        });
+        match unlocked {
+            Ok(()) => values,
+            Err(_) => std::mem::ManuallyDrop::new(values).to_vec(),
         }
     }
 }
 
-impl<T: Pod> fmt::Debug for PageLocked<'_, T> {
+impl<T: Pod> Deref for PageLocked<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<T: Pod> DerefMut for PageLocked<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+}
+
+impl<T: Pod> AsRef<[T]> for PageLocked<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T: Pod> Drop for PageLocked<T> {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
+impl<T: Pod> fmt::Debug for PageLocked<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageLocked")
             .field("type", &std::any::type_name::<T>())

@@ -2,8 +2,9 @@
 
 use sparsebatch_cuda::testing::{devices_or_skip, systems};
 use sparsebatch_cuda::{Device, PageLocked};
+use sparsebatch_formats::batch::Values;
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, BatchValues, RaggedCsr};
+use sparsebatch_formats::{Batch, BatchValues, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::{
     Backend, BatchReport, BatchSolver, Chunks, Gpu, Method, Preconditioner, SolveOptions,
 };
@@ -141,14 +142,16 @@ fn page_locked_memory_of_the_caller_makes_the_same_bits() {
     let Batch::Uniform(uniform) = &batch else { unreachable!("one pattern") };
     let BatchValues::ItemMajor(values) = uniform.values() else { unreachable!("item-major") };
     let b = vec![1.0; batch.row_offset(items)];
+    let lock = |values: &[f64]| PageLocked::new(&devices[0], values.to_vec()).unwrap();
+    let values = BatchValues::ItemMajor(Values::of_owner(lock(values)));
+    let locked = UniformBatch::from_values(uniform.pattern().clone(), items, values).unwrap();
+    let (locked, locked_b) = (Batch::Uniform(locked), lock(&b));
     let options = of(Method::BiCgStab, Preconditioner::Jacobi);
     let chunks = Chunks::default().bytes(1 << 20);
     let alone = Backend::Gpu(Gpu::new(devices[0].clone()).chunks(chunks));
     for backend in [alone, two(&devices, chunks)] {
         let (expected, expected_x) = solve(&backend, &batch, &b, &options);
-        let locked = [&values[..], &b].map(|values| PageLocked::new(&devices[0], values).unwrap());
-        let (found, x) = solve(&backend, &batch, &b, &options);
-        drop(locked);
+        let (found, x) = solve(&backend, &locked, &locked_b, &options);
         assert_eq!(found.systems, expected.systems);
         assert!(x == expected_x, "other bits");
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_cuda::{Executor, KernelBuffer, Lender, PinnedValues, Value, lending};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Lender, PinnedValues, Value, lending};
 use sparsebatch_solve_core::Outcome;
 
 use super::part::{PartResults, Site};
@@ -219,15 +219,26 @@ where
         if self.device[0].values.len() != values {
             // The batch now shares its values, or no longer does; it has one pattern either way.
             let items = if shares_values(systems.batch) { 0 } else { self.chunks[0].len() };
-            self.squares = None;
-            for (device, host) in self.device.iter_mut().zip(&mut self.host) {
-                device.values = site.executor.alloc(values)?;
-                device.squares = site.executor.alloc(items)?;
-                host.values = site.executor.alloc_pinned(values)?;
-                host.squares = site.executor.alloc_pinned(items)?;
+            let executor = &site.executor;
+            let squares = match items {
+                0 => None,
+                items => Some(ValueSquares::new(executor, items, values / items)?),
+            };
+            // All or nothing: after an error the next solve finds memory of one size.
+            let device =
+                self.device.iter().map(|_| Ok((executor.alloc(values)?, executor.alloc(items)?)));
+            let device = device.collect::<Result<Vec<_>, GpuError>>()?;
+            let host = self
+                .host
+                .iter()
+                .map(|_| Ok((executor.alloc_pinned(values)?, executor.alloc_pinned(items)?)));
+            let host = host.collect::<Result<Vec<_>, GpuError>>()?;
+            self.squares = squares;
+            for (own, new) in self.device.iter_mut().zip(device) {
+                (own.values, own.squares) = new;
             }
-            if items > 0 {
-                self.squares = Some(ValueSquares::new(&site.executor, items, values / items)?);
+            for (own, new) in self.host.iter_mut().zip(host) {
+                (own.values, own.squares) = new;
             }
         }
         Ok(())
