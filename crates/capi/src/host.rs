@@ -73,10 +73,10 @@ impl<T: SolveScalar + Pod> Host<T> {
                 let adjoint = match &mut self.adjoint {
                     Some(adjoint) => adjoint,
                     none => {
-                        let made = AdjointSolver::on(&context.backend, &self.batch, &self.options)?;
-                        let made = none.insert(made);
+                        let mut made =
+                            AdjointSolver::on(&context.backend, &self.batch, &self.options)?;
                         made.replace_limits(&self.limits)?;
-                        made
+                        none.insert(made)
                     }
                 };
                 adjoint.solve(&self.batch, b, x)

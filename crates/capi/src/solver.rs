@@ -98,6 +98,8 @@ struct State {
     options: SolveOptions,
     /// The report of the last solve, and the systems that it left out.
     last: Option<(AnyReport, Option<Inactive>)>,
+    /// Whether the engine has other limits than `options`, which it refused.
+    is_stale: bool,
 }
 
 impl Solver {
@@ -120,7 +122,7 @@ impl Solver {
         };
         let engine = Some(told(memory.as_ref(), engine)?);
         let context = Arc::clone(&batch.context);
-        let state = Mutex::new(State { engine, options, last: None });
+        let state = Mutex::new(State { engine, options, last: None, is_stale: false });
         Ok(Self { context, watch, fallback, on_device, memory, vectors, state })
     }
 
@@ -265,17 +267,21 @@ impl State {
     /// The engine; an error for a call that had found the solver before another thread destroyed
     /// it.
     fn engine(&mut self) -> Result<&mut (dyn Engine + 'static), Failure> {
-        self.engine.as_deref_mut().ok_or_else(unknown::<sb_solver>)
+        let engine = self.engine.as_deref_mut().ok_or_else(unknown::<sb_solver>)?;
+        if self.is_stale {
+            engine.replace_limits(&self.options)?;
+            self.is_stale = false;
+        }
+        Ok(engine)
     }
 
     /// Gives the engine limits; those that it has stay where it refuses them.
     fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), Failure> {
-        let engine = self.engine()?;
+        let engine = self.engine.as_deref_mut().ok_or_else(unknown::<sb_solver>)?;
         let replaced = engine.replace_limits(options);
         if replaced.is_err() {
             // The first error is the one to tell.
-            let own = self.options.clone();
-            self.engine()?.replace_limits(&own).ok();
+            self.is_stale = engine.replace_limits(&self.options).is_err();
         }
         replaced
     }
