@@ -35,7 +35,7 @@ grep -q 'DIFFERS from the reference' "$work/coarse.log"
 # The module's own test under AddressSanitizer and UBSan. SUNDIALS 6 has its core in libsundials_generic.
 core=sundials_core
 compgen -G "$sundials/lib*/libsundials_core.*" >/dev/null || core=sundials_generic
-libraries=(-L"$sundials/lib" -L"$prefix/lib" -Wl,-rpath,"$prefix/lib" -lsparsebatch -lsundials_cvode
+libraries=(-L"$sundials/lib" -L"$prefix/lib" -Wl,-rpath,"$prefix/lib" -Wl,-rpath,"$sundials/lib" -lsparsebatch -lsundials_cvode
     -lsundials_nvecserial -lsundials_sunmatrixsparse -lsundials_sunlinsoldense -lsundials_sunmatrixdense -lsundials_sunmatrixband
     "-l$core" -lm)
 gcc -std=c11 -pedantic -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all \

@@ -44,6 +44,8 @@ typedef booleantype sb_boolean;
 
 /* The relative tolerance of an iterative solve that is asked for a tolerance of 0. */
 #define DEFAULT_RTOL 1e-10
+/* The least tolerance of a block, in the units of the residual. */
+#define SMALLEST_UNIT ((sunrealtype)(sizeof(sunrealtype) == 4 ? 1e-30 : 1e-280))
 
 /* Code of a system whose elimination met no pivot (sb_outcome_name). */
 static const char ZERO_PIVOT[] = "ZeroPivot";
@@ -64,7 +66,7 @@ typedef struct {
     N_Vector left, right;
     N_Vector b, x;
     sunrealtype *values; /* scaled, nblocks * nnz */
-    const sunrealtype *matrix;
+    int has_solved; /* the library has a report of the last solve of this module */
     int zero_guess;
     sunrealtype unit; /* what the scaled residuals of the last solve are multiples of */
 
@@ -203,6 +205,10 @@ static int take_pattern(content *c, SUNMatrix A)
     {
         c->nnz = SM_INDEXPTRS_S(A)[n];
     }
+    if (!c->on_device && (c->nnz < 0 || c->nnz > SM_NNZ_S(A) / c->nblocks))
+        return failed(c, WRONG_ARGUMENT,
+                      "the first block has %lld entries, the matrix room for %lld in all",
+                      (long long)c->nnz, (long long)SM_NNZ_S(A));
     if (c->nnz < 0 || c->nnz > INT32_MAX)
         return failed(c, WRONG_ARGUMENT, "the first block has %lld entries", (long long)c->nnz);
     c->row_ptr = (int32_t *)malloc((size_t)(n + 1) * sizeof *c->row_ptr);
@@ -225,6 +231,7 @@ static int take_pattern(content *c, SUNMatrix A)
 static int64_t other_block(const content *c, SUNMatrix A)
 {
     if (c->on_device) return -1;
+    if (SM_NNZ_S(A) < c->nblocks * c->nnz) return 0;
     for (int64_t block = 0; block < c->nblocks; ++block) {
         const sunindextype *row_ptr = SM_INDEXPTRS_S(A) + block * c->nrows;
         const sunindextype *col_idx = SM_INDEXVALS_S(A) + block * c->nnz;
@@ -292,6 +299,17 @@ static int analyse(content *c, SUNMatrix A)
     return code;
 }
 
+/* Waits for what other streams write to matrix and vectors, unless the program gave the stream that
+ * they are written on. */
+static void wait_for_device(const content *c)
+{
+#ifdef SUNLINSOL_SPARSEBATCH_CUDA
+    if (c->on_device && c->options.stream == NULL) cudaDeviceSynchronize();
+#else
+    (void)c;
+#endif
+}
+
 static int setup(SUNLinearSolver S, SUNMatrix A)
 {
     content *c = content_of(S);
@@ -301,6 +319,7 @@ static int setup(SUNLinearSolver S, SUNMatrix A)
     if (code != 0) return code;
     if (rows != c->nrows || is_on_device(A) != c->on_device)
         return failed(c, WRONG_ARGUMENT, "the matrix has another shape than the one of the solver");
+    wait_for_device(c);
     if (c->solver == NULL || other_block(c, A) >= 0) {
         code = analyse(c, A);
         if (code != 0) return code;
@@ -309,7 +328,6 @@ static int setup(SUNLinearSolver S, SUNMatrix A)
             sb_solver_set_values(c->solver, values_of(A), c->nblocks * c->nnz);
         if (status != SB_OK) return library_failed(c, status, "the values");
     }
-    c->matrix = values_of(A);
     if (!c->iterative) {
         const sb_status status = sb_solver_factor(c->solver);
         if (status != SB_OK) return library_failed(c, status, "the factors");
@@ -322,6 +340,7 @@ static int setup(SUNLinearSolver S, SUNMatrix A)
 /* The report of the last solve, kept until the next one. */
 static sb_status keep_report(content *c)
 {
+    if (!c->has_solved) return SB_ERROR_ARGUMENT;
     return c->report != NULL ? SB_OK : sb_solver_report(c->solver, &c->report);
 }
 
@@ -352,8 +371,10 @@ static int run(content *c, int32_t by, int32_t guess, N_Vector x, N_Vector b)
         return failed(c, WRONG_ARGUMENT, "expected vectors with an array in the matrix's memory");
     forget_report(c);
     c->nfailed = 0;
+    wait_for_device(c);
     const sb_status status =
         sb_solver_solve(c->solver, by, guess, right_hand_sides, n, solutions, n, &c->nfailed);
+    c->has_solved = status == SB_OK;
     if (status != SB_OK) return library_failed(c, status, "the solve");
     if (c->nfailed == 0) return done(c);
     const int code = some_singular(c) ? SUNLS_LUFACT_FAIL : SUNLS_CONV_FAIL;
@@ -384,11 +405,11 @@ static int solve_direct(SUNLinearSolver S, SUNMatrix A, N_Vector x, N_Vector b, 
 }
 
 /* S1 A S2^-1: each row times an entry of `left`, each column over one of `right`. */
-static void scale_values(content *c)
+static void scale_values(content *c, SUNMatrix A)
 {
     const sunrealtype *left = c->left == NULL ? NULL : array_of(c, c->left);
     const sunrealtype *right = c->right == NULL ? NULL : array_of(c, c->right);
-    const sunrealtype *from = c->matrix;
+    const sunrealtype *from = values_of(A);
     sunrealtype *to = c->values;
     for (int64_t block = 0; block < c->nblocks; ++block) {
         const int64_t first = block * c->nrows;
@@ -402,24 +423,42 @@ static void scale_values(content *c)
     }
 }
 
+/* ||c->b||, whose largest entry is `most`. */
+static sunrealtype norm_of(content *c, sunrealtype most)
+{
+    if (!(most > 0)) return 0;
+    N_VScale(1 / most, c->b, c->b);
+    const sunrealtype scaled = (sunrealtype)sqrt((double)N_VDotProd(c->b, c->b));
+    N_VScale(most, c->b, c->b);
+    return most * scaled;
+}
+
 /* The options have atol 1: the system is solved in units of the tolerance of a block. */
 static int solve_iterative(SUNLinearSolver S, SUNMatrix A, N_Vector x, N_Vector b, sunrealtype tol)
 {
     content *c = content_of(S);
     int code = check_solve(c, A, x, b);
     if (code != 0) return code;
+    int64_t rows;
+    if ((code = check_matrix(c, A, c->nblocks, &rows)) != 0) return code;
+    if (rows != c->nrows || is_on_device(A) != c->on_device || other_block(c, A) >= 0)
+        return failed(c, WRONG_ARGUMENT, "the matrix has another pattern than that of the set-up");
+    wait_for_device(c);
     if (c->left != NULL) N_VProd(c->left, b, c->b);
     else N_VScale(1, b, c->b);
-    const sunrealtype norm = (sunrealtype)sqrt((double)N_VDotProd(c->b, c->b));
-    if (!isfinite(norm)) {
+    const int zero_guess = c->zero_guess;
+    c->zero_guess = 0;
+    /* The largest entry does not overflow as the squares of others may; a NaN is in the sum. */
+    const sunrealtype most = N_VMaxNorm(c->b);
+    if (!isfinite(most) || isnan(N_VDotProd(c->b, c->b))) {
         forget_report(c);
+        c->has_solved = 0;
         c->nfailed = 0;
         return failed(c, SUNLS_CONV_FAIL, "the right-hand side is not finite");
     }
-    const int zero_guess = c->zero_guess;
-    c->zero_guess = 0;
-    if (!(tol > 0)) tol = (sunrealtype)DEFAULT_RTOL * norm;
-    c->unit = tol > 0 ? tol / (sunrealtype)sqrt((double)c->nblocks) : 1;
+    if (!(tol > 0)) tol = (sunrealtype)DEFAULT_RTOL * norm_of(c, most);
+    c->unit = tol / (sunrealtype)sqrt((double)c->nblocks);
+    if (!(c->unit >= SMALLEST_UNIT)) c->unit = most > 0 ? SMALLEST_UNIT : 1;
     N_VScale(1 / c->unit, c->b, c->b);
     if (!zero_guess) {
         if (c->right != NULL) N_VProd(c->right, x, c->x);
@@ -427,7 +466,7 @@ static int solve_iterative(SUNLinearSolver S, SUNMatrix A, N_Vector x, N_Vector 
         N_VScale(1 / c->unit, c->x, c->x);
     }
     if (!c->on_device) {
-        scale_values(c);
+        scale_values(c, A);
         const sb_status status =
             sb_solver_set_values(c->solver, c->values, c->nblocks * c->nnz);
         if (status != SB_OK) return library_failed(c, status, "the scaled values");
