@@ -51,6 +51,7 @@ public:
         call<unsigned long long *, std::size_t>("cuMemAlloc_v2", &place, bytes);
         call<unsigned long long, const void *, std::size_t>("cuMemcpyHtoD_v2", place, host.data(),
                                                             bytes);
+        call<>("cuCtxSynchronize"); // other streams do not wait for the copy
         return reinterpret_cast<double *>(place);
     }
 
