@@ -29,6 +29,7 @@ _CLASSES: dict[str, type[Exception]] = {
         errors.Forked,
         errors.FormatError,
         errors.GpuError,
+        errors.NotConvergedWarning,
         errors.OptionError,
         errors.OutOfMemory,
         errors.RankFailed,
@@ -129,7 +130,8 @@ class Ranks:
         self, root: int, array: np.ndarray | None, offsets: np.ndarray, dtype: Any
     ) -> np.ndarray:
         """Elements `offsets[rank]` to `offsets[rank + 1]` of the array of rank `root`, flat."""
-        own = np.empty(int(offsets[self.rank + 1] - offsets[self.rank]), dtype)
+        length = int(offsets[self.rank + 1] - offsets[self.rank])
+        own = self._allocated(length, dtype)
         for window, counts, starts, part in self._windows(offsets):
             whole = None if array is None else [array[window], (counts, starts)]
             self.comm.Scatterv(whole, own[part], root=root)
@@ -137,11 +139,19 @@ class Ranks:
 
     def gather(self, root: int, own: np.ndarray, offsets: np.ndarray) -> np.ndarray | None:
         """The flat arrays of all ranks one after the other, on rank `root`; else `None`."""
-        array = np.empty(int(offsets[-1]), own.dtype) if self.rank == root else None
+        array = self._allocated(int(offsets[-1]) if self.rank == root else None, own.dtype)
         for window, counts, starts, part in self._windows(offsets):
             whole = None if array is None else [array[window], (counts, starts)]
             self.comm.Gatherv(own[part], whole, root=root)
         return array
+
+    def _allocated(self, length: int | None, dtype: Any) -> np.ndarray | None:
+        """Memory of this rank to receive in, if it is to receive; where one has none, none sends."""
+
+        def made() -> tuple[np.ndarray | None, None]:
+            return None if length is None else np.empty(length, dtype), None
+
+        return self.run({}, made)[0]
 
     def _windows(self, offsets: np.ndarray) -> Any:
         """Parts of an array that one call can send: the slice of the whole, the counts of all ranks

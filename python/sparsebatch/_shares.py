@@ -53,7 +53,10 @@ class Division:
             return Parts(self, ranks.rank, values=self.scatter_values(ranks, root, batch))
 
         def scatter(array: Any, offsets: np.ndarray, dtype: Any) -> np.ndarray:
-            return ranks.scatter(root, None if batch is None else array(batch), offsets, dtype)
+            def found() -> tuple[Any, None]:
+                return None if batch is None else array(batch), None
+
+            return ranks.scatter(root, ranks.run({}, found)[0], offsets, dtype)
 
         sizes = tuple(
             scatter(size, self.items, np.int64)
@@ -68,12 +71,15 @@ class Division:
         """Sends each rank the values of its share, of the shape of a batch in host memory."""
         if self.uniform is not None and self.uniform[3] is not None:
             return ranks.comm.bcast(None if batch is None else _host_values(batch), root)
-        whole = None
-        if batch is not None:
+
+        def contiguous() -> tuple[np.ndarray | None, None]:
+            if batch is None:
+                return None, None
             whole = _host_values(batch)
             whole = np.ascontiguousarray(whole.T if batch.layout == "interleaved" else whole)
-            whole = whole.reshape(-1)
-        values = ranks.scatter(root, whole, self.values, self.dtype)
+            return whole.reshape(-1), None
+
+        values = ranks.scatter(root, ranks.run({}, contiguous)[0], self.values, self.dtype)
         if self.uniform is None:
             return values
         return values.reshape(int(np.diff(self.items)[ranks.rank]), len(self.uniform[2]))

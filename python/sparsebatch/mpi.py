@@ -243,7 +243,7 @@ class Solver:
             if self._is_divided and not self._is_root:
                 self._refuse_data(A=A)
                 described = self._said(options, of_root)
-                return None, (described | self._machine(None), None)
+                return None, (described, None)
             batch, nrhs = given()
             self._options = options_of(options, nrhs)
             described = _described(self._options) | {
@@ -251,9 +251,8 @@ class Solver:
                 "on_failure": repr(call["on_failure"]),
                 "the type of the values": batch.dtype,
             }
-            described |= self._machine(batch)
             if not self._is_divided:
-                return batch, (described, batch.nitems)
+                return batch, (described | self._machine(batch), batch.nitems)
             _check_limits(self._options, host_batch(batch).nitems * nrhs)
             division = Division.of(batch, ranks.size)
             of_all = {name: call[name] for name in ("pin", "on_failure")}
@@ -270,7 +269,13 @@ class Solver:
             return
         division, self._options, of_all = told[self._place_of_root][1]
         call |= of_all
-        self._whole = batch
+
+        def chosen() -> tuple[None, Described]:
+            return None, self._machine(batch)
+
+        # By the pin of the root, which other ranks have now.
+        ranks.same(ranks.run({"the call": "Solver"}, chosen)[1], of=root or 0)
+        self._whole = _kept(batch)
         self._divide(division)
 
     def _said(self, options: dict[str, Any], of_root: dict[str, Any]) -> Described:
@@ -391,7 +396,8 @@ class Solver:
         ----------
         values : array
             As for `sparsebatch.Solver.update_values`: of the items of this rank, or with `root` on
-            that rank those of all items, on the others `None`.
+            that rank those of all items, on the others `None`. With `root` they are taken here:
+            what is written to the array later is not seen.
         shift : float or array of float, optional
             Solve with `I / shift - values`; given where `values` is.
         """
@@ -411,7 +417,7 @@ class Solver:
         batch, _ = self._ranks.run({"the call": "update_values"}, checked)
         own = self._division.scatter_values(self._ranks, self._place_of_root, batch)
         self._together("update_values", lambda: self._local.update_values(own))
-        self._whole = batch
+        self._whole = _kept(batch)
 
     def factor(self) -> None:
         """Keep the current matrices, and their factors where the method has some, on every rank."""
@@ -539,8 +545,14 @@ class Solver:
             return
         if on_failure == "raise":
             raise NotConverged(problem, result)
-        if self._ranks.rank == self._place_of_root:
-            warnings.warn(problem, NotConvergedWarning, stacklevel=caller_level())
+
+        def warned() -> tuple[None, None]:
+            # Where warnings are errors, all ranks raise this one.
+            if self._ranks.rank == self._place_of_root:
+                warnings.warn(problem, NotConvergedWarning, stacklevel=caller_level())
+            return None, None
+
+        self._ranks.run({"the call": "solve"}, warned)
 
     def shares_after(self, result: Result) -> list[range]:
         """The items of each rank for the next solves, by what one took.
@@ -667,7 +679,7 @@ class Result(LocalResult):
     def gather_report(self, root: int = 0) -> Report | None:
         """One report of the systems of all ranks, on rank `root`; `None` on the others.
 
-        All ranks call it. Rank `root` then holds about forty bytes for each system. Times are those
+        All ranks call it. Rank `root` then holds about seventy bytes for each system. Times are those
         of the slowest rank.
         """
         return _gathered(self._ranks, self._own, root)
@@ -699,6 +711,11 @@ def _gathered(ranks: Ranks, own: Report, root: int) -> Report | None:
         return Report(native, own._fallback, own.cpu_reason, active), None
 
     return ranks.run(call, merged)[0]
+
+
+def _kept(batch: Batch | None) -> Batch | None:
+    """A batch with values that the program does not write to: they may travel again."""
+    return None if batch is None else batch.with_values(np.array(host_batch(batch).values))
 
 
 #: How the systems of a rank ended: active ones, counts of those that did not converge, what to try.

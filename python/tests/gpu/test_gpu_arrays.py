@@ -417,5 +417,5 @@ def test_several_gpus_make_the_bits_of_one():
 
 def test_arrays_on_a_gpu_are_solved_by_one(library, dtype):
     p = Problem(dtype)
-    with pytest.raises(sparsebatch.Unsupported, match="several devices for values on cuda:0"):
+    with pytest.raises(sparsebatch.Unsupported, match="several devices for values on cuda:"):
         sparsebatch.solve(p.batch(library.put(p.values)), library.put(p.b), backend=["cuda:0"])

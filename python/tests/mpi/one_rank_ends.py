@@ -16,6 +16,7 @@ comm = MPI.COMM_WORLD
 batch = sparsebatch.Batch.uniform([0, 1, 2], [0, 1], [[1.0, 2.0]])
 solver = sparsebatch.mpi.Solver(batch, comm, backend="cpu")
 if comm.rank == comm.size - 1:
+    print("ready to end", flush=True)
     if sys.argv[1] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     raise ValueError("on purpose")

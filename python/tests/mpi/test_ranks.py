@@ -297,6 +297,40 @@ class TestRoot:
             )
             assert message == f"rank {LAST} on {HERE}: nrhs is 3, on rank 0 it is 2"
 
+    def test_the_pin_of_the_root_alone_makes_machines_alike(self, comm, monkeypatch):
+        def machine(_: Any, pin: str | None) -> list[tuple[str, str]]:
+            return [("the model of the GPU", f"model {RANK}" if pin is None else pin)]
+
+        monkeypatch.setattr(sparsebatch.mpi._native, "machine", machine)
+        batch, taken = uniform(range(ITEMS)) if RANK == 0 else None, []
+        local = sparsebatch.mpi.LocalSolver
+
+        def without_pin(*args: Any, pin: Any = None, **options: Any) -> Any:
+            taken.append(pin)
+            return local(*args, **options)
+
+        monkeypatch.setattr(sparsebatch.mpi, "LocalSolver", without_pin)
+        pin = "of the root" if RANK == 0 else None
+        sparsebatch.mpi.Solver(batch, comm, root=0, pin=pin, **CPU)
+        assert taken == ["of the root"]
+        if SIZE > 1:
+            raises_everywhere(
+                OptionError, lambda: sparsebatch.mpi.Solver(batch, comm, root=0, **CPU)
+            )
+
+    def test_values_are_taken_at_the_call(self, comm):
+        batch, b = uniform(range(ITEMS)), right_hand_sides((ITEMS, 9))
+        values = np.array(batch.values) if RANK == 0 else None
+        solver = sparsebatch.mpi.Solver(batch if RANK == 0 else None, comm, root=0, **CPU)
+        solver.update_values(values)
+        expected = solver.solve(b if RANK == 0 else None)
+        if values is not None:
+            values[:] = np.nan
+        # As a rebalance does where shares change.
+        solver._divide(solver._division)
+        found = solver.solve(b if RANK == 0 else None)
+        assert same_bits(found.x, expected.x)
+
     def test_rebalance(self, comm, monkeypatch):
         # The time of a machine that does nothing else: entries grow with iterations here.
         time = property(lambda report: 1e-6 * float((report.iterations.astype(float) ** 2).sum()))
@@ -408,6 +442,14 @@ class TestFailures:
             solver.solve(np.ones((2, 9)))
         if RANK != LAST:
             assert str(caught.value) == on_rank(LAST, "KeyboardInterrupt")
+
+    def test_warnings_that_are_errors_are_raised_on_all_ranks(self, comm):
+        options = {"method": "bicgstab", "maxiter": 1, "fallback": False}
+        solver = sparsebatch.mpi.Solver(uniform(own_items()), comm, **options, **CPU)
+        b = right_hand_sides((len(own_items()), 9))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            raises_everywhere(NotConvergedWarning, lambda: solver.solve(b))
 
     def test_solves_go_on_after_a_failure(self, comm):
         solver = sparsebatch.mpi.Solver(uniform(range(2)), comm, **CPU)
