@@ -9,7 +9,7 @@
 #        DELAY=50us: each packet takes so much longer to the other host (tc, netem)
 set -euo pipefail
 program=$(realpath "${1:?usage: scripts/mpi-namespaces.sh PROGRAM}")
-a=sparsebatch-a b=sparsebatch-b
+a=sparsebatch-a-$$ b=sparsebatch-b-$$
 folder=$(mktemp -d)
 
 finish() {

@@ -83,12 +83,12 @@ impl DoctorArgs {
 pub(super) fn run(args: &DoctorArgs, architecture: &str, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
     let (solve, global) = solve_line(args, global)?;
-    let info = device(architecture, &solve)?;
+    let (gpu, planned) = device(architecture, &solve)?;
     let nvrtc = nvrtc::version().map_err(refused)?.to_string();
-    let compiled_for = compiled_for(&info).map_err(refused)?;
+    let compiled_for = compiled_for(&gpu).map_err(refused)?;
     let cache = DiskCache::from_env();
     let folder = writable(&cache)?;
-    let kernels = kernels(&solve, &info, global)?;
+    let kernels = kernels(&solve, &planned, global)?;
     let progress =
         Progress::start(global, format!("compiling {}", counted(kernels.len(), "kernel")));
     let warmed = solve.machine.pool()?.install(|| warm(&cache, &kernels, &compiled_for))?;
@@ -98,7 +98,7 @@ pub(super) fn run(args: &DoctorArgs, architecture: &str, global: Global) -> Resu
         command: "doctor",
         version: env!("CARGO_PKG_VERSION"),
         architecture: compiled_for,
-        device: info.name,
+        device: planned.name,
         nvrtc,
         folder,
         kernels: warmed,
@@ -129,8 +129,14 @@ fn solve_line(args: &DoctorArgs, global: Global) -> Result<(SolveArgs, Global), 
     Ok((line.solve, global))
 }
 
-/// The limits of the GPU.
-fn device(architecture: &str, solve: &SolveArgs) -> Result<DeviceInfo, CliError> {
+/// The capability of an architecture such as `sm_90`.
+fn capability(architecture: &str) -> Option<(u32, u32)> {
+    let number: u32 = architecture.strip_prefix("sm_")?.parse().ok()?;
+    Some((number / 10, number % 10))
+}
+
+/// The GPU that kernels are compiled for, and the limits that plans are made for.
+fn device(architecture: &str, solve: &SolveArgs) -> Result<(DeviceInfo, DeviceInfo), CliError> {
     if let Some(path) = &solve.pin_plan {
         let pin = pin::read(path)?;
         let Some(model) = pin.device() else {
@@ -139,17 +145,20 @@ fn device(architecture: &str, solve: &SolveArgs) -> Result<DeviceInfo, CliError>
                 path.display()
             )));
         };
-        let info = DeviceInfo::of_model(model);
-        return match info.architecture() == architecture {
-            true => Ok(info),
-            false => Err(CliError::input(format!(
-                "--arch {architecture}: the GPU of --pin-plan {} is {}",
-                path.display(),
-                info.architecture()
+        let planned = DeviceInfo::of_model(model);
+        return match capability(architecture) {
+            // A GPU may have the plans of a smaller one; its kernels are compiled for itself.
+            Some(own) if own >= planned.compute_capability => {
+                Ok((DeviceInfo { compute_capability: own, ..planned.clone() }, planned))
+            }
+            _ => Err(CliError::input(format!(
+                "--arch {architecture}: expected {}, that of --pin-plan {}, or a newer one",
+                planned.architecture(),
+                path.display()
             ))),
         };
     }
-    DeviceInfo::known(architecture).ok_or_else(|| {
+    DeviceInfo::known(architecture).map(|info| (info.clone(), info)).ok_or_else(|| {
         CliError::input(format!(
             "--arch {architecture}: expected sm_80 or sm_90, or the limits of such a GPU by \
              --pin-plan FILE, which `sparsebatch solve --export-plan FILE` writes there"

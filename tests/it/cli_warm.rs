@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use sparsebatch::gpu::testing::nvrtc_or_skip;
+use sparsebatch::gpu::{DeviceInfo, MemoryMeter};
+use sparsebatch::{Backend, Gpu, PlanPin};
 
 use crate::common::{ALPHA13, Folder, run, run_with};
 
@@ -44,6 +46,12 @@ fn what_cannot_be_warmed_is_one_line() {
     warm(&["--arch", "sm_90", ALPHA13, "--backend", "cpu"]).assert_bad_input(&["--backend cpu"]);
     warm(&["--arch", "sm_90", ALPHA13, "--output", "x.npz"]).assert_bad_input(&["--output"]);
     run(&["doctor", "--arch", "sm_90"]).assert_bad_input(&["--warm"]);
+    let folder = Folder::new();
+    let meter = MemoryMeter::new(DeviceInfo::known("sm_90").unwrap());
+    let pin = folder.path().join("plan.txt");
+    std::fs::write(&pin, PlanPin::of(&Backend::Gpu(Gpu::new(meter))).to_string()).unwrap();
+    warm(&["--arch", "sm_80", ALPHA13, "--pin-plan", pin.to_str().unwrap()])
+        .assert_bad_input(&["--arch sm_80: expected sm_90", "or a newer one"]);
     let without = [("SPARSEBATCH_NVRTC", Path::new("/no/libnvrtc.so"))];
     run_with(&without, &["doctor", "--warm", "--arch", "sm_90", ALPHA13])
         .assert_bad_input(&["--warm: NVRTC", "/no/libnvrtc.so"]);

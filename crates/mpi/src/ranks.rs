@@ -226,18 +226,18 @@ impl Ranks {
         // Ranks that still solve are not the cost of gathering.
         self.transport.barrier();
         let start = Instant::now();
-        // A rank that cannot send its report sends nothing, for which rank 0 does not wait.
+        let failed = |error: MpiError| Failure::internal(error.to_string());
         let sent = if self.rank() == 0 { Ok(Vec::new()) } else { packed(own) };
-        let gathered = self.transport.gather_bytes(sent.as_ref().map_or(&[], |bytes| &bytes[..]));
-        let others = gathered.into_iter().flatten().skip(1);
-        let reports = sent.map(drop).and_then(|()| match self.rank() {
+        let sent = self.agree(sent.map_err(failed))?;
+        let others = self.transport.gather_bytes(&sent).into_iter().flatten().skip(1);
+        let reports = match self.rank() {
             // That of rank 0 has not travelled.
             0 => std::iter::once(Ok(own.clone()))
                 .chain(others.map(|bytes| unpacked(&bytes)))
                 .collect::<Result<Vec<_>, _>>(),
             _ => Ok(Vec::new()),
-        });
-        let reports = self.agree(reports.map_err(|error| Failure::internal(error.to_string())))?;
+        };
+        let reports = self.agree(reports.map_err(failed))?;
         let times = |(rank, report): (usize, &BatchReport)| RankTimes {
             rank,
             host: self.hosts[rank].clone(),
