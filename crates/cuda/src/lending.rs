@@ -64,7 +64,10 @@ impl<'env, E: Executor> Lender<'env, E> {
                 found: "memory that is not".to_owned(),
             });
         }
-        self.has_started.set(!self.executor.is_recording()?);
+        // A stream that records refuses the copy.
+        if !self.executor.is_recording()? {
+            self.has_started.set(true);
+        }
         #[expect(unsafe_code, reason = "the executor is waited for when this is dropped")]
         // SAFETY: the values are borrowed for `'env`, which outlives the call of `lending`, at whose
         // end `drop` waits for the copies.
