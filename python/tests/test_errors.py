@@ -492,6 +492,8 @@ class TestRanks:
 
         import sparsebatch.mpi
 
+        # Another test may have imported it.
+        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
         for call in (sparsebatch.mpi.solve, sparsebatch.mpi.Solver):
             with pytest.raises(Unsupported, match="needs mpi4py, which is not installed") as caught:
