@@ -98,8 +98,8 @@ pub mod gpu {
         most_rows, solver_for, solver_for_batch, solver_for_ragged,
     };
     pub use sparsebatch_solvers::{
-        BatchPatterns, DeviceData, DeviceReport, DeviceSolver, SolverMemory, kernels_of,
-        solver_memory,
+        BatchPatterns, DeviceArrays, DeviceData, DeviceReport, DeviceSolver, DeviceSolvers,
+        SolverMemory, kernels_of, solver_memory,
     };
     pub use sparsebatch_spmv_gpu::{
         AdaptiveRows, BalancedRows, CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions,

@@ -53,7 +53,8 @@ pub use adjoint::{AdjointSolver, value_gradient};
 pub use backend::{Backend, Chunks, Gpu, Gpus};
 pub use choose::choose_schemes;
 pub use device::{
-    BatchPatterns, DeviceData, DeviceReport, DeviceSolver, SolverMemory, solver_memory,
+    BatchPatterns, DeviceArrays, DeviceData, DeviceReport, DeviceSolver, DeviceSolvers,
+    SolverMemory, solver_memory,
 };
 pub use error::SolveError;
 pub use operators::{LinOp, OperatorError, solve_operator, solve_preconditioned};

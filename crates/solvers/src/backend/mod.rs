@@ -6,7 +6,7 @@ mod gpu;
 mod target;
 
 pub(crate) use cpu::{CpuBackend, CpuPrimitives};
-pub(crate) use gpu::{GpuBackend, OutOfRange, tuning};
+pub(crate) use gpu::{GpuBackend, OutOfRange, Teams, tuning};
 pub use target::{Backend, Chunks, Gpu, Gpus};
 
 use std::ops::Range;

@@ -9,6 +9,7 @@
 //! | `patterns.rs` | the patterns of the items |
 //! | `indices.rs` | patterns from index arrays on a GPU |
 //! | `report.rs` | the report, whose list of systems is made when it is asked for |
+//! | `several.rs` | a solver for each of several GPUs, and one report |
 //! | `memory.rs` | how much device memory a solver takes |
 
 mod again;
@@ -18,6 +19,7 @@ mod indices;
 mod memory;
 mod patterns;
 mod report;
+mod several;
 mod transposed;
 
 use std::sync::Mutex;
@@ -46,6 +48,7 @@ pub use memory::{SolverMemory, solver_memory};
 pub use patterns::BatchPatterns;
 use patterns::Patterns;
 pub use report::DeviceReport;
+pub use several::{DeviceArrays, DeviceSolvers};
 use transposed::TransposedSide;
 
 /// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use sparsebatch_solve_core::Status;
 
 use crate::gpu::HostOutcomes;
-use crate::report::{BatchReport, SystemReport};
+use crate::report::{BatchReport, GpuRun, SystemReport};
 
 /// The report of a solve whose data lies on a GPU: a [`BatchReport`] whose list of systems is made
 /// when it is first asked for.
@@ -26,9 +26,33 @@ enum Form {
         frame: Box<BatchReport>,
         listed: OnceLock<Box<BatchReport>>,
     },
+    /// Reports of consecutive parts of a batch, at least one, each on a GPU of its own.
+    Parts {
+        parts: Vec<DeviceReport>,
+        listed: OnceLock<Box<BatchReport>>,
+    },
 }
 
 impl DeviceReport {
+    /// One report of consecutive parts of a batch, at least one.
+    pub(super) fn of_parts(parts: Vec<Self>) -> Self {
+        debug_assert!(!parts.is_empty());
+        Self(Form::Parts { parts, listed: OnceLock::new() })
+    }
+
+    /// The same report, which tells what one of several GPUs did. Its list was not made yet.
+    pub(super) fn on_gpu(mut self, gpu: GpuRun) -> Self {
+        let report = match &mut self.0 {
+            Form::Listed(report) => report,
+            Form::Unlisted { frame, .. } => &mut **frame,
+            Form::Parts { .. } => return self,
+        };
+        if let Some(first) = report.runs.first_mut() {
+            first.gpus = vec![gpu];
+        }
+        self
+    }
+
     /// The report of systems that the first method solved; `frame` lists none.
     pub(super) fn unlisted(outcomes: HostOutcomes, frame: BatchReport) -> Self {
         Self(Form::Unlisted { outcomes, frame: Box::new(frame), listed: OnceLock::new() })
@@ -39,6 +63,7 @@ impl DeviceReport {
         match &self.0 {
             Form::Listed(report) => report.systems.len(),
             Form::Unlisted { outcomes, .. } => outcomes.slices().len(),
+            Form::Parts { parts, .. } => parts.iter().map(Self::nsystems).sum(),
         }
     }
 
@@ -47,6 +72,7 @@ impl DeviceReport {
         match &self.0 {
             Form::Listed(report) => report.converged(),
             Form::Unlisted { outcomes, .. } => outcomes.slices().len(),
+            Form::Parts { parts, .. } => parts.iter().map(Self::converged).sum(),
         }
     }
 
@@ -63,6 +89,16 @@ impl DeviceReport {
         match &self.0 {
             Form::Listed(report) => report.systems[system].outcome.status,
             Form::Unlisted { outcomes, .. } => outcomes.slices().status(system),
+            Form::Parts { parts, .. } => {
+                let mut system = system;
+                for part in parts {
+                    if system < part.nsystems() {
+                        return part.status(system);
+                    }
+                    system -= part.nsystems();
+                }
+                panic!("there are {} systems in the report", self.nsystems());
+            }
         }
     }
 
@@ -72,6 +108,9 @@ impl DeviceReport {
             Form::Listed(report) => report,
             Form::Unlisted { outcomes, frame, listed } => {
                 *listed.into_inner().unwrap_or_else(|| Box::new(list(&outcomes, *frame)))
+            }
+            Form::Parts { parts, listed } => {
+                *listed.into_inner().unwrap_or_else(|| Box::new(merged(parts)))
             }
         }
     }
@@ -98,6 +137,7 @@ impl Deref for DeviceReport {
             Form::Unlisted { outcomes, frame, listed } => {
                 listed.get_or_init(|| Box::new(list(outcomes, BatchReport::clone(frame))))
             }
+            Form::Parts { parts, listed } => listed.get_or_init(|| Box::new(merged(parts.clone()))),
         }
     }
 }
@@ -107,4 +147,10 @@ fn list(outcomes: &HostOutcomes, frame: BatchReport) -> BatchReport {
     let slices = outcomes.slices();
     let systems = (0..slices.len()).map(|system| SystemReport::first(slices.outcome(system)));
     BatchReport { systems: systems.collect(), ..frame }
+}
+
+/// The report of all parts, of which there is one at least.
+fn merged(parts: Vec<DeviceReport>) -> BatchReport {
+    let merged = BatchReport::merged(parts.into_iter().map(DeviceReport::into_report));
+    merged.unwrap_or_else(|| unreachable!("a report of no parts"))
 }

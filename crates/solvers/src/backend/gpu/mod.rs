@@ -57,7 +57,7 @@ use divide::{May, Refused, is_unsupported};
 use part::{PartResults, Site};
 use piece::{Piece, Wanted};
 use pieces::Pieces;
-use several::Teams;
+pub(crate) use several::Teams;
 use staging::Systems;
 
 pub(crate) use left::OutOfRange;

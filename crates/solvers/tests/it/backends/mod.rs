@@ -10,6 +10,7 @@ mod device;
 mod device_data;
 mod device_patterns;
 mod device_ragged;
+mod device_several;
 mod factors;
 mod failing;
 mod fallback;

@@ -75,7 +75,7 @@ impl Teams {
 
     /// Does `work` on each value on the threads of its GPU, all at once, and returns the results in
     /// order. Each GPU has at most one value. Without threads of this process, one after the other.
-    pub(super) fn each<V: Send, R: Send>(
+    pub(crate) fn each<V: Send, R: Send>(
         &self,
         values: Vec<(usize, V)>,
         work: impl Fn(usize, V) -> R + Sync,
