@@ -32,6 +32,8 @@ struct Fault {
     /// Calls of that kind that still succeed.
     left: AtomicU64,
     error: GpuError,
+    /// Whether the call that fails panics.
+    panics: bool,
     has_failed: AtomicBool,
 }
 
@@ -43,8 +45,18 @@ impl Failing {
 
     /// One that fails after `left` calls.
     pub(crate) fn after(left: u64, call: Call, error: GpuError, inner: Emulator) -> Self {
+        Self::with(left, call, error, false, inner)
+    }
+
+    /// One whose call panics after `left` calls.
+    pub(crate) fn panicking_after(left: u64, call: Call, inner: Emulator) -> Self {
+        Self::with(left, call, GpuError::OutOfMemory { needed: 1, free: 0 }, true, inner)
+    }
+
+    fn with(left: u64, call: Call, error: GpuError, panics: bool, inner: Emulator) -> Self {
         let (left, has_failed) = (AtomicU64::new(left), AtomicBool::new(false));
-        Self { inner, fault: Some(Arc::new(Fault { call, left, error, has_failed })), behind: None }
+        let fault = Fault { call, left, error, panics, has_failed };
+        Self { inner, fault: Some(Arc::new(fault)), behind: None }
     }
 
     /// This one, whose launches wait until `other` has failed, so that `other` gets work.
@@ -65,6 +77,7 @@ impl Failing {
         };
         if ends || (is_lost && fault.has_failed.load(Ordering::SeqCst)) {
             fault.has_failed.store(true, Ordering::SeqCst);
+            assert!(!fault.panics, "the GPU's driver panics on purpose");
             return Err(fault.error.clone());
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Several emulated GPUs of which some fail.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::Batch;
@@ -271,4 +273,90 @@ fn limits_that_are_refused_change_nothing() {
     assert_same("limits", &batch, 1, &solve(&mut solver), &before);
     // A system that is lost afterwards is analysed with the old limits too.
     assert!(before.report.all_converged());
+}
+
+#[test]
+fn an_item_that_no_gpu_has_memory_for_goes_to_the_cpu() {
+    // The last item is too large for either GPU, even for one that is empty.
+    let items: Vec<_> = (0..30).map(|_| chain::<f64>(12, 2.5)).collect();
+    let small = ragged(items.clone());
+    let batch = ragged(items.into_iter().chain([chain(400, 2.5)]));
+    let b = rhs(&batch, 1);
+    let rows = small.row_offset(30);
+    let expected = alone(&small, &b[..rows], None, &cg());
+    for or_cpu in [false, true] {
+        let gpu = |_| Gpu::new(Emulator::with_memory(10_000)).or_cpu(or_cpu).in_chunks(true);
+        let backend = Backend::gpus((0..2).map(gpu).collect()).unwrap();
+        let found = solve_on_executor(&backend, &batch, &b, None, &cg());
+        if !or_cpu {
+            let error = found.map(drop).unwrap_err();
+            assert!(matches!(error, SolveError::Gpu(GpuError::OutOfMemory { .. })), "{error}");
+            continue;
+        }
+        let found = found.unwrap();
+        assert!(found.report.all_converged());
+        let reason = found.report.cpu_reason().unwrap();
+        assert!(reason.contains("out of GPU memory"), "{reason}");
+        assert_eq!(found.x[..rows], expected.x);
+        let gpus = found.report.gpus();
+        assert_eq!(gpus.iter().map(|gpu| gpu.systems).sum::<usize>(), 30, "{gpus:?}");
+        assert!(gpus.iter().any(|gpu| gpu.lost.is_none()), "{gpus:?}");
+    }
+}
+
+#[test]
+fn factors_that_the_other_gpu_cannot_hold_are_an_error_that_leaves_the_guess() {
+    let batch = ragged((0..31).map(|item| chain(12, 2.5 + 0.1 * f64::from(item))));
+    let b = rhs(&batch, 1);
+    let guess: Vec<f64> = b.iter().map(|b| 0.5 - b).collect();
+    let options = one_step().method(Method::Lu);
+    let (mut refused, mut solved) = (0, 0);
+    // Memory for the factors of half of the items, or for all of them.
+    for memory in (4..12).map(|k| (30_000.0 * 1.2f64.powi(k)) as u64) {
+        for left in [0, 1, 2, 4, 6] {
+            let little = || Emulator::with_memory(memory);
+            let second = Failing::after(left, Call::Launch, lost(), little());
+            let gpus = [Failing::never(little()), second.clone()];
+            let backend = backend(&gpus, 1 << 14, false);
+            let Ok(mut solver) = BatchSolver::on_executor(&backend, &batch, None, &options) else {
+                continue;
+            };
+            if solver.factor(&batch).is_err() || !solver.keeps_factors() || second.has_failed() {
+                continue;
+            }
+            let mut x = guess.clone();
+            match solver.solve_again(&b, &mut x) {
+                Ok(report) => solved += usize::from(second.has_failed() && report.all_converged()),
+                Err(
+                    error @ (SolveError::Unsupported { .. }
+                    | SolveError::Gpu(GpuError::OutOfMemory { .. })),
+                ) => {
+                    assert!(second.has_failed(), "{error}");
+                    assert_eq!(x, guess, "{error}");
+                    refused += 1;
+                }
+                Err(other) => panic!("{memory} {left}: {other}"),
+            }
+        }
+    }
+    assert!(refused > 0 && solved > 0, "{refused} {solved}");
+}
+
+#[test]
+fn a_solve_after_one_that_panicked_does_not_report_success() {
+    for batch in [uniform(31), ragged(patterns(31))] {
+        let b = rhs(&batch, 1);
+        for bytes in [1, 1 << 14] {
+            let second = Failing::panicking_after(0, Call::Launch, emulator());
+            let gpus = [Failing::never(emulator()).behind(&second), second];
+            let backend = backend(&gpus, bytes, false);
+            let mut solver = BatchSolver::on_executor(&backend, &batch, None, &cg()).unwrap();
+            let mut solve = || {
+                let mut x = vec![0.0; b.len()];
+                catch_unwind(AssertUnwindSafe(|| solver.solve(&batch, &b, &mut x).map(drop)))
+            };
+            assert!(solve().is_err(), "the panic of a GPU's thread is passed on");
+            assert!(solve().is_err(), "systems have no outcome");
+        }
+    }
 }
