@@ -11,6 +11,7 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
+use crate::common::cases;
 
 fn methods() -> [SolveOptions; 5] {
     let of =
@@ -279,11 +280,12 @@ fn changed(batch: &Batch<f64>, share: f64) -> Batch<f64> {
 #[test]
 fn kept_factors_solve_matrices_that_are_near() {
     let backends = [Backend::Cpu, gpu_or_cpu(&Emulator::new(Order::Forward))];
+    let backends = cases(&backends);
     for (batch, backend) in
         batches().iter().flat_map(|batch| backends.iter().map(move |b| (batch, b)))
     {
         for options in methods() {
-            for (nrhs, share) in [(1, 0.0), (3, 1e-4), (1, 1e-4), (1, 0.3)] {
+            for &(nrhs, share) in cases(&[(1, 0.0), (1, 1e-4), (1, 0.3), (3, 1e-4)]) {
                 let options = options.clone().nrhs(nrhs);
                 let what =
                     format!("{} {:?} {nrhs} {share}", options.method, options.preconditioner);

@@ -4,7 +4,7 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solvers::{Backend, Chunks, Gpu, Method, Status, solve_on_executor};
 
-use crate::common::one_step;
+use crate::common::{cases, one_step};
 
 /// Matrices of rank 2 alternate with healthy ones; the right-hand side is not in the range of the
 /// former.
@@ -26,10 +26,10 @@ fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
     let executor = Emulator::new(Order::Forward);
     let (batch, b) = singular_beside_healthy(200);
     let options = one_step().method(Method::Lu);
-    for bytes in [1 << 20, 1000] {
+    for &bytes in cases(&[1 << 20, 1000]) {
         let chunks = Chunks::default().bytes(bytes).at_once(2);
         let backend = Backend::Gpu(Gpu::new(executor.clone()).chunks(chunks));
-        for guess in [None, Some(vec![0.25; 600])] {
+        for guess in cases(&[None, Some(vec![0.25; 600])]) {
             let solved =
                 solve_on_executor(&backend, &batch, &b, guess.as_deref(), &options).unwrap();
 

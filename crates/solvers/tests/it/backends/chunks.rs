@@ -9,7 +9,7 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{agree, bits, cg, chain, dense, patterns, ragged, rhs};
-use crate::common::one_step;
+use crate::common::{cases, one_step};
 
 /// `len` different tridiagonal items of `nrows` rows.
 pub(super) fn uniform(len: usize, nrows: usize) -> Batch<f64> {
@@ -289,7 +289,7 @@ fn memory_is_at_most_a_fifth_above_that_of_the_data() {
 fn a_limit_holds() {
     let batch = uniform(2000, 32);
     let limit = data(&batch, 1) / 2;
-    for at_once in [1, 2, 3] {
+    for &at_once in cases(&[1, 2, 3]) {
         let executor = Emulator::new(Order::Forward);
         let gpu = Gpu::new(executor.clone())
             .memory_limit(limit)

@@ -15,6 +15,7 @@ use sparsebatch_solvers::{
 use sparsebatch_testing::random_vector;
 
 use crate::backends::common::rhs;
+use crate::common::cases;
 
 /// Unsymmetric matrices with a dominant diagonal, and a pattern that differs from its transpose.
 fn matrices(items: usize) -> Vec<Csr<f64>> {
@@ -198,8 +199,8 @@ fn layouts() -> [DeviceData; 4] {
 #[test]
 fn layouts_methods_and_right_hand_sides_agree_with_the_host() {
     for (options, guess) in methods().iter().zip([Guess::Zero, Guess::InX].iter().cycle()) {
-        for data in layouts() {
-            for nrhs in [1, 3] {
+        for &data in cases(&layouts()) {
+            for &nrhs in cases(&[1, 3]) {
                 agree(&matrices(37), false, data, &options.clone().nrhs(nrhs), *guess);
             }
         }
@@ -209,7 +210,7 @@ fn layouts_methods_and_right_hand_sides_agree_with_the_host() {
 #[test]
 fn transposed_systems_agree_with_the_host() {
     for (options, guess) in methods().iter().zip([Guess::InX, Guess::Zero].iter().cycle()) {
-        for data in layouts() {
+        for &data in cases(&layouts()) {
             let options = options.clone().nrhs(1 + data.values as usize);
             agree(&matrices(37), false, data.transposed(true), &options, *guess);
         }

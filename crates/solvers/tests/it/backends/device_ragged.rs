@@ -11,6 +11,7 @@ use sparsebatch_solvers::{
 
 use crate::backends::common::{chain, dense, patterns, ragged, rhs};
 use crate::backends::device::{agree, from_host, methods, values_of};
+use crate::common::cases;
 
 /// Healthy systems beside a singular one without a solution, one that is not finite, and one whose
 /// diagonal has zeros.
@@ -25,8 +26,8 @@ fn with_failing() -> Vec<Csr<f64>> {
 #[test]
 fn the_device_says_what_the_host_says_of_ragged_batches() {
     for options in methods() {
-        for nrhs in [1, 3] {
-            for x0 in [false, true] {
+        for &nrhs in cases(&[1, 3]) {
+            for &x0 in cases(&[false, true]) {
                 let options = options.clone().nrhs(nrhs);
                 assert!(agree(&ragged(patterns::<f64>(17)), x0, &options).all_converged());
                 let report = agree(&ragged(with_failing()), x0, &options);
