@@ -138,8 +138,9 @@ fn capability(architecture: &str) -> Option<(u32, u32)> {
 /// The GPU that kernels are compiled for, and the limits that plans are made for.
 fn device(architecture: &str, solve: &SolveArgs) -> Result<(DeviceInfo, DeviceInfo), CliError> {
     if let Some(path) = &solve.pin_plan {
-        let pin = pin::read(path)?;
-        let Some(model) = pin.device() else {
+        let read = pin::read(path)?;
+        read.check_version().map_err(|error| pin::refused(path, &error))?;
+        let Some(model) = read.device() else {
             return Err(CliError::input(format!(
                 "--pin-plan {}: expected the pin of a GPU, found that of a CPU",
                 path.display()

@@ -26,7 +26,8 @@ pub(crate) fn read(path: &Path) -> Result<PlanPin, CliError> {
     String::from_utf8_lossy(&bytes).parse().map_err(|error: ArgumentError| refused(path, &error))
 }
 
-fn refused(path: &Path, why: &dyn Display) -> CliError {
+/// The error of a pin that cannot be kept.
+pub(crate) fn refused(path: &Path, why: &dyn Display) -> CliError {
     CliError::input(format!("--pin-plan {}: {why}", path.display()))
 }
 

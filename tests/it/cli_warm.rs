@@ -52,6 +52,15 @@ fn what_cannot_be_warmed_is_one_line() {
     std::fs::write(&pin, PlanPin::of(&Backend::Gpu(Gpu::new(meter))).to_string()).unwrap();
     warm(&["--arch", "sm_80", ALPHA13, "--pin-plan", pin.to_str().unwrap()])
         .assert_bad_input(&["--arch sm_80: expected sm_90", "or a newer one"]);
+    let text = std::fs::read_to_string(&pin).unwrap();
+    let version = format!("version {}", env!("CARGO_PKG_VERSION"));
+    std::fs::write(&pin, text.replace(&version, "version 0.0.9")).unwrap();
+    warm(&["--arch", "sm_90", ALPHA13, "--pin-plan", pin.to_str().unwrap()]).assert_bad_input(&[
+        "--pin-plan",
+        "plan.txt",
+        "version 0.0.9",
+        env!("CARGO_PKG_VERSION"),
+    ]);
     let without = [("SPARSEBATCH_NVRTC", Path::new("/no/libnvrtc.so"))];
     run_with(&without, &["doctor", "--warm", "--arch", "sm_90", ALPHA13])
         .assert_bad_input(&["--warm: NVRTC", "/no/libnvrtc.so"]);

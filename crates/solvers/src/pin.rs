@@ -68,6 +68,22 @@ impl PlanPin {
     pub fn device(&self) -> Option<&DeviceModel> {
         self.device.as_ref()
     }
+
+    /// Holds that the pin is of this version of the library: the kernels of another one differ.
+    ///
+    /// # Errors
+    /// [`SolveError::OtherPlan`] for another version.
+    pub fn check_version(&self) -> Result<(), SolveError> {
+        match env!("CARGO_PKG_VERSION") {
+            own if self.version == own => Ok(()),
+            own => Err(differs("version", &self.version, own)),
+        }
+    }
+}
+
+/// The error of a pin with another value than here.
+fn differs(what: &'static str, pinned: &str, found: &str) -> SolveError {
+    SolveError::OtherPlan { what, pinned: pinned.to_owned(), found: found.to_owned() }
 }
 
 impl<E: GpuExecutor> Backend<E> {
@@ -81,14 +97,7 @@ impl<E: GpuExecutor> Backend<E> {
     /// short.
     pub fn pinned(&self, pin: &PlanPin) -> Result<Self, SolveError> {
         let own = PlanPin::of(self);
-        let differs = |what, pinned: &str, found: &str| SolveError::OtherPlan {
-            what,
-            pinned: pinned.to_owned(),
-            found: found.to_owned(),
-        };
-        if pin.version != own.version {
-            return Err(differs("version", &pin.version, &own.version));
-        }
+        pin.check_version()?;
         if pin.instructions != own.instructions {
             return Err(differs("instructions", &pin.instructions, &own.instructions));
         }
