@@ -53,7 +53,7 @@ mod transport;
 
 pub use error::{Failure, MpiError};
 pub use options::{Described, GPU_MODEL, described, fingerprint, machine};
-pub use places::{Place, gpus_of, threads_among, threads_of};
+pub use places::{Place, gpus_of, gpus_seen, threads_among, threads_of};
 pub use ranks::{Gathered, RankTimes, Ranks};
 pub use shares::{cost, shares, timed};
 pub use solver::{MpiSolver, Solved};

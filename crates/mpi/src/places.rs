@@ -21,7 +21,10 @@ pub fn gpus_of(local: usize, ranks: usize, gpus: usize) -> Range<usize> {
 /// The GPUs of rank `rank` among those that it sees, as [`gpus_of`] divides them among the ranks of
 /// its host that see the same ones. `hosts` has the host of each rank, and `seen` what each rank
 /// sees: a name for each GPU that no other GPU has, in the order of their numbers.
-pub(crate) fn gpus_seen(rank: usize, hosts: &[String], seen: &[Vec<String>]) -> Range<usize> {
+///
+/// # Panics
+/// When there is no such rank.
+pub fn gpus_seen(rank: usize, hosts: &[String], seen: &[Vec<String>]) -> Range<usize> {
     let sees_the_same = |&other: &usize| hosts[other] == hosts[rank] && seen[other] == seen[rank];
     let before = (0..rank).filter(sees_the_same).count();
     let all = (0..hosts.len()).filter(sees_the_same).count();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sparsebatch_solvers::{Backend, BatchReport, PlanPin};
+use sparsebatch_solvers::{Backend, BatchReport, GpuExecutor, PlanPin};
 
 use crate::options::{Described, fingerprint};
 use crate::places::{Place, cores, gpus_seen, threads_among};
@@ -152,7 +152,10 @@ impl Ranks {
     /// # Errors
     /// [`MpiError::Rank`] with the exit code 2 for a rank that cannot make these plans;
     /// [`MpiError::Message`].
-    pub fn planned_as_first(&self, backend: &Backend) -> Result<Backend, MpiError> {
+    pub fn planned_as_first<E: GpuExecutor>(
+        &self,
+        backend: &Backend<E>,
+    ) -> Result<Backend<E>, MpiError> {
         let text = self.from_first(&PlanPin::of(backend).to_string())?;
         self.run(|| {
             let refused = |message| Failure { code: 2, message };
@@ -368,7 +371,8 @@ mod tests {
         assert_eq!((ranks.rank(), ranks.size(), ranks.hosts(), ranks.local()), (0, 1, 1, (0, 1)));
         assert_eq!(ranks.from_first(&7u8), Ok(7));
         assert_eq!(ranks.gpus(&["a".to_owned(), "b".to_owned()]), Ok(0..2));
-        assert!(matches!(ranks.planned_as_first(&Backend::Cpu), Ok(Backend::Cpu)));
+        let cpu: Backend = Backend::Cpu;
+        assert!(matches!(ranks.planned_as_first(&cpu), Ok(Backend::Cpu)));
     }
 
     #[cfg(not(feature = "mpi"))]

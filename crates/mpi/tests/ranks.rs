@@ -6,10 +6,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use kernel_emu::{Emulator, Order};
 use mpi::topology::SimpleCommunicator;
+use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, gpus_of, shares};
-use sparsebatch_solvers::{Backend, Method, SolveOptions, solve};
+use sparsebatch_solvers::{Backend, Gpu, Method, PlanPin, SolveOptions, solve};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -146,7 +148,32 @@ fn places(ranks: &Ranks) {
     assert_eq!(ranks.gpus(&common), Ok(gpus_of(local, of_host, 2)));
     let own = ["a", "b"].map(|name| format!("{name} of {}", ranks.rank()));
     assert_eq!(ranks.gpus(&own), Ok(0..2));
-    assert!(matches!(ranks.planned_as_first(&Backend::Cpu), Ok(Backend::Cpu)));
+    let cpu: Backend = Backend::Cpu;
+    assert!(matches!(ranks.planned_as_first(&cpu), Ok(Backend::Cpu)));
+}
+
+/// GPUs of different models plan as that of rank 0; where one cannot, the error names its rank.
+fn plans(ranks: &Ranks) {
+    let gpu = |multiprocessors, shared| {
+        let like = Emulator::new(Order::Forward).info().clone();
+        let info = DeviceInfo { multiprocessors, shared_bytes_per_block: shared, ..like };
+        Backend::Gpu(Gpu::new(Emulator::with_info(info, Order::Forward)))
+    };
+    let last = ranks.size() - 1;
+    let own = gpu(5 + ranks.rank() as u32, 50_000 + ranks.rank() as u32);
+    let pinned = ranks.planned_as_first(&own).expect("every GPU has what that of rank 0 has");
+    assert_eq!(PlanPin::of(&pinned), PlanPin::of(&gpu(5, 50_000)));
+    assert_eq!(PlanPin::of(&own) == PlanPin::of(&pinned), ranks.rank() == 0);
+
+    let own = gpu(5, if ranks.rank() == last { 40_000 } else { 50_000 });
+    match ranks.planned_as_first(&own) {
+        Ok(_) => assert_eq!(last, 0),
+        Err(MpiError::Rank { rank, failure, .. }) => {
+            assert_eq!((rank, failure.code), (last, 2));
+            assert!(failure.message.contains("40000"), "{failure:?}");
+        }
+        Err(other) => panic!("{other:?}"),
+    }
 }
 
 /// Half of the ranks, by the handle that Fortran, C and mpi4py have of their communicator.
@@ -211,6 +238,7 @@ fn main() {
         _ => {
             let ranks = Ranks::world(LIMIT).expect("joins");
             places(&ranks);
+            plans(&ranks);
             solves(&ranks);
             faults(&ranks);
             unequal(&ranks);
