@@ -143,8 +143,9 @@ class Solver:
     root : int, optional
         The rank that gives everything. It tells the options, too: other ranks may leave them out.
     backend : str or list of str
-        As for `sparsebatch.solve`. With `"auto"` and `"gpu"` the ranks of a host take its GPUs in
-        order: one each, or neighbours share one. A list of GPUs is taken by every rank as it is.
+        As for `sparsebatch.solve`. With `"auto"` and `"gpu"` the ranks of a host that see the same
+        GPUs divide them: each has some of its own, which solve its items together, or neighbours
+        share one. A list of GPUs is taken by every rank as it is.
     threads : int, optional
         Threads of this rank. Default: the cores that it may run on, which ranks of a host that may
         run on the same ones divide (`RAYON_NUM_THREADS` says otherwise).
@@ -258,7 +259,11 @@ class Solver:
             of_all = {name: call[name] for name in ("pin", "on_failure")}
             return batch, (described, (division, self._options, of_all))
 
+        def seen() -> tuple[None, list[str]]:
+            return None, _native.seen_gpus() if call["backend"] in ("auto", "gpu") else []
+
         named = {"the call": "Solver", "root": repr(root)}
+        _, self._seen_gpus = ranks.run(named, seen)
         batch, told = ranks.run(named, agreed)
         described = [described for described, _ in told]
         ranks.same(described, of=root or 0, missing=self._is_divided)
@@ -319,7 +324,7 @@ class Solver:
         self._local, _ = self._ranks.run({"the call": "Solver"}, made)
 
     def _own_backend(self, backend: Any, batch: Batch | None) -> Any:
-        """The backend of this rank: its GPU among those of its host."""
+        """The backend of this rank: its GPUs among those of its host."""
         on_gpu = batch is not None and library_of(batch.values).device(batch.values) is not None
         if on_gpu or not isinstance(backend, str) or backend not in ("auto", "gpu"):
             return backend
@@ -327,8 +332,9 @@ class Solver:
         if _native.gpu_unavailable() is not None:
             # The solver says why: `auto` in its report, `gpu` by an exception.
             return backend
-        gpu = _native.rank_gpu(*self._ranks.local)
-        return backend if gpu is None else f"cuda:{gpu}"
+        gpus = _native.rank_gpus(self._ranks.rank, self._ranks.hosts, self._seen_gpus)
+        names = [f"cuda:{gpu}" for gpu in gpus]
+        return names if len(names) > 1 else (names or [backend])[0]
 
     def _machine(self, batch: Batch | None) -> Described:
         """What the bits of this rank depend on beside options; chooses its backend."""

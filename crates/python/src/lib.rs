@@ -48,7 +48,9 @@ mod native {
     #[pymodule_export]
     use super::patterns::Patterns;
     #[pymodule_export]
-    use super::ranks::{costs_of, machine_of, own_cores, rank_gpu, rank_threads, shares_of};
+    use super::ranks::{
+        costs_of, machine_of, own_cores, rank_gpus, rank_threads, seen_gpus, shares_of,
+    };
     #[pymodule_export]
     use super::report::{Report, rung_names, status_names};
     #[pymodule_export]

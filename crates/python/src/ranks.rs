@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sparsebatch::PlanPin;
 use sparsebatch::gpu::device::availability;
-use sparsebatch_mpi::{GPU_MODEL, Place, cost, gpus_of, machine, shares, threads_among, timed};
+use sparsebatch_mpi::{GPU_MODEL, Place, cost, gpus_seen, machine, shares, threads_among, timed};
 
 use crate::backend::backend;
 use crate::errors::{OptionError, OrRaise};
@@ -73,15 +73,25 @@ pub(crate) fn rank_threads(rank: usize, places: Vec<(String, String)>) -> PyResu
     Ok((!is_alone).then(|| threads_among(rank, &all)))
 }
 
-/// The first GPU of rank `local` among the `ranks` ranks of its host; `None` where there is no GPU.
+/// A name for each GPU that this process sees, which no other GPU has; none where there is no driver.
 #[pyfunction]
-pub(crate) fn rank_gpu(local: usize, ranks: usize) -> PyResult<Option<usize>> {
-    if local >= ranks {
-        return Err(OptionError::new_err(format!("rank {local} of {ranks} ranks of a host")));
+pub(crate) fn seen_gpus() -> Vec<String> {
+    availability::uuids().unwrap_or_default()
+}
+
+/// The numbers of the GPUs of rank `rank`, among those that it sees, by the host of each rank and the
+/// GPUs that it sees.
+#[pyfunction]
+pub(crate) fn rank_gpus(
+    rank: usize,
+    hosts: Vec<String>,
+    seen: Vec<Vec<String>>,
+) -> PyResult<Vec<usize>> {
+    if rank >= hosts.len() || hosts.len() != seen.len() {
+        let (hosts, seen) = (hosts.len(), seen.len());
+        return Err(OptionError::new_err(format!("rank {rank} of {hosts} hosts and {seen} lists")));
     }
-    let gpus = availability().map_or(0, |driver| driver.device_count);
-    let own = gpus_of(local, ranks, gpus);
-    Ok((!own.is_empty()).then_some(own.start))
+    Ok(gpus_seen(rank, &hosts, &seen).collect())
 }
 
 /// What the bits of a solve depend on beside its options: names and values.

@@ -669,9 +669,13 @@ def test_threads_of_ranks_on_the_same_cores(comm, monkeypatch):
 def test_gpus_of_ranks(monkeypatch):
     native = sparsebatch._native
     if native.gpu_unavailable() is not None:
-        assert native.rank_gpu(0, 1) is None
-    with pytest.raises(OptionError, match="rank 2 of 2 ranks of a host"):
-        native.rank_gpu(2, 2)
+        assert native.seen_gpus() == []
+    assert native.rank_gpus(1, ["x", "x", "y"], [["a", "b", "c"]] * 3) == [1, 2]
+    assert native.rank_gpus(2, ["x", "x", "y"], [["a", "b", "c"]] * 3) == [0, 1, 2]
+    assert native.rank_gpus(0, ["x"], [[]]) == []
+    for rank, seen in ((2, [[], []]), (0, [[]])):
+        with pytest.raises(OptionError, match=f"rank {rank} of 2 hosts and {len(seen)} lists"):
+            native.rank_gpus(rank, ["x", "x"], seen)
     with pytest.raises(OptionError, match="rank 1 of 1 ranks"):
         native.rank_threads(1, [("a", "0")])
     with pytest.raises(OptionError, match="shares"):
@@ -687,13 +691,15 @@ def test_gpus_of_ranks(monkeypatch):
 def test_the_gpu_of_a_rank_is_taken(comm, monkeypatch):
     native = sparsebatch._native
     monkeypatch.setattr(native, "gpu_unavailable", lambda: None)
-    monkeypatch.setattr(native, "rank_gpu", lambda local, ranks: 10 + local)
+    # Three GPUs a rank, which all ranks see.
+    monkeypatch.setattr(native, "seen_gpus", lambda: [f"GPU {k}" for k in range(3 * SIZE)])
     taken = []
     monkeypatch.setattr(native, "machine", lambda place, pin=None: taken.append(place) or [])
     for backend in ("auto", "gpu", "cpu"):
         with pytest.raises(Exception) if backend != "cpu" else warnings.catch_warnings():
             sparsebatch.mpi.Solver(uniform(range(1)), comm, backend=backend)
-    assert taken == [("gpu", [10 + RANK]), ("gpu", [10 + RANK]), ("cpu", [0])]
+    own = "gpu", [3 * RANK, 3 * RANK + 1, 3 * RANK + 2]
+    assert taken == [own, own, ("cpu", [0])]
 
 
 def test_values_on_a_gpu_of_a_root():
