@@ -4,6 +4,7 @@
 #
 #   scripts/install-capi.sh /usr/local
 #   scripts/install-capi.sh target/prefix --workspace     with what `cargo build --workspace` has compiled already
+#   scripts/install-capi.sh /usr/local --mpi              with ranks of MPI: MPICC names its compiler, default mpicc
 #
 # Needs Rust alone. DESTDIR is put before the folder, as packagers expect; files that name the folder name it without.
 set -euo pipefail
@@ -14,11 +15,18 @@ prefix=$(cd "${DESTDIR:-}$1" && pwd)
 # Where the files lie once DESTDIR is taken away.
 place=$prefix
 [[ -z ${DESTDIR:-} ]] || place=${1%/}
-features=--no-default-features
-[[ ${2:-} == --workspace ]] && features=--features=default
+features=(--no-default-features)
+for option in "${@:2}"; do
+    case $option in
+        --workspace) features=(--features=default) ;;
+        # Of what a workspace with MPI has compiled, or alone.
+        --mpi) [[ ${features[0]} == --no* ]] && features+=(--features=mpi) || features=(--features=default,mpi,sparsebatch/mpi) ;;
+        *) echo "expected --workspace or --mpi after the folder: $option" >&2; exit 2 ;;
+    esac
+done
 cd "$(dirname "$0")/.."
 
-cargo build --quiet --release -p sparsebatch-capi "$features"
+cargo build --quiet --release -p sparsebatch-capi "${features[@]}"
 built=${CARGO_TARGET_DIR:-target}/release
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 abi=$(sed -n 's/^#define SB_ABI_VERSION \([0-9]*\)$/\1/p' crates/capi/include/sparsebatch.h)

@@ -317,6 +317,13 @@ def check_rust_api(_):
         expect(result.returncode == 0, result, "all checks to hold")
 
 
+def check_c_api(_):
+    """The C library: see crates/capi/tests/mpi/ranks.c."""
+    for ranks, case in ((1, "all"), (3, "all"), (5, "all"), (3, "late")):
+        result = run([*launcher(), "-n", ranks, PROGRAMS / "ranks-c", case])
+        expect(result.returncode == 0, result, "all checks to hold")
+
+
 def check_one_process_without_launcher(inputs):
     """A process that no launcher started is one rank."""
     result = run([PROGRAMS / "sparsebatch", "solve", "--mpi", inputs.two, "--json"])

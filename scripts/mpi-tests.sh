@@ -31,6 +31,11 @@ for flavour in "${flavours[@]}"; do
     ranks=$(sed -n 's|.*"src_path":"[^"]*/crates/mpi/tests/ranks.rs".*"executable":"\([^"]*\)".*|\1|p' \
         target/mpi-tests/messages.json | tail -1)
     cp "$ranks" "$programs/ranks"
+    # Ranks of the C library.
+    MPICC=mpicc.$flavour scripts/install-capi.sh "$programs/prefix" --workspace --mpi >/dev/null
+    OMPI_CC=gcc MPICH_CC=gcc "mpicc.$flavour" -std=gnu11 -Wall -Wextra -Werror -I"$programs/prefix/include" \
+        crates/capi/tests/mpi/ranks.c -o "$programs/ranks-c" \
+        -L"$programs/prefix/lib" -Wl,-rpath,"$PWD/$programs/prefix/lib" -lsparsebatch -lm
     python3 scripts/mpi-checks.py "$flavour" "$programs"
     ran=$((ran + 1))
 done

@@ -33,7 +33,7 @@ module sparsebatch
         SB_ERROR_UNSUPPORTED = 3, SB_ERROR_OUT_OF_MEMORY = 4, SB_ERROR_GPU = 5, &
             SB_ERROR_NOT_FACTORED = 6, &
         SB_ERROR_STOPPED = 7, SB_ERROR_INTERNAL = 8, SB_ERROR_BAD_HANDLE = 9, SB_ERROR_BUSY = 10, &
-        SB_ERROR_FORKED = 11
+        SB_ERROR_FORKED = 11, SB_ERROR_RANKS = 12
     integer(c_int32_t), parameter, public :: SB_HOST = 0, SB_DEVICE = 1
     integer(c_int32_t), parameter, public :: SB_ITEM_MAJOR = 0, SB_INTERLEAVED = 1, SB_SHARED = 2
     integer(c_int32_t), parameter, public :: SB_VALUES = 0, SB_KEPT = 1, SB_NEAR = 2, &

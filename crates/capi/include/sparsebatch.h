@@ -127,6 +127,9 @@
 // The process was forked from one that has used the library, and lacks its threads.
 #define SB_ERROR_FORKED 11
 
+// Ranks of MPI did not come, differ, or one of them failed; the message names it and its host.
+#define SB_ERROR_RANKS 12
+
 // The patterns of the matrices of a batch, and how their values lie. The values themselves are
 // given to solvers and products.
 //
@@ -142,6 +145,16 @@ typedef struct sb_context sb_context;
 //
 // Nothing changes a conversion: threads may share it.
 typedef struct sb_conversion sb_conversion;
+
+// The ranks of an MPI communicator, of which this process is one. A library that was built without
+// MPI makes none (`SB_ERROR_UNSUPPORTED`).
+//
+// Every rank solves items of its own by a solver of its own. Calls that are said to be collective
+// are made by all ranks in the same order, as those of MPI. An error that they find on one rank is
+// the error of all ranks, `SB_ERROR_RANKS`, whose message names the rank and its host. Calls come
+// from a thread that may call MPI: the one that has initialised it, or any with
+// `MPI_THREAD_SERIALIZED` and `MPI_THREAD_MULTIPLE`.
+typedef struct sb_ranks sb_ranks;
 
 // How each system of a solve ended. Systems are in the order of items, and within an item in that
 // of right-hand sides.
@@ -483,6 +496,61 @@ sb_status sb_conversion_values_back(const struct sb_conversion *conversion,
 
 // Destroys a conversion; NULL is nothing to destroy. Any thread.
 sb_status sb_conversion_destroy(struct sb_conversion *conversion);
+
+// Takes the ranks of a communicator, by its Fortran handle (`MPI_Comm_c2f`). The communicator is
+// duplicated, and may be freed afterwards. Waits at most `seconds` for the other ranks to come
+// here. MPI is initialised by the program, and finalised after `sb_ranks_destroy`.
+//
+// Errors: `SB_ERROR_UNSUPPORTED` in a build without MPI, `SB_ERROR_ARGUMENT` where MPI does not
+// run, `SB_ERROR_RANKS` for ranks that do not come. Collective.
+sb_status sb_ranks_create(const struct sb_context *context,
+                          int32_t comm,
+                          double seconds,
+                          struct sb_ranks **ranks);
+
+// Destroys ranks, before MPI is finalised; NULL is nothing to destroy. Collective.
+sb_status sb_ranks_destroy(struct sb_ranks *ranks);
+
+// Writes the number of this rank and that of all ranks; the number of this rank among those of its
+// host, and how many these are; and the number of threads that this rank should use: its part of
+// the cores that its affinity mask allows. Each place may be NULL. One call at a time.
+sb_status sb_ranks_place(const struct sb_ranks *ranks,
+                         int32_t *rank,
+                         int32_t *nranks,
+                         int32_t *local_rank,
+                         int32_t *nlocal,
+                         int32_t *nthreads);
+
+// Divides items into consecutive shares of about equal cost, one for each rank: rank `r` gets
+// the items from `first[r]` to before `first[r + 1]`, and `first` has `nranks + 1` elements. The
+// costs, `nitems` of them, may be entries times iterations of the last solve, or times. All ranks
+// that give the same costs get the same shares.
+//
+// Errors: `SB_ERROR_ARGUMENT` for costs that are negative or not finite, and for no ranks. Any
+// thread.
+sb_status sb_ranks_shares(const double *costs, int64_t nitems, int32_t nranks, int64_t *first);
+
+// Ends a step that may fail on one rank: each rank gives the status of its own part, and with it
+// `message`, one line, which may be NULL. Returns `SB_OK` on all ranks where all gave it; else
+// `SB_ERROR_RANKS` on all, with the status and the message of the lowest rank that failed.
+// So the ranks go on together or end together. Collective.
+sb_status sb_ranks_agree(const struct sb_ranks *ranks, sb_status status, const char *message);
+
+// Holds that the solvers of all ranks have the same options, but for limits per system, and that
+// the ranks have the same library, instruction set and GPU: then a system has the same bits on
+// any rank.
+//
+// Errors: `SB_ERROR_RANKS` with the first difference. Collective.
+sb_status sb_ranks_check_solver(const struct sb_ranks *ranks, const struct sb_solver *solver);
+
+// Makes one report of the reports of all ranks, whose systems follow each other in the order of
+// the ranks; a rank without items gives that of a solve without systems. `whole` gets it on
+// rank 0, NULL on the others. Times are those of the slowest rank.
+//
+// Errors: `SB_ERROR_RANKS`. Collective.
+sb_status sb_ranks_report(const struct sb_ranks *ranks,
+                          const struct sb_report *report,
+                          struct sb_report **whole);
 
 // Writes the numbers of systems and of active ones that converged. Each place may be NULL. Any
 // thread.

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::conversion::Conversion;
+use crate::ranks::Ranks;
 use crate::report::Report;
 use crate::solver::Solver;
 use crate::spmv::Spmv;
@@ -22,6 +23,7 @@ pub(crate) enum Object {
     Spmv(Arc<Spmv>),
     Report(Arc<Report>),
     Conversion(Arc<Conversion>),
+    Ranks(Arc<Ranks>),
 }
 
 /// The objects by number. Numbers are not used twice.

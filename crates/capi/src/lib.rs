@@ -7,6 +7,7 @@
 //! | `status.rs` | error codes and messages |
 //! | `context.rs`, `batch.rs`, `solver.rs`, `spmv.rs`, `report.rs`, `conversion.rs` | the objects |
 //! | `limits.rs` | tolerances and active systems of solves |
+//! | `ranks.rs` | ranks of MPI, whose reports become one |
 //! | `host.rs`, `device.rs` | solvers of data in host memory, and of data on a GPU |
 //!
 //! A handle is the number of an object, not its address. The library never follows a pointer that
@@ -23,6 +24,7 @@ mod ffi;
 mod handle;
 mod host;
 mod limits;
+mod ranks;
 mod report;
 mod solver;
 mod spmv;

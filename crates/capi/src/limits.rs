@@ -107,8 +107,9 @@ impl Inactive {
         &self.systems
     }
 
-    pub(crate) fn contains(&self, system: usize) -> bool {
-        self.systems.binary_search(&system).is_ok()
+    /// The same list, to keep.
+    pub(crate) fn list(&self) -> Arc<[usize]> {
+        Arc::clone(&self.systems)
     }
 
     /// The options with an infinite tolerance of these systems, which ends them before their first

@@ -9,14 +9,13 @@ use sparsebatch::{BatchReport, Rung, Status, SystemReport};
 
 use crate::context::Context;
 use crate::ffi::SB_INACTIVE;
-use crate::limits::Inactive;
 
 /// The report of a solve.
 pub(crate) struct Report {
     pub(crate) context: Arc<Context>,
     report: AnyReport,
-    /// The systems that the solve left out.
-    inactive: Option<Inactive>,
+    /// The systems that the solve left out, ascending.
+    inactive: Arc<[usize]>,
     pub(crate) fallback: bool,
 }
 
@@ -27,14 +26,19 @@ impl Report {
     pub(crate) fn new(
         context: Arc<Context>,
         report: AnyReport,
-        inactive: Option<Inactive>,
+        inactive: Arc<[usize]>,
         fallback: bool,
     ) -> Self {
         Self { context, report, inactive, fallback }
     }
 
     pub(crate) fn is_active(&self, system: usize) -> bool {
-        !self.inactive.as_ref().is_some_and(|inactive| inactive.contains(system))
+        self.inactive.binary_search(&system).is_err()
+    }
+
+    /// The systems that the solve left out, ascending.
+    pub(crate) fn inactive(&self) -> &[usize] {
+        &self.inactive
     }
 
     /// How each system ended, as codes of C.
@@ -54,7 +58,7 @@ impl Report {
     /// The report of the active systems alone.
     fn of_active(&self) -> Cow<'_, BatchReport> {
         let report = self.get();
-        if self.inactive.is_none() {
+        if self.inactive.is_empty() {
             return Cow::Borrowed(report);
         }
         let mut own = report.clone();

@@ -82,6 +82,7 @@ pub(crate) trait Engine: Send {
 /// A solver.
 pub(crate) struct Solver {
     pub(crate) context: Arc<Context>,
+    pub(crate) dtype: DType,
     watch: Watch,
     fallback: bool,
     on_device: bool,
@@ -123,7 +124,8 @@ impl Solver {
         let engine = Some(told(memory.as_ref(), engine)?);
         let context = Arc::clone(&batch.context);
         let state = Mutex::new(State { engine, options, last: None, is_stale: false });
-        Ok(Self { context, watch, fallback, on_device, memory, vectors, state })
+        let dtype = batch.dtype;
+        Ok(Self { context, dtype, watch, fallback, on_device, memory, vectors, state })
     }
 
     /// The memory of the GPU that a solver takes.
@@ -188,6 +190,11 @@ impl Solver {
         state.last = None;
         let report = self.told(state.engine()?.solve(&self.context, call, None))?;
         Ok(state.keep(report, None))
+    }
+
+    /// The current options.
+    pub(crate) fn options(&self) -> Result<SolveOptions, Failure> {
+        Ok(self.state()?.options.clone())
     }
 
     /// The number of systems.
@@ -259,6 +266,7 @@ impl Solver {
         let none =
             || Failure::new(SB_ERROR_NOT_FACTORED, "there is no report: expected a solve before");
         let (report, inactive) = last.ok_or_else(none)?;
+        let inactive = inactive.map_or_else(|| Arc::from([]), |inactive| inactive.list());
         Ok(Report::new(Arc::clone(&self.context), report, inactive, self.fallback))
     }
 }

@@ -37,6 +37,8 @@ pub const SB_ERROR_BAD_HANDLE: i32 = 9;
 pub const SB_ERROR_BUSY: i32 = 10;
 /// The process was forked from one that has used the library, and lacks its threads.
 pub const SB_ERROR_FORKED: i32 = 11;
+/// Ranks of MPI did not come, differ, or one of them failed; the message names it and its host.
+pub const SB_ERROR_RANKS: i32 = 12;
 
 /// The codes with their names.
 const NAMES: &[&CStr] = &[
@@ -52,6 +54,7 @@ const NAMES: &[&CStr] = &[
     c"SB_ERROR_BAD_HANDLE",
     c"SB_ERROR_BUSY",
     c"SB_ERROR_FORKED",
+    c"SB_ERROR_RANKS",
 ];
 
 /// The name of a code, of constants of the header.
@@ -131,13 +134,17 @@ impl From<GpuError> for Failure {
 const OPTIONS: &[(&str, &str)] =
     &[("rel_tol", "rtol"), ("abs_tol", "atol"), ("max_iters", "maxiter"), ("solver", "method")];
 
+/// The name of an option in C.
+pub(crate) fn in_c(name: &str) -> &str {
+    OPTIONS.iter().find(|(other, _)| *other == name).map_or(name, |(_, in_c)| in_c)
+}
+
 impl From<ArgumentError> for Failure {
     fn from(mut error: ArgumentError) -> Self {
         if let ArgumentError::OutOfRange { name, .. } | ArgumentError::Length { what: name, .. } =
             &mut error
-            && let Some((_, in_c)) = OPTIONS.iter().find(|(other, _)| other == name)
         {
-            *name = in_c;
+            *name = in_c(name);
         }
         Self::argument(error.to_string())
     }
@@ -182,9 +189,9 @@ mod tests {
     #[test]
     fn every_code_has_its_name() {
         assert_eq!(name_of(SB_OK), Some(c"SB_OK"));
-        assert_eq!(name_of(SB_ERROR_FORKED), Some(c"SB_ERROR_FORKED"));
-        assert_eq!(NAMES.len(), SB_ERROR_FORKED as usize + 1);
-        assert_eq!((name_of(-1), name_of(12)), (None, None));
+        assert_eq!(name_of(SB_ERROR_RANKS), Some(c"SB_ERROR_RANKS"));
+        assert_eq!(NAMES.len(), SB_ERROR_RANKS as usize + 1);
+        assert_eq!((name_of(-1), name_of(13)), (None, None));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod limits;
 mod memory;
 mod options;
 mod pointer;
+mod ranks;
 mod report;
 mod solver;
 mod spmv;
@@ -37,6 +38,8 @@ pub(crate) use options::{
 };
 pub use options::{sb_context_options, sb_solver_options, sb_spmv_options};
 pub(crate) use pointer::{Memory, memory_of};
+pub(crate) use ranks::MpiRanks;
+pub use ranks::*;
 pub use report::*;
 pub use solver::*;
 pub use spmv::*;

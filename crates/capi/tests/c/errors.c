@@ -467,6 +467,30 @@ static void too_many_systems(void) {
     OK(sb_batch_destroy(batch));
 }
 
+// A library without MPI says so, and divides items all the same.
+static void ranks_without_mpi(void) {
+    sb_ranks *ranks = (sb_ranks *)1;
+    int64_t first[3];
+    double costs[] = {1.0, 1.0, 4.0};
+    REFUSED(sb_ranks_create(context, 0, 1.0, &ranks), SB_ERROR_UNSUPPORTED, "--mpi");
+    CHECK(ranks == NULL);
+    REFUSED(sb_ranks_create(context, 0, -1.0, &ranks), SB_ERROR_ARGUMENT, "seconds is -1");
+    REFUSED(sb_ranks_create(NULL, 0, 1.0, &ranks), SB_ERROR_BAD_HANDLE, "context is NULL");
+    REFUSED(sb_ranks_create(context, 0, 1.0, NULL), SB_ERROR_ARGUMENT, "ranks");
+    REFUSED(sb_ranks_place(NULL, NULL, NULL, NULL, NULL, NULL), SB_ERROR_BAD_HANDLE, "ranks is NULL");
+    REFUSED(sb_ranks_agree(NULL, SB_OK, NULL), SB_ERROR_BAD_HANDLE, "ranks is NULL");
+    REFUSED(sb_ranks_check_solver(NULL, NULL), SB_ERROR_BAD_HANDLE, "ranks is NULL");
+    REFUSED(sb_ranks_report(NULL, NULL, NULL), SB_ERROR_BAD_HANDLE, "ranks is NULL");
+    OK(sb_ranks_destroy(NULL));
+    OK(sb_ranks_shares(costs, 3, 2, first));
+    CHECK(first[0] == 0 && first[1] == 2 && first[2] == 3);
+    costs[1] = -1.0;
+    REFUSED(sb_ranks_shares(costs, 3, 2, first), SB_ERROR_ARGUMENT, "-1 for item 1");
+    REFUSED(sb_ranks_shares(costs, 1, 0, first), SB_ERROR_ARGUMENT, "nranks is 0");
+    REFUSED(sb_ranks_shares(NULL, 1, 1, first), SB_ERROR_ARGUMENT, "costs is NULL");
+    REFUSED(sb_ranks_shares(costs, 1, 1, NULL), SB_ERROR_ARGUMENT, "first is NULL");
+}
+
 int main(void) {
     s = tridiagonal(0);
     context = cpu_context(0);
@@ -484,6 +508,7 @@ int main(void) {
     messages();
     forked_processes();
     too_many_systems();
+    ranks_without_mpi();
     OK(sb_context_destroy(context));
     puts("errors: all passed");
     return 0;
