@@ -1,12 +1,17 @@
 //! Two real GPUs of one process: the bits of one, faults, and that both work.
 
+use std::ops::Range;
+use std::time::Instant;
+
 use sparsebatch_cuda::testing::{devices_or_skip, systems};
-use sparsebatch_cuda::{Device, PageLocked};
+use sparsebatch_cuda::{Device, Executor, PageLocked};
 use sparsebatch_formats::batch::Values;
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, RaggedCsr, UniformBatch};
+use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Chunks, Gpu, Method, Preconditioner, SolveOptions,
+    Backend, BatchReport, BatchSolver, Chunks, DeviceArrays, DeviceSolvers, Gpu, Method,
+    Preconditioner, SolveOptions,
 };
 
 fn two(devices: &[Device], chunks: Chunks) -> Backend {
@@ -154,6 +159,66 @@ fn page_locked_memory_of_the_caller_makes_the_same_bits() {
         let (found, x) = solve(&backend, &locked, &locked_b, &options);
         assert_eq!(found.systems, expected.systems);
         assert!(x == expected_x, "other bits");
+    }
+}
+
+/// Consecutive items of a batch of one pattern with values of their own.
+fn part(batch: &Batch<f64>, items: Range<usize>) -> (Batch<f64>, Vec<f64>) {
+    let Batch::Uniform(uniform) = batch else { unreachable!("one pattern") };
+    let of_item = |item| batch.item_values(item).unwrap();
+    let values: Vec<f64> = items.clone().flat_map(of_item).copied().collect();
+    let own = BatchValues::ItemMajor(values.clone());
+    let own = UniformBatch::try_new(uniform.pattern().clone(), items.len(), own).unwrap();
+    (Batch::Uniform(own), values)
+}
+
+#[test]
+fn data_on_two_gpus_is_solved_as_on_one() {
+    let Some(devices) = devices_or_skip(2) else { return };
+    let items = systems(20_000).max(12);
+    let batch = Problem::new(Family::Tri, 128).unwrap().batch(items).unwrap().batch;
+    let b: Vec<f64> = (0..128 * items).map(|row| 1.0 + (row % 7) as f64 / 8.0).collect();
+    for options in [
+        SolveOptions::new(),
+        of(Method::Cg, Preconditioner::Jacobi),
+        of(Method::BiCgStab, Preconditioner::ILU0),
+        of(Method::Lu, Preconditioner::Auto),
+    ] {
+        let solved = |cuts: &[usize]| {
+            let parts: Vec<_> = cuts.windows(2).map(|cut| part(&batch, cut[0]..cut[1])).collect();
+            let own: Vec<_> = devices.iter().zip(&parts).map(|(d, (own, _))| (d, own)).collect();
+            let mut solvers = DeviceSolvers::new(&own, &options).unwrap();
+            let of_part = |(k, device): (usize, &Device)| {
+                let b = device.upload(&b[128 * cuts[k]..128 * cuts[k + 1]]).unwrap();
+                let x = device.alloc_zeroed(b.len()).unwrap();
+                (device.upload(&parts[k].1).unwrap(), b, x)
+            };
+            let each = devices.iter().take(parts.len()).enumerate().map(of_part);
+            let mut arrays: Vec<_> = each.collect();
+            let mut borrowed: Vec<_> =
+                arrays.iter_mut().map(|(values, b, x)| DeviceArrays { values, b, x }).collect();
+            let mut time = f64::INFINITY;
+            let report = solvers.solve(&mut borrowed, Guess::Zero).unwrap();
+            for _ in 0..5 {
+                let start = Instant::now();
+                solvers.solve(&mut borrowed, Guess::Zero).unwrap();
+                time = time.min(start.elapsed().as_secs_f64());
+            }
+            let values: Vec<_> = borrowed.iter().map(|arrays| arrays.values).collect();
+            solvers.factor(&values).unwrap();
+            let again = solvers.solve_again(&mut borrowed, Guess::Zero).unwrap();
+            assert_eq!(again.converged(), report.converged());
+            solvers.solve(&mut borrowed, Guess::Zero).unwrap();
+            let x = devices.iter().zip(&arrays).map(|(d, (_, _, x))| d.download(x).unwrap());
+            (report.into_report(), bits(&x.collect::<Vec<_>>().concat()), time)
+        };
+        let (expected, expected_x, alone) = solved(&[0, items]);
+        let (found, x, together) = solved(&[0, items / 3, items]);
+        assert_eq!(found.systems, expected.systems, "{}", options.method);
+        assert!(x == expected_x, "{}: other bits", options.method);
+        let counts: Vec<usize> = found.gpus().iter().map(|gpu| gpu.systems).collect();
+        assert_eq!(counts, [items / 3, items - items / 3]);
+        println!("{}: {alone:.6} s on one, {together:.6} s on two", options.method);
     }
 }
 
