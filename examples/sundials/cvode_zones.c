@@ -1,11 +1,13 @@
 /*
  * Nuclear burning in many zones by CVODE (BDF, Newton): all zones are one system of ordinary
  * differential equations with a block-diagonal Jacobian, whose linear systems are solved by
- * sparsebatch, and by a loop over the zones with SUNDIALS' own dense LU and KLU.
+ * sparsebatch, and by other solvers behind the same interface: on the CPU by a loop over the zones
+ * with SUNDIALS' own dense LU and KLU, on a GPU by its batched QR of cuSolverSp.
  *
  *     cvode_zones NETWORK.json REFERENCE.json [--zones 100] [--end 1e-2] [--rtol 1e-6]
  *                 [--atol 1e-14] [--solvers sparsebatch,iterative,dense,klu] [--threads 0]
  *                 [--rounds 1] [--json FILE]
+ *     cvode_zones_cuda ... [--solvers sparsebatch,iterative,cusolversp]
  *
  * The first zones are the runs of the reference file, with which they are compared at all its times
  * up to the end; the others have their fuels at other temperatures and densities. The first solver
@@ -18,13 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <cvode/cvode.h>
-#include <nvector/nvector_serial.h>
-#include <sunmatrix/sunmatrix_sparse.h>
-
-#include "network.h"
-#include "sunlinsol_sparsebatch.h"
-#include "zone_loop.h"
+#include "zones.h"
 
 /* Newton's method converges to this part of the tolerances, so that the rounding errors of linear
    solvers do not decide on steps: with CVODE's default of 0.1 the number of steps of one solver
@@ -40,31 +36,15 @@ static const double APART = 1000.0;
 
 enum { MAX_SOLVERS = 8, MAX_ROUNDS = 100 };
 
-typedef struct {
-    network net;
-    reference_run *runs;
-    int nruns;
-    sunindextype nzones;
-    double *lambda; /* nzones x nrates */
-    double *start;  /* nzones x nnuclides */
-    double end, rtol, atol;
-    int threads;
-} problem;
-
 /* A run of one solver. */
 typedef struct {
     long int steps, setups, iterations, failures;
-    double setup_s, solve_s, cpu_s, whole_s; /* cpu_s: linear, of all threads */
+    double first_setup_s; /* with the analysis of the pattern; a part of setup_s */
+    double setup_s, solve_s, rhs_s, jacobian_s, whole_s;
+    double cpu_s; /* set-ups and solves, of all threads */
     double absolute, relative; /* largest differences from the reference */
     double *end_state;
 } outcome;
-
-static void check(int condition, const char *what)
-{
-    if (condition) return;
-    fprintf(stderr, "cvode_zones: %s: %s\n", what, SUNLinSol_SparseBatch_GetMessage(NULL));
-    exit(1);
-}
 
 static double now(void)
 {
@@ -81,40 +61,7 @@ static double processor_time(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* ------------------------------------------------------------------ the equations */
-
-static int rhs(sunrealtype t, N_Vector y, N_Vector ydot, void *data)
-{
-    const problem *p = data;
-    const double *from = N_VGetArrayPointer(y);
-    double *to = N_VGetArrayPointer(ydot);
-    const int n = p->net.nnuclides;
-    (void)t;
-    for (sunindextype zone = 0; zone < p->nzones; ++zone)
-        evaluate_rhs(&p->net, p->lambda + zone * p->net.nrates, from + zone * n, to + zone * n);
-    return 0;
-}
-
-/* CVODE has emptied the matrix, index arrays included. */
-static int jacobian(sunrealtype t, N_Vector y, N_Vector fy, SUNMatrix J, void *data, N_Vector tmp1,
-                    N_Vector tmp2, N_Vector tmp3)
-{
-    const problem *p = data;
-    const network *net = &p->net;
-    const double *from = N_VGetArrayPointer(y);
-    const int n = net->nnuclides;
-    (void)t, (void)fy, (void)tmp1, (void)tmp2, (void)tmp3;
-    for (sunindextype zone = 0; zone < p->nzones; ++zone) {
-        sunindextype *row_ptr = SM_INDEXPTRS_S(J) + zone * n;
-        sunindextype *col_idx = SM_INDEXVALS_S(J) + zone * net->nnz;
-        for (int row = 0; row < n; ++row) row_ptr[row] = zone * net->nnz + net->row_ptr[row];
-        for (int k = 0; k < net->nnz; ++k) col_idx[k] = zone * n + net->col_idx[k];
-        evaluate_jacobian(net, p->lambda + zone * net->nrates, from + zone * n,
-                          SM_DATA_S(J) + zone * net->nnz);
-    }
-    SM_INDEXPTRS_S(J)[p->nzones * n] = p->nzones * net->nnz;
-    return 0;
-}
+/* ------------------------------------------------------------------ the zones */
 
 /* Temperatures from 2 to 6 GK and densities from 1e5 to 1e9 g/cm^3, spread evenly. */
 static void make_zones(problem *p)
@@ -137,54 +84,79 @@ static void make_zones(problem *p)
 
 /* ------------------------------------------------------------------ the clock */
 
-/* Set-ups and solves of the solver that runs, timed. */
+/* What the run calls, timed. The processor has nothing else to do when a clock starts, and is done
+   when it stops. */
 static struct {
+    CVRhsFn rhs;
+    CVLsJacFn jacobian;
     int (*setup)(SUNLinearSolver, SUNMatrix);
     int (*solve)(SUNLinearSolver, SUNMatrix, N_Vector, N_Vector, sunrealtype);
-    double setup_s, solve_s, cpu_s;
+    double first_setup_s, setup_s, solve_s, rhs_s, jacobian_s, cpu_s;
 } timed;
+
+static double start_clock(void)
+{
+    wait_for_work();
+    return now();
+}
+
+static double stop_clock(double start)
+{
+    wait_for_work();
+    return now() - start;
+}
+
+static int timed_rhs(sunrealtype t, N_Vector y, N_Vector ydot, void *data)
+{
+    const double start = start_clock();
+    const int code = timed.rhs(t, y, ydot, data);
+    timed.rhs_s += stop_clock(start);
+    return code;
+}
+
+static int timed_jacobian(sunrealtype t, N_Vector y, N_Vector fy, SUNMatrix J, void *data,
+                          N_Vector tmp1, N_Vector tmp2, N_Vector tmp3)
+{
+    const double start = start_clock();
+    const int code = timed.jacobian(t, y, fy, J, data, tmp1, tmp2, tmp3);
+    timed.jacobian_s += stop_clock(start);
+    return code;
+}
 
 static int timed_setup(SUNLinearSolver S, SUNMatrix A)
 {
-    const double start = now(), cpu = processor_time();
+    const double start = start_clock(), cpu = processor_time();
     const int code = timed.setup(S, A);
-    timed.setup_s += now() - start;
+    const double taken = stop_clock(start);
+    if (timed.setup_s == 0.0) timed.first_setup_s = taken;
+    timed.setup_s += taken;
     timed.cpu_s += processor_time() - cpu;
     return code;
 }
 
 static int timed_solve(SUNLinearSolver S, SUNMatrix A, N_Vector x, N_Vector b, sunrealtype tol)
 {
-    const double start = now(), cpu = processor_time();
+    const double start = start_clock(), cpu = processor_time();
     const int code = timed.solve(S, A, x, b, tol);
-    timed.solve_s += now() - start;
+    timed.solve_s += stop_clock(start);
     timed.cpu_s += processor_time() - cpu;
     return code;
 }
 
-static void time_solver(SUNLinearSolver S)
+static void time_system(system_parts *parts)
 {
-    timed.setup = S->ops->setup;
-    timed.solve = S->ops->solve;
-    timed.setup_s = timed.solve_s = timed.cpu_s = 0.0;
-    S->ops->setup = timed_setup;
-    S->ops->solve = timed_solve;
+    memset(&timed, 0, sizeof timed);
+    timed.rhs = parts->rhs;
+    timed.jacobian = parts->jacobian;
+    timed.setup = parts->S->ops->setup;
+    timed.solve = parts->S->ops->solve;
+    parts->rhs = timed_rhs;
+    parts->jacobian = timed_jacobian;
+    parts->S->ops->setup = timed_setup;
+    parts->S->ops->solve = timed_solve;
 }
 
 /* ------------------------------------------------------------------ runs */
-
-static SUNLinearSolver make_solver(const problem *p, const char *name, N_Vector y, SUNMatrix A,
-                                   sb_context *context, SUNContext sunctx)
-{
-    if (strcmp(name, "dense") == 0) return ZoneLoop(y, A, p->nzones, 0, sunctx);
-    if (strcmp(name, "klu") == 0) return ZoneLoop(y, A, p->nzones, 1, sunctx);
-    const int iterative = strcmp(name, "iterative") == 0;
-    check(iterative || strcmp(name, "sparsebatch") == 0, "unknown solver");
-    SUNLinearSolver S = iterative ? SUNLinSol_SparseBatchIterative(y, A, p->nzones, sunctx)
-                                  : SUNLinSol_SparseBatch(y, A, p->nzones, sunctx);
-    check(S != NULL && SUNLinSol_SparseBatch_SetContext(S, context) == 0, "no solver");
-    return S;
-}
 
 /* Compares the zones of the reference that has this time. */
 static void compare(const problem *p, double time, const double *y, outcome *result)
@@ -217,16 +189,19 @@ static double next_time(const problem *p, double time)
 
 static void integrate(const problem *p, void *cvode, N_Vector y, outcome *result)
 {
-    const double start = now();
+    const double start = start_clock();
     sunrealtype reached = 0.0;
     for (double time = 0.0; time < p->end;) {
         time = next_time(p, time);
         check(CVode(cvode, time, y, &reached, CV_NORMAL) >= 0, "CVODE gave up");
-        compare(p, time, N_VGetArrayPointer(y), result);
+        compare(p, time, abundances(y), result);
     }
-    result->whole_s = now() - start;
+    result->whole_s = stop_clock(start);
+    result->first_setup_s = timed.first_setup_s;
     result->setup_s = timed.setup_s;
     result->solve_s = timed.solve_s;
+    result->rhs_s = timed.rhs_s;
+    result->jacobian_s = timed.jacobian_s;
     result->cpu_s = timed.cpu_s;
     CVodeGetNumSteps(cvode, &result->steps);
     CVodeGetNumLinSolvSetups(cvode, &result->setups);
@@ -234,32 +209,28 @@ static void integrate(const problem *p, void *cvode, N_Vector y, outcome *result
     CVodeGetNumLinConvFails(cvode, &result->failures);
 }
 
-static outcome run_solver(const problem *p, const char *name, sb_context *context,
-                          SUNContext sunctx)
+static outcome run_solver(const problem *p, const char *name, SUNContext sunctx)
 {
-    const sunindextype rows = p->nzones * p->net.nnuclides;
-    outcome result = {.end_state = malloc((size_t)rows * sizeof(double))};
-    N_Vector y = N_VNew_Serial(rows, sunctx);
-    SUNMatrix A = SUNSparseMatrix(rows, rows, p->nzones * p->net.nnz, CSR_MAT, sunctx);
+    const size_t bytes = (size_t)(p->nzones * p->net.nnuclides) * sizeof(double);
+    outcome result = {.end_state = malloc(bytes)};
+    system_parts parts = make_system(p, name, sunctx);
     void *cvode = CVodeCreate(CV_BDF, sunctx);
-    check(result.end_state != NULL && y != NULL && A != NULL && cvode != NULL, "out of memory");
-    memcpy(N_VGetArrayPointer(y), p->start, (size_t)rows * sizeof(double));
-    SUNLinearSolver S = make_solver(p, name, y, A, context, sunctx);
-    check(S != NULL, "no solver");
-    time_solver(S);
-    check(CVodeInit(cvode, rhs, 0.0, y) == 0 && CVodeSStolerances(cvode, p->rtol, p->atol) == 0 &&
-              CVodeSetUserData(cvode, (void *)p) == 0 &&
+    check(result.end_state != NULL && cvode != NULL, "out of memory");
+    check(parts.S != NULL, "unknown solver");
+    time_system(&parts);
+    check(CVodeInit(cvode, parts.rhs, 0.0, parts.y) == 0 &&
+              CVodeSStolerances(cvode, p->rtol, p->atol) == 0 &&
+              CVodeSetUserData(cvode, parts.data) == 0 &&
               CVodeSetMaxNumSteps(cvode, 1000000) == 0 &&
-              CVodeSetLinearSolver(cvode, S, A) == 0 && CVodeSetJacFn(cvode, jacobian) == 0 &&
+              CVodeSetLinearSolver(cvode, parts.S, parts.A) == 0 &&
+              CVodeSetJacFn(cvode, parts.jacobian) == 0 &&
               CVodeSetNonlinConvCoef(cvode, NEWTON) == 0 &&
               CVodeSetMaxNonlinIters(cvode, MAX_NEWTON) == 0,
           "CVODE refused its arguments");
-    integrate(p, cvode, y, &result);
-    memcpy(result.end_state, N_VGetArrayPointer(y), (size_t)rows * sizeof(double));
+    integrate(p, cvode, parts.y, &result);
+    memcpy(result.end_state, abundances(parts.y), bytes);
     CVodeFree(&cvode);
-    SUNLinSolFree(S);
-    SUNMatDestroy(A);
-    N_VDestroy(y);
+    free_system(&parts);
     return result;
 }
 
@@ -318,6 +289,8 @@ static void write_json(const char *path, const char *network_path, const problem
                 o->iterations);
         fprintf(file, "\"linear_s\": %.6g, \"setup_s\": %.6g, ", median(r->linear, nrounds),
                 o->setup_s);
+        fprintf(file, "\"first_setup_s\": %.6g, \"rhs_s\": %.6g, \"jacobian_s\": %.6g, ",
+                o->first_setup_s, o->rhs_s, o->jacobian_s);
         fprintf(file, "\"linear_cpu_s\": %.6g, \"whole_s\": %.6g, ", median(r->cpu, nrounds),
                 median(r->whole, nrounds));
         fprintf(file, "\"linear_of_first\": %.4g, \"linear_cpu_of_first\": %.4g, ",
@@ -335,12 +308,14 @@ static int print_rows(const problem *p, const row *rows, int nrows, int nrounds)
 {
     int good = 1;
     printf("%-12s %6s %6s %6s %9s %9s %9s ", "solver", "steps", "setups", "solves", "linear s",
-           "setup s", "whole s");
+           "setup s", "first s");
+    printf("%9s %9s %9s ", "rhs s", "jac s", "whole s");
     printf("%8s %8s %8s %9s %9s %8s\n", "linear", "cpu", "whole", "absolute", "relative", "apart");
     for (const row *r = rows; r < rows + nrows; ++r) {
         const outcome *o = &r->last;
         printf("%-12s %6ld %6ld %6ld %9.4f %9.4f %9.4f ", r->name, o->steps, o->setups,
-               o->iterations, median(r->linear, nrounds), o->setup_s, median(r->whole, nrounds));
+               o->iterations, median(r->linear, nrounds), o->setup_s, o->first_setup_s);
+        printf("%9.4f %9.4f %9.4f ", o->rhs_s, o->jacobian_s, median(r->whole, nrounds));
         printf("%7.2fx %7.2fx %7.2fx %9.1e %9.1e %8.2g\n", median(r->linear_ratio, nrounds),
                median(r->cpu_ratio, nrounds), median(r->whole_ratio, nrounds), o->absolute,
                o->relative, apart(p, o, &rows[0].last));
@@ -372,13 +347,14 @@ static double number(const char *text, double least)
     char *end;
     const double value = strtod(text, &end);
     if (*end == '\0' && end != text && value >= least && isfinite(value)) return value;
-    fprintf(stderr, "cvode_zones: expected a number of at least %g, found %s\n", least, text);
+    fprintf(stderr, "%s: expected a number of at least %g, found %s\n", program_name, least, text);
     exit(2);
 }
 
 static arguments parse(int argc, char **argv, problem *p)
 {
-    arguments found = {.solvers = "sparsebatch,dense", .rounds = 1};
+    arguments found = {.rounds = 1};
+    snprintf(found.solvers, sizeof found.solvers, "%s", default_solvers);
     for (int k = 3; k + 1 < argc; k += 2) {
         const char *name = argv[k], *value = argv[k + 1];
         if (strcmp(name, "--zones") == 0) p->nzones = (sunindextype)number(value, 1);
@@ -393,9 +369,10 @@ static arguments parse(int argc, char **argv, problem *p)
         else argc = 0;
     }
     if (argc < 3 || argc % 2 == 0 || found.rounds > MAX_ROUNDS) {
-        fprintf(stderr, "cvode_zones NETWORK.json REFERENCE.json [--zones N] [--end SECONDS] "
-                        "[--rtol TOL] [--atol TOL] [--solvers sparsebatch,iterative,dense,klu] "
-                        "[--threads N] [--rounds N] [--json FILE]\n");
+        fprintf(stderr,
+                "%s NETWORK.json REFERENCE.json [--zones N] [--end SECONDS] [--rtol TOL] "
+                "[--atol TOL] [--solvers %s] [--threads N] [--rounds N] [--json FILE]\n",
+                program_name, solver_names);
         exit(2);
     }
     found.network_path = argv[1];
@@ -404,14 +381,13 @@ static arguments parse(int argc, char **argv, problem *p)
 }
 
 /* Runs all solvers in turn, round by round. */
-static void run_rounds(const problem *p, row *rows, int nrows, int nrounds, sb_context *context,
-                       SUNContext sunctx)
+static void run_rounds(const problem *p, row *rows, int nrows, int nrounds, SUNContext sunctx)
 {
     for (int round = 0; round < nrounds; ++round)
         for (int k = 0; k < nrows; ++k) {
             row *r = rows + k;
             free(r->last.end_state);
-            r->last = run_solver(p, r->name, context, sunctx);
+            r->last = run_solver(p, r->name, sunctx);
             r->linear[round] = r->last.setup_s + r->last.solve_s;
             r->cpu[round] = r->last.cpu_s;
             r->whole[round] = r->last.whole_s;
@@ -435,23 +411,19 @@ int main(int argc, char **argv)
         rows[nrows++].name = name;
 
     SUNContext sunctx;
-    sb_context *context;
-    sb_context_options options;
 #if SUNDIALS_VERSION_MAJOR >= 7
     check(SUNContext_Create(SUN_COMM_NULL, &sunctx) == 0, "no context of SUNDIALS");
 #else
     check(SUNContext_Create(NULL, &sunctx) == 0, "no context of SUNDIALS");
 #endif
-    sb_context_options_init(&options, sizeof options);
-    options.threads = (uint32_t)p.threads;
-    check(sb_context_create(&options, &context) == SB_OK, "no context of sparsebatch");
+    open_zones(&p);
 
-    run_rounds(&p, rows, nrows, args.rounds, context, sunctx);
+    run_rounds(&p, rows, nrows, args.rounds, sunctx);
     const int good = print_rows(&p, rows, nrows, args.rounds);
     write_json(args.json, args.network_path, &p, rows, nrows, args.rounds);
 
     for (int k = 0; k < nrows; ++k) free(rows[k].last.end_state);
-    sb_context_destroy(context);
+    close_zones();
     SUNContext_Free(&sunctx);
     free(p.lambda);
     free(p.start);

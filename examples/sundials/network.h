@@ -38,6 +38,10 @@ typedef struct {
     double *states; /* ntimes x nnuclides */
 } reference_run;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Read a file, or end the program with a message. */
 network read_network(const char *path);
 int read_references(const char *path, const network *net, reference_run **runs);
@@ -52,5 +56,9 @@ void evaluate_rhs(const network *net, const double *lambda, const double *y, dou
 
 /* Writes the values of the Jacobian. */
 void evaluate_jacobian(const network *net, const double *lambda, const double *y, double *values);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -15,6 +15,13 @@
 #include <sunmatrix/sunmatrix_cusparse.h>
 #endif
 
+/* Whether matrices on a GPU are scaled: the kernel needs nvcc. */
+#if defined(SUNLINSOL_SPARSEBATCH_CUDA) && defined(__CUDACC__)
+#define SCALES_ON_DEVICE 1
+#else
+#define SCALES_ON_DEVICE 0
+#endif
+
 /* Names that SUNDIALS 7 has changed. */
 #if SUNDIALS_VERSION_MAJOR >= 7
 #define NULL_ARGUMENT SUN_ERR_ARG_CORRUPT
@@ -65,7 +72,7 @@ typedef struct {
        guess is 0. */
     N_Vector left, right;
     N_Vector b, x;
-    sunrealtype *values; /* scaled, nblocks * nnz */
+    sunrealtype *values; /* scaled, nblocks * nnz, in the memory of the matrix; or NULL */
     int has_solved; /* the library has a report of the last solve of this module */
     int zero_guess;
     sunrealtype unit; /* what the scaled residuals of the last solve are multiples of */
@@ -122,6 +129,16 @@ static void forget_report(content *c)
     c->report = NULL;
 }
 
+static void free_values(content *c)
+{
+#if SCALES_ON_DEVICE
+    if (c->on_device) cudaFree(c->values);
+    else
+#endif
+        free(c->values);
+    c->values = NULL;
+}
+
 /* Makes the next set-up analyse anew. */
 static void forget_solver(content *c)
 {
@@ -130,9 +147,8 @@ static void forget_solver(content *c)
     c->solver = NULL;
     free(c->row_ptr);
     free(c->col_idx);
-    free(c->values);
+    free_values(c);
     c->row_ptr = c->col_idx = NULL;
-    c->values = NULL;
 }
 
 /* ------------------------------------------------------------------ matrices */
@@ -272,6 +288,21 @@ static int create_solver(content *c, sb_context *context, const sunrealtype *val
     return code;
 }
 
+/* Takes memory for scaled values, where matrices are scaled. */
+static int allocate_values(content *c)
+{
+    const size_t bytes = (size_t)(c->nblocks * c->nnz + 1) * sizeof *c->values;
+    if (!c->iterative || (c->on_device && !SCALES_ON_DEVICE)) return 0;
+#if SCALES_ON_DEVICE
+    if (c->on_device && cudaMalloc((void **)&c->values, bytes) != cudaSuccess) {
+        c->values = NULL;
+        cudaGetLastError(); /* that of later calls is another one */
+    }
+#endif
+    if (!c->on_device) c->values = (sunrealtype *)malloc(bytes);
+    return c->values != NULL ? 0 : failed(c, OUT_OF_MEMORY, "no memory for scaled values");
+}
+
 /* Reads the pattern, and makes the solver for it. */
 static int analyse(content *c, SUNMatrix A)
 {
@@ -286,11 +317,8 @@ static int analyse(content *c, SUNMatrix A)
                       "first one, found another pattern in block %lld",
                       (long long)c->nblocks, (long long)other);
     }
-    if (c->iterative && !c->on_device) {
-        c->values =
-            (sunrealtype *)malloc((size_t)(c->nblocks * c->nnz + 1) * sizeof *c->values);
-        if (c->values == NULL) return failed(c, OUT_OF_MEMORY, "no memory for scaled values");
-    }
+    code = allocate_values(c);
+    if (code != 0) return code;
     sb_context *own = NULL;
     if (c->given == NULL) code = own_context(c, &own);
     if (code == 0) code = create_solver(c, c->given != NULL ? c->given : own, values_of(A));
@@ -404,13 +432,42 @@ static int solve_direct(SUNLinearSolver S, SUNMatrix A, N_Vector x, N_Vector b, 
     return code != 0 ? code : run(c, SB_KEPT, SB_GUESS_ZERO, x, b);
 }
 
+#if SCALES_ON_DEVICE
+/* scale_values of one block of the matrix by each block of threads, row by row. */
+__global__ static void scale_kernel(int64_t nrows, int64_t nnz, const int *row_ptr,
+                                    const int *col_idx, const sunrealtype *left,
+                                    const sunrealtype *right, const sunrealtype *from,
+                                    sunrealtype *to)
+{
+    const int64_t entries = blockIdx.x * nnz, first = blockIdx.x * nrows;
+    for (int64_t row = threadIdx.x; row < nrows; row += blockDim.x) {
+        const sunrealtype factor = left == NULL ? 1 : left[first + row];
+        for (int k = row_ptr[row]; k < row_ptr[row + 1]; ++k) {
+            const sunrealtype scaled = factor * from[entries + k];
+            to[entries + k] = right == NULL ? scaled : scaled / right[first + col_idx[k]];
+        }
+    }
+}
+#endif
+
 /* S1 A S2^-1: each row times an entry of `left`, each column over one of `right`. */
-static void scale_values(content *c, SUNMatrix A)
+static int scale_values(content *c, SUNMatrix A)
 {
     const sunrealtype *left = c->left == NULL ? NULL : array_of(c, c->left);
     const sunrealtype *right = c->right == NULL ? NULL : array_of(c, c->right);
     const sunrealtype *from = values_of(A);
     sunrealtype *to = c->values;
+#if SCALES_ON_DEVICE
+    if (c->on_device) {
+        scale_kernel<<<(unsigned)c->nblocks, 64, 0, (cudaStream_t)c->options.stream>>>(
+            c->nrows, c->nnz, SUNMatrix_cuSparse_IndexPointers(A),
+            SUNMatrix_cuSparse_IndexValues(A), left, right, from, to);
+        const cudaError_t error = cudaGetLastError();
+        return error == cudaSuccess ? 0
+                                    : failed(c, LIBRARY_FAILED, "the matrix was not scaled: %s",
+                                             cudaGetErrorString(error));
+    }
+#endif
     for (int64_t block = 0; block < c->nblocks; ++block) {
         const int64_t first = block * c->nrows;
         for (int64_t row = 0; row < c->nrows; ++row) {
@@ -421,6 +478,7 @@ static void scale_values(content *c, SUNMatrix A)
             }
         }
     }
+    return 0;
 }
 
 /* ||c->b||, whose largest entry is `most`. */
@@ -465,8 +523,8 @@ static int solve_iterative(SUNLinearSolver S, SUNMatrix A, N_Vector x, N_Vector 
         else N_VScale(1, x, c->x);
         N_VScale(1 / c->unit, c->x, c->x);
     }
-    if (!c->on_device) {
-        scale_values(c, A);
+    if (c->values != NULL) {
+        if ((code = scale_values(c, A)) != 0) return code;
         const sb_status status =
             sb_solver_set_values(c->solver, c->values, c->nblocks * c->nnz);
         if (status != SB_OK) return library_failed(c, status, "the scaled values");
@@ -597,7 +655,7 @@ static void attach(SUNLinearSolver S, const content *c)
     S->ops->setzeroguess = setzeroguess;
     S->ops->numiters = numiters;
     S->ops->resnorm = resnorm;
-    if (!c->on_device) S->ops->setscalingvectors = setscalingvectors;
+    if (!c->on_device || SCALES_ON_DEVICE) S->ops->setscalingvectors = setscalingvectors;
 }
 
 /* What this module sets whatever a program asks for. */

@@ -7,7 +7,8 @@
  *
  * - SUNMATRIX_SPARSE in CSR form with vectors in host memory;
  * - SUNMATRIX_CUSPARSE in block CSR form with vectors that have a device pointer, where the file
- *   is compiled with SUNLINSOL_SPARSEBATCH_CUDA defined, as C++ (c++ -x c++, or nvcc -x cu).
+ *   is compiled with SUNLINSOL_SPARSEBATCH_CUDA defined, by nvcc -x cu. A C++ compiler (c++ -x c++)
+ *   does as well, but for the scaling of iterative solves.
  *
  * Functions return 0, or a code of SUNLinearSolver of the SUNDIALS in use:
  *
@@ -54,7 +55,7 @@ SUNLinearSolver SUNLinSol_SparseBatch(N_Vector y, SUNMatrix A, sunindextype nblo
  *
  * A solve with the tolerance `tol` ends when each of the blocks has
  * ||S1 (b - A x)||_2 <= tol / sqrt(nblocks), so that the whole residual is below `tol`, with S1 of
- * SUNLinSolSetScalingVectors (not for SUNMATRIX_CUSPARSE, where S1 is 1). A `tol` of 0 stands for
+ * SUNLinSolSetScalingVectors (1 for SUNMATRIX_CUSPARSE without nvcc). A `tol` of 0 stands for
  * 1e-10 ||S1 b||_2. SUNLinSolNumIters gives the iterations of the block that took most,
  * SUNLinSolResNorm the norm of the whole S1 (b - A x). Residual norms of the report are those of
  * blocks as parts of tol / sqrt(nblocks).

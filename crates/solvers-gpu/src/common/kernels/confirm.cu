@@ -3,10 +3,13 @@
 // the residual is evaluated in twofold precision (evaluate.cuh). The system is then CONVERGED or
 // STAGNATED; x is unchanged.
 //
-// A block takes CONFIRM_THREADS systems at a time and evaluates those that converged one after the
-// other. ROW_LANES threads share a row; the rows of a warp are spread over the system, so that all
-// threads have some. The order of sums depends on the number of rows only. Traffic: A, b and x of
-// each system that converged, once or twice, and 17 B of its outcome.
+// A block takes CONFIRM_THREADS systems at a time. First each of its warps has systems of its own, of
+// which it adds up |A||x| and |b| over all rows, the entries in the order of memory: the 1-norm of
+// |b| + |A||x| is at least the 2-norm, and most residuals pass with the larger bound, too. Systems
+// that do not are evaluated by the block, one after the other. ROW_LANES threads share a row then; the
+// rows of a warp are spread over the system, so that all threads have some. The order of sums
+// depends on the number of rows only, and no verdict on whether a system passed before. Traffic: A, b
+// and x of each system that converged, once to three times, and 17 B of its outcome.
 //
 // Launch: blocks of CONFIRM_THREADS; any grid. Arguments:
 // - row_ptr, col_idx: patterns in the order of CSR; each has nrows + 1 words of `row_ptr`, from 0
@@ -25,14 +28,24 @@ constexpr u32 CONFIRM_THREADS = 256;
 constexpr u32 CONFIRM_WARPS = CONFIRM_THREADS / WARP_THREADS;
 constexpr u32 ROW_LANES = 8;
 
-// Entries of a row that a thread reads at once.
-constexpr u32 ROW_ENTRIES = 4;
+// Entries that a thread reads at once: of a row of a system that all threads have (more take
+// registers from other blocks), and of a system that a warp has.
+constexpr u32 ROW_ENTRIES = 3;
+constexpr u32 SURE_ENTRIES = 4;
+
+// A warp has a system of its own only if there are so many for the block, and of so many rows at
+// most: all threads are quicker with few systems, and with large ones.
+constexpr u32 SURE_SYSTEMS = CONFIRM_WARPS / 2;
+constexpr u32 SURE_ROWS = 512;
+
+// The sums of `is_sure` are computed to better than this factor, whatever the order.
+constexpr double SURE_FACTOR = 1.01;
 
 // What the threads of a block share.
 struct ConfirmShared {
     double partials[CONFIRM_WARPS][MOST_SUMS];
-    u32 longest, count;
-    u32 numbers[CONFIRM_THREADS];
+    u32 longest, count, left;
+    u32 numbers[CONFIRM_THREADS], unsure[CONFIRM_THREADS];
 };
 
 // One system, as threads of a block see it.
@@ -97,6 +110,41 @@ struct ConfirmedSystem {
                 }
             }
         }
+    }
+
+    // Whether the plain residual passes with a bound of its errors that is cheaper and larger than
+    // that of `find_plain`. For the lanes of a warp.
+    __device__ __forceinline__ bool is_sure(Evaluated found, double residual) const {
+        const u32 lane = threadIdx.x % WARP_THREADS, end = load(row_ptr + nrows);
+        double sum = 0;
+        u32 longest = 0;
+        for (u32 row = lane; row < nrows; row += WARP_THREADS) {
+            sum += magnitude(double(b[u64(row) * row_step])) + unless_finite(row);
+            longest = maximum(longest, load(row_ptr + row + 1) - load(row_ptr + row));
+        }
+        for (u32 k = lane; k < end; k += WARP_THREADS * SURE_ENTRIES) {
+            V value[SURE_ENTRIES], operand[SURE_ENTRIES];
+            u32 columns[SURE_ENTRIES];
+#pragma unroll
+            for (u32 i = 0; i < SURE_ENTRIES; ++i) {
+                const u32 own = minimum(k + i * WARP_THREADS, end - 1);
+                columns[i] = load(col_idx + own);
+                value[i] = values[own * value_step];
+            }
+#pragma unroll
+            for (u32 i = 0; i < SURE_ENTRIES; ++i) {
+                operand[i] = x[columns[i] * row_step];
+            }
+#pragma unroll
+            for (u32 i = 0; i < SURE_ENTRIES; ++i) {
+                // One that is counted again makes the sum no smaller.
+                sum += magnitude(double(value[i]) * double(operand[i]));
+            }
+        }
+        found.nrows = nrows;
+        found.longest_row = most_of_lanes(longest);
+        found.plain = SURE_FACTOR * sum_of_lanes(sum);
+        return found.template judge_plain<V>(residual) == CONVERGED;
     }
 
     // The sums over the threads of the block, the same in all.
@@ -166,6 +214,85 @@ struct ConfirmedSystem {
     }
 };
 
+// The systems of a launch of `confirm`.
+template <typename V, typename Index>
+struct ConfirmedSystems {
+    u32 nrhs, nrows;
+    const u32* row_ptr;
+    const Index* col_idx;
+    const u64* items;
+    const V* values;
+    u64 value_stride, value_step, row_step;
+    const V *b, *x;
+    const SystemLimits& limits;
+    const SystemOutcomes& outcomes;
+
+    __device__ __forceinline__ ConfirmedSystem<V, Index> system(u32 number) const {
+        const u32 item = number / nrhs;
+        const u64* const words = items + 4 * u64(item);
+        const bool listed = items != nullptr;
+        const u32 own_rows = listed ? u32(load(words)) : nrows;
+        const u64 value = listed ? load(words + 2) : item;
+        const u64 row = (listed ? load(words + 3) : u64(item) * nrhs * nrows) +
+                        u64(number % nrhs) * own_rows * row_step;
+        return {own_rows,
+                row_ptr + (listed ? load(words) >> 32 : 0),
+                col_idx + (listed ? load(words + 1) : 0),
+                values + value * value_stride,
+                value_step,
+                row_step,
+                b + row,
+                x + row};
+    }
+
+    // Reads what a residual is compared with.
+    __device__ __forceinline__ void expect(u32 number, Evaluated& found) const {
+        found.rhs_norm = outcomes.rhs_norms[number];
+        found.floor = limits.floor;
+        found.threshold = limits.threshold(number, found.rhs_norm);
+    }
+
+    // Whether a warp is sure that a system converged. The floor was not needed then.
+    __device__ __forceinline__ bool is_sure(u32 number) const {
+        const ConfirmedSystem<V, Index> all = system(number);
+        if (all.nrows == 0 || all.nrows > SURE_ROWS) {
+            return false;
+        }
+        Evaluated found;
+        expect(number, found);
+        if (!all.is_sure(found, outcomes.residual_norms[number])) {
+            return false;
+        }
+        if (threadIdx.x % WARP_THREADS == 0) {
+            outcomes.restarts[number] &= ~1u;
+        }
+        return true;
+    }
+
+    // Judges a system by all threads of the block.
+    __device__ __forceinline__ void judge(u32 number, ConfirmShared& shared) const {
+        const ConfirmedSystem<V, Index> all = system(number);
+        Evaluated found;
+        all.find_plain(found, shared);
+        expect(number, found);
+        double residual = outcomes.residual_norms[number];
+        bool by_floor = false;
+        u32 status = found.template judge_plain<V>(residual);
+        if (status == RUNNING) {
+            all.find_twofold(found, shared);
+            expect(number, found); // rather than in registers meanwhile
+            status = found.template judge_twofold<V>(by_floor);
+            residual = found.reported_norm();
+        }
+        __syncthreads(); // all threads have read the residual
+        if (threadIdx.x == 0) {
+            outcomes.statuses[number] = u8(status);
+            outcomes.restarts[number] = (outcomes.restarts[number] & ~1u) | by_floor;
+            outcomes.residual_norms[number] = residual;
+        }
+    }
+};
+
 template <typename V, typename Index>
 __global__ void __launch_bounds__(CONFIRM_THREADS)
     confirm(u32 nsystems, u32 nrhs, u32 nrows, const u32* __restrict__ row_ptr,
@@ -174,6 +301,9 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
             const V* __restrict__ b, const V* __restrict__ x,
             SystemLimits limits, SystemOutcomes outcomes) {
     __shared__ ConfirmShared shared;
+    const ConfirmedSystems<V, Index> all{nrhs,         nrows,      row_ptr,  col_idx, items, values,
+                                         value_stride, value_step, row_step, b,       x,     limits,
+                                         outcomes};
     // Each block takes contiguous systems.
     const u32 each = (nsystems + gridDim.x - 1) / gridDim.x;
     const u64 begin = u64(blockIdx.x) * each, end = minimum(begin + each, u64(nsystems));
@@ -181,7 +311,7 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
         const u64 own = first + threadIdx.x;
         const bool asks = own < end && outcomes.statuses[own < end ? own : first] == CONVERGED;
         if (threadIdx.x == 0) {
-            shared.count = 0;
+            shared.count = shared.left = 0;
         }
         __syncthreads();
         if (asks) {
@@ -189,41 +319,18 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
         }
         __syncthreads();
         const u32 count = shared.count;
-        for (u32 k = 0; k < count; ++k) {
-            const u32 system = u32(first) + shared.numbers[k], item = system / nrhs;
-            const u64* const words = items + 4 * u64(item);
-            const bool listed = items != nullptr;
-            const u32 own_rows = listed ? u32(load(words)) : nrows;
-            const u64 value = listed ? load(words + 2) : item;
-            const u64 row = (listed ? load(words + 3) : u64(item) * nrhs * nrows) +
-                            u64(system % nrhs) * own_rows * row_step;
-            const ConfirmedSystem<V, Index> all{own_rows,
-                                                row_ptr + (listed ? load(words) >> 32 : 0),
-                                                col_idx + (listed ? load(words + 1) : 0),
-                                                values + value * value_stride,
-                                                value_step,
-                                                row_step,
-                                                b + row,
-                                                x + row};
-            Evaluated found;
-            found.rhs_norm = outcomes.rhs_norms[system];
-            found.floor = limits.floor;
-            found.threshold = limits.threshold(system, found.rhs_norm);
-            all.find_plain(found, shared);
-            double residual = outcomes.residual_norms[system];
-            bool by_floor = false;
-            u32 status = found.template judge_plain<V>(residual);
-            if (status == RUNNING) {
-                all.find_twofold(found, shared);
-                status = found.template judge_twofold<V>(by_floor);
-                residual = found.reported_norm();
-            }
-            __syncthreads(); // all threads have read the residual
-            if (threadIdx.x == 0) {
-                outcomes.statuses[system] = u8(status);
-                outcomes.restarts[system] = (outcomes.restarts[system] & ~1u) | by_floor;
-                outcomes.residual_norms[system] = residual;
+        for (u32 k = threadIdx.x / WARP_THREADS; k < count; k += CONFIRM_WARPS) {
+            const u32 number = shared.numbers[k];
+            const bool done = count >= SURE_SYSTEMS && all.is_sure(u32(first) + number);
+            if (!done && threadIdx.x % WARP_THREADS == 0) {
+                shared.unsure[atomicAdd(&shared.left, 1u)] = number;
             }
         }
+        __syncthreads();
+        const u32 left = shared.left;
+        for (u32 k = 0; k < left; ++k) {
+            all.judge(u32(first) + shared.unsure[k], shared);
+        }
+        __syncthreads(); // all threads have read the lists
     }
 }
