@@ -322,7 +322,9 @@ fn solves(
     let mut solves = Vec::new();
     for method in methods.into_iter().filter(|&method| method != Method::Cg || is_symmetric) {
         let preconditioners = match method {
-            Method::Auto | Method::Lu | Method::PivotingLu => &[Preconditioner::Auto],
+            Method::Auto | Method::Lu | Method::PivotingLu | Method::Banded => {
+                &[Preconditioner::Auto]
+            }
             Method::Cg | Method::BiCgStab => preconditioners,
         };
         for &preconditioner in preconditioners {
