@@ -16,7 +16,7 @@
 //! | [`cusolver`] | from cuSolverSp's batched QR: calls, differences, times |
 //! | [`json`] | what the command line prints with `--json` |
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
-//! | [`gpu_solvers`], [`confirming_on_the_device`] | design: the solvers of the GPU |
+//! | [`gpu_solvers`], [`banded`], [`confirming_on_the_device`] | design: the solvers of the GPU |
 //! | [`scale`] | design: what a batch costs on many ranks, measured and predicted |
 //! | [`recipes`] | how to add a solver, a kernel, a format, a method, a suite, ... |
 
@@ -67,6 +67,9 @@ pub mod radiation_diffusion {}
 
 #[doc = include_str!("../docs/design/gpu-solvers.md")]
 pub mod gpu_solvers {}
+
+#[doc = include_str!("../docs/design/banded.md")]
+pub mod banded {}
 
 #[doc = include_str!("../docs/design/confirming-on-the-device.md")]
 pub mod confirming_on_the_device {}

@@ -50,6 +50,7 @@ const SOURCES: &[Source] = &[
     solver("../solvers-gpu/src/lu/kernels"),
     solver("../solvers-gpu/src/lu_columns/kernels"),
     solver("../solvers-gpu/src/dense/kernels"),
+    solver("../solvers-gpu/src/banded/kernels"),
     solver("../solvers-gpu/src/composed/kernels"),
     library("../../examples/drivers/src/nuclear_burning/gpu/kernels"),
 ];

@@ -140,7 +140,7 @@ class Solver:
         The matrices. Their patterns are kept; values may change.
     nrhs : int
         Right-hand sides of each matrix.
-    method : {"auto", "cg", "bicgstab", "lu", "pivoting-lu"}
+    method : {"auto", "cg", "bicgstab", "lu", "pivoting-lu", "banded"}
         `auto` decides for each system; the report says what and why.
     precond : {"auto", "none", "jacobi", "block-jacobi", "ilu0", "ic0"}
         The preconditioner of CG and BiCGStab.

@@ -246,7 +246,7 @@ mod tests {
         let line = joined(&error);
 
         assert!(line.starts_with("error: invalid value 'gmres' for '--solver"), "{line}");
-        assert!(line.contains("auto, cg, bicgstab, lu, pivoting-lu"), "{line}");
+        assert!(line.contains("auto, cg, bicgstab, lu, pivoting-lu, banded"), "{line}");
         assert!(!line.contains('\n'));
     }
 

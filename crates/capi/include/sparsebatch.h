@@ -209,7 +209,7 @@ typedef void (*sb_release)(void *address, size_t bytes, void *stream, void *data
 typedef struct sb_solver_options {
     // `sizeof(sb_solver_options)`.
     size_t struct_size;
-    // `"auto"`, `"cg"`, `"bicgstab"`, `"lu"` or `"pivoting-lu"`. Default: `"auto"`, system by
+    // `"auto"`, `"cg"`, `"bicgstab"`, `"lu"`, `"pivoting-lu"` or `"banded"`. Default: `"auto"`, system by
     // system.
     const char *method;
     // `"auto"`, `"none"`, `"jacobi"`, `"block-jacobi"`, `"ilu0"` or `"ic0"`. Default: `"auto"`.

@@ -1,4 +1,4 @@
-//! CPU references that `bench` compares our products with: products of other crates, plain
+//! CPU references that `bench` compares ours with: products of other crates, Thomas' algorithm, plain
 //! sequential loops, and memory bandwidth.
 //!
 //! This is a separate crate, so that all timed code is compiled with full optimisation, for `f32`
@@ -6,6 +6,8 @@
 
 mod loops;
 mod products;
+mod thomas;
 
 pub use loops::{PlainLoops, SequentialProduct, copy, sum};
 pub use products::{Peer, PeerLoop, PeerMatrix};
+pub use thomas::Thomas;

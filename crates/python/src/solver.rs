@@ -101,7 +101,7 @@ impl<T: SolveScalar + Element> Host<T> {
             return true;
         }
         let iterations = match self.options.method {
-            Method::Lu | Method::PivotingLu => 0,
+            Method::Lu | Method::PivotingLu | Method::Banded => 0,
             Method::Auto | Method::Cg | Method::BiCgStab => {
                 self.options.max_iters.values().iter().copied().max().unwrap_or(0)
             }

@@ -206,6 +206,7 @@ impl SolveOptions {
             Scheme::BiCgStab(_) => Method::BiCgStab,
             Scheme::Lu => Method::Lu,
             Scheme::PivotingLu => Method::PivotingLu,
+            Scheme::Banded => Method::Banded,
         };
         self.clone()
             .method(method)

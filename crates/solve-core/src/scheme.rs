@@ -33,14 +33,21 @@ pub enum Method {
     /// dense, all at once, and those that fail go to the CPU; there it is a sparse LU, system by
     /// system, several times slower than [`Method::Lu`] where that works.
     PivotingLu,
+    /// LU without pivoting of a matrix whose entries are near the diagonal, at most
+    /// [`MOST_DIAGONALS`](crate::symbolic::MOST_DIAGONALS) away on each side, in the order of its
+    /// rows or in reverse Cuthill-McKee order ([`Band`](crate::symbolic::Band)): tridiagonal and
+    /// pentadiagonal systems, rings, thin grids. Refinement and static pivoting are those of
+    /// [`Method::Lu`]; rows are also permuted where refinement stagnates, as it does where entries
+    /// have grown in the elimination. Other patterns are an error.
+    Banded,
 }
 named!(Method, "solver", Auto => "auto", Cg => "cg", BiCgStab => "bicgstab", Lu => "lu",
-       PivotingLu => "pivoting-lu");
+       PivotingLu => "pivoting-lu", Banded => "banded");
 
 impl Method {
     /// Whether it is a factorisation, which takes no preconditioner.
     pub fn is_direct(self) -> bool {
-        matches!(self, Self::Lu | Self::PivotingLu)
+        matches!(self, Self::Lu | Self::PivotingLu | Self::Banded)
     }
 }
 
@@ -279,6 +286,8 @@ pub enum Scheme {
     /// LU with partial pivoting: dense on a GPU up to 64 rows, else sparse on the CPU, system by
     /// system.
     PivotingLu,
+    /// LU without pivoting within a narrow band, with refinement.
+    Banded,
 }
 
 impl Scheme {
@@ -294,6 +303,7 @@ impl Scheme {
             Method::BiCgStab => Self::BiCgStab(preconditioner),
             Method::Lu => Self::Lu,
             Method::PivotingLu => Self::PivotingLu,
+            Method::Banded => Self::Banded,
         }
     }
 
@@ -304,6 +314,7 @@ impl Scheme {
             Self::BiCgStab(_) => Krylov::BiCgStab.name(),
             Self::Lu => Method::Lu.name(),
             Self::PivotingLu => Method::PivotingLu.name(),
+            Self::Banded => Method::Banded.name(),
         }
     }
 
@@ -312,12 +323,18 @@ impl Scheme {
         self.krylov().is_none()
     }
 
+    /// Whether it eliminates in an order that the pattern determines, whatever the values. Systems
+    /// that this fails on are eliminated again with permuted rows, without being asked for.
+    pub fn has_fixed_order(self) -> bool {
+        matches!(self, Self::Lu | Self::Banded)
+    }
+
     /// The Krylov method, where it is one.
     pub fn krylov(self) -> Option<Krylov> {
         match self {
             Self::Cg(_) => Some(Krylov::Cg),
             Self::BiCgStab(_) => Some(Krylov::BiCgStab),
-            Self::Lu | Self::PivotingLu => None,
+            Self::Lu | Self::PivotingLu | Self::Banded => None,
         }
     }
 
@@ -325,7 +342,7 @@ impl Scheme {
     pub fn preconditioner(self) -> Preconditioner {
         match self {
             Self::Cg(preconditioner) | Self::BiCgStab(preconditioner) => preconditioner,
-            Self::Lu | Self::PivotingLu => Preconditioner::None,
+            Self::Lu | Self::PivotingLu | Self::Banded => Preconditioner::None,
         }
     }
 }
@@ -351,7 +368,10 @@ mod tests {
         let error = "gmres".parse::<Method>().unwrap_err();
 
         assert!(matches!(&error, ArgumentError::OutOfRange { name: "solver", .. }));
-        assert_eq!(error.to_string(), "solver is gmres, expected auto cg bicgstab lu pivoting-lu ");
+        assert_eq!(
+            error.to_string(),
+            "solver is gmres, expected auto cg bicgstab lu pivoting-lu banded "
+        );
     }
 
     #[test]

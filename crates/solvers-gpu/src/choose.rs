@@ -7,8 +7,8 @@ use sparsebatch_solve_core::{Scheme, SolveOptions, by_pattern};
 
 use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
-    DenseSolver, DenseTuning, DividedSolver, FactoredSolver, FactoredTuning, FusedSolver, GpuLu,
-    GpuSolveError, GpuSolver, GpuTuning,
+    BandedSolver, BandedTuning, DenseSolver, DenseTuning, DividedSolver, FactoredSolver,
+    FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -21,6 +21,8 @@ pub struct SolverTuning {
     pub factored: FactoredTuning,
     /// Of elimination with partial pivoting.
     pub dense: DenseTuning,
+    /// Of elimination within a band.
+    pub banded: BandedTuning,
 }
 
 sparsebatch_formats::option_setters! {
@@ -28,19 +30,23 @@ sparsebatch_formats::option_setters! {
         fused: GpuTuning,
         factored: FactoredTuning,
         dense: DenseTuning,
+        banded: BandedTuning,
     }
 }
 
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FactoredSolver`] where its factors do not fit on chip, and [`DenseSolver`] for LU with partial
-/// pivoting. Criteria, right-hand sides and
+/// [`FactoredSolver`] where its factors do not fit on chip, [`DenseSolver`] for LU with partial
+/// pivoting, and [`BandedSolver`] for banded LU, or the solver of the sparse LU where that does not
+/// take a band: with more than two diagonals on a side, or more rows than shared memory holds.
+/// Criteria, right-hand sides and
 /// precisions are those of `options`; its method and preconditioner are ignored.
 ///
 /// # Errors
 /// Those of the solver; [`GpuSolveError::Unsupported`] for what it refuses, such as
-/// [`Scheme::PivotingLu`] beyond 64 rows.
+/// [`Scheme::PivotingLu`] beyond 64 rows; [`GpuSolveError::Symbolic`] for [`Scheme::Banded`] and a
+/// pattern that is no band.
 pub fn solver_for<E, T>(
     executor: &E,
     scheme: Scheme,
@@ -52,7 +58,7 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    let options = options.for_scheme(scheme);
+    let (options, all) = (options.for_scheme(scheme), tuning);
     let factored = || {
         let tuning = &tuning.factored;
         FactoredSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)
@@ -61,6 +67,16 @@ where
         Scheme::PivotingLu => {
             let tuning = &tuning.dense;
             Box::new(DenseSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)?)
+        }
+        Scheme::Banded => {
+            let tuning = &tuning.banded;
+            match BandedSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning) {
+                Err(GpuSolveError::Unsupported { .. }) => {
+                    let systems = (pattern, nitems);
+                    solver_for::<E, T>(executor, Scheme::Lu, systems, &options, all)?
+                }
+                solver => Box::new(solver?),
+            }
         }
         Scheme::Lu => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
             Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),

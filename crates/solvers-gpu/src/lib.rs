@@ -1,5 +1,5 @@
 //! Solves on an NVIDIA GPU, for data on the device: [`FusedSolver`], [`FactoredSolver`],
-//! [`ComposedSolver`], [`GpuLu`] and [`DenseSolver`]. For data on the host see `BatchSolver::on`, which uses these
+//! [`ComposedSolver`], [`GpuLu`], [`DenseSolver`] and [`BandedSolver`]. For data on the host see `BatchSolver::on`, which uses these
 //! plans.
 //!
 //! | folder | holds |
@@ -9,6 +9,7 @@
 //! | `lu/` | sparse LU on chip |
 //! | `lu_columns/` | sparse LU on chip for systems of any patterns, a warp for each |
 //! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
+//! | `banded/` | elimination of tridiagonal and pentadiagonal systems, rows spread over threads |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
 //! | `divided/` | batches of several patterns or schemes, in parts with a solver each |
 //! | `choose.rs` | the solver of a scheme: [`solver_for`] |
@@ -27,6 +28,7 @@
 //! [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
 
+mod banded;
 mod choose;
 mod common;
 mod composed;
@@ -38,6 +40,7 @@ mod fused;
 mod lu;
 mod lu_columns;
 
+pub use banded::{BandedShape, BandedSolver, BandedTuning};
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
 pub use common::{
@@ -65,6 +68,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &fused::kernels::CG,
     &fused::kernels::BICGSTAB,
     &dense::kernels::DENSE,
+    &banded::kernels::BANDED,
     &lu::kernels::LU,
     &lu_columns::kernels::LU_COLUMNS,
     &lu::kernels::LU_KEPT,

@@ -75,7 +75,7 @@ pub(crate) enum Next {
 }
 
 /// The next rung of a system whose first scheme was `first`. Without `fallback` static pivoting is
-/// the only rung: it is part of the sparse LU.
+/// the only rung: it is part of LU in a fixed order.
 pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Next {
     if climber.last == Status::Converged || climber.at_rounding {
         return Next::End;
@@ -91,7 +91,7 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
             Rung::BiCgStab => Scheme::BiCgStab(Preconditioner::Auto),
             Rung::PivotingLu => Scheme::PivotingLu,
         };
-        let is_part_of_lu = first == Scheme::Lu && rung == Rung::StaticPivotingLu;
+        let is_part_of_lu = first.has_fixed_order() && rung == Rung::StaticPivotingLu;
         if !(fallback || is_part_of_lu) {
             continue;
         }
@@ -111,7 +111,11 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
             // A preconditioner is never stronger than the complete factors.
             Rung::StrongerPreconditioner => !direct && first != STRONGER,
             Rung::Lu => !direct,
-            Rung::StaticPivotingLu => climber.last == Status::ZeroPivot,
+            // Stagnation of a banded elimination shows growth, which large pivots may avoid.
+            Rung::StaticPivotingLu => {
+                climber.last == Status::ZeroPivot
+                    || (first == Scheme::Banded && climber.last == Status::Stagnated)
+            }
             Rung::Cg => !matches!(first, Scheme::Cg(_)),
             Rung::BiCgStab => !matches!(first, Scheme::BiCgStab(_)),
             Rung::PivotingLu => first != Scheme::PivotingLu,

@@ -5,6 +5,7 @@
 //! | CG | symmetric positive definite matrices | [`Method::Cg`] |
 //! | BiCGStab | any matrix | [`Method::BiCgStab`] |
 //! | sparse LU | patterns that fill in little; the ladder | [`Method::Lu`] |
+//! | banded LU | tridiagonal and other narrow bands | [`Method::Banded`] |
 //! | LU with partial pivoting | systems whose pivots depend on their values; the ladder | [`Method::PivotingLu`] |
 //!
 //! [`solve`] takes a [`Batch`](sparsebatch_formats::Batch), right-hand sides and [`SolveOptions`],

@@ -173,7 +173,7 @@ fn method_of(options: &SolveOptions) -> Result<Krylov, SolveError> {
     match options.method {
         Method::Cg => Ok(Krylov::Cg),
         Method::Auto | Method::BiCgStab => Ok(Krylov::BiCgStab),
-        Method::Lu | Method::PivotingLu => {
+        Method::Lu | Method::PivotingLu | Method::Banded => {
             Err(refused("method", "cg or bicgstab", options.method.name()))
         }
     }

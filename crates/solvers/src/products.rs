@@ -82,7 +82,9 @@ impl<T: CpuScalar> AnalysedSolve<T> for ComposedEngine<T> {
         match self.scheme {
             Scheme::Cg(_) => run.cg(x, &mut primitives)?,
             Scheme::BiCgStab(_) => run.bicgstab(x, &mut primitives)?,
-            Scheme::Lu | Scheme::PivotingLu => unreachable!("LU has no products to compose"),
+            Scheme::Lu | Scheme::PivotingLu | Scheme::Banded => {
+                unreachable!("LU has no products to compose")
+            }
         }
         let (products, product_time) = (primitives.products, primitives.product_time);
         self.cost = Some(ProductCost::new(products, product_time, self.plan.explain().cost));

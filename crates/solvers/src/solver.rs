@@ -396,9 +396,9 @@ impl<T: SolveScalar> BatchSolver<T> {
     }
 
     /// Whether systems that did not converge may be tried again: by the ladder, or by static
-    /// pivoting in the sparse LU.
+    /// pivoting in LU of a fixed order.
     pub(crate) fn climbs(&self) -> bool {
-        self.options.fallback || self.first.contains(&Scheme::Lu)
+        self.options.fallback || self.first.iter().any(|first| first.has_fixed_order())
     }
 
     /// The report of a solve that began at `start`.

@@ -20,7 +20,7 @@ pub(super) struct SolverArgs {
     #[arg(long = "batch", value_name = "LIST", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..))]
     batches: Vec<u32>,
-    /// Methods, separated by commas: auto, cg, bicgstab, lu, pivoting-lu [default: bicgstab, and cg where the
+    /// Methods, separated by commas: auto, cg, bicgstab, lu, pivoting-lu, banded [default: bicgstab, and cg where the
     /// matrices are symmetric; all for the batches of --sets and at full size]
     #[arg(long = "method", value_name = "LIST", value_delimiter = ',')]
     methods: Vec<String>,

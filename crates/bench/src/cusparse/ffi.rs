@@ -23,7 +23,7 @@ pub(super) fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-fn checked(call: &'static str, status: Status) -> Result<(), GpuError> {
+pub(super) fn checked(call: &'static str, status: Status) -> Result<(), GpuError> {
     if status == Status::CUSPARSE_STATUS_SUCCESS {
         return Ok(());
     }
@@ -41,7 +41,7 @@ fn address<T: Pod>(buffer: &DeviceBuffer<T>) -> *mut c_void {
 
 /// The library's state for a device.
 pub(super) struct CusparseHandle {
-    raw: sys::cusparseHandle_t,
+    pub(super) raw: sys::cusparseHandle_t,
     // Keeps the device alive, which owns the stream of the handle.
     _device: Device,
 }

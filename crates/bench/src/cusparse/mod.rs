@@ -1,9 +1,10 @@
-//! The peer of products: cuSPARSE, loaded at run time.
+//! The peer of products and of banded solves: cuSPARSE, loaded at run time.
 //!
-//! `arrays.rs` converts matrices to its formats, `ffi.rs` has its calls and all the unsafe code,
+//! `banded/` has solvers of tridiagonal and pentadiagonal systems. For products `arrays.rs` converts matrices to its formats, `ffi.rs` has its calls and all the unsafe code,
 //! `looped.rs` makes one call per system.
 
 mod arrays;
+mod banded;
 mod ffi;
 mod looped;
 
@@ -14,6 +15,7 @@ use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;
 use arrays::SLICE;
+pub(crate) use banded::{BandedCall, BandedPeer, Diagonals, half_width};
 use ffi::{AnalysedProduct, CusparseHandle, Layout, Scratch};
 pub(crate) use looped::Loop;
 

@@ -5,6 +5,7 @@
 //! | `systems.rs` | batches, and the test of every solution on the host |
 //! | `gpu.rs` | our plans on the device: any `GpuSolver` |
 //! | `host.rs` | our solver of data on the host, on the CPU or the GPU |
+//! | `thomas.rs` | the peer of banded solves on the CPU |
 //! | `resident.rs` | our plans on several devices at once |
 //! | `clock.rs` | the clock |
 //! | `tuning.rs` | kernel shapes by name |
@@ -18,20 +19,25 @@ pub(crate) mod resident;
 mod rows;
 pub(crate) mod session;
 pub(crate) mod systems;
+pub(crate) mod thomas;
 pub mod tuning;
 
 use sparsebatch_formats::{CsrPattern, SellPPattern};
-use sparsebatch_peers::{PlainLoops, SequentialProduct};
+use sparsebatch_peers::{PlainLoops, SequentialProduct, Thomas};
 use sparsebatch_solvers::{Outcome, SolveError, SolveScalar};
 
 /// The precisions of solves.
 pub(crate) trait Real:
-    SolveScalar + PlainLoops + SequentialProduct<CsrPattern> + SequentialProduct<SellPPattern>
+    SolveScalar + PlainLoops + Thomas + SequentialProduct<CsrPattern> + SequentialProduct<SellPPattern>
 {
 }
 
 impl<T> Real for T where
-    T: SolveScalar + PlainLoops + SequentialProduct<CsrPattern> + SequentialProduct<SellPPattern>
+    T: SolveScalar
+        + PlainLoops
+        + Thomas
+        + SequentialProduct<CsrPattern>
+        + SequentialProduct<SellPPattern>
 {
 }
 

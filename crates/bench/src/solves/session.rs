@@ -20,9 +20,11 @@ use super::host::HostSolve;
 use super::resident::ResidentSolves;
 use super::rows::{SolveLabel, judge, preconditioner, unsolved};
 use super::systems::Systems;
+use super::thomas::{self, ThomasLoop};
 use super::{Real, Solve};
 use crate::begin;
 use crate::cublas::{self, DenseLu};
+use crate::cusparse::{self, BandedCall, BandedPeer, CusparseLibrary};
 use crate::energy::EnergyMeter;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
@@ -38,6 +40,10 @@ use sparsebatch_solve_core::ArgumentError;
 /// The name of the peer in rows.
 pub(crate) const CUBLAS: &str = "cuBLAS";
 
+/// The names of the peers of banded solves in rows.
+pub(crate) const CUSPARSE: &str = "cuSPARSE";
+pub(crate) const PLAIN_LOOP: &str = "plain loop";
+
 /// Configuration name of the peer in gaps.
 const DENSE_LU: &str = "dense LU";
 
@@ -45,6 +51,8 @@ const DENSE_LU: &str = "dense LU";
 pub(crate) struct SolveSession<'a> {
     device: Option<Device>,
     cublas: Option<cublas::CublasLibrary>,
+    /// The peer of banded solves, or why it is not there; `None` where peers are left out.
+    cusparse: Option<Result<CusparseLibrary, String>>,
     host: Option<Host>,
     /// The energy meter of the GPU, if energy is measured.
     meter: Option<EnergyMeter>,
@@ -89,14 +97,17 @@ impl<'a> SolveSession<'a> {
         report: &'a mut dyn Write,
     ) -> Result<Self, BenchError> {
         let host = target.host.then(|| Host::new(Effort::default()));
-        let (mut device, mut found, mut gpu) = (None, None, None);
+        let (mut device, mut found, mut gpu, mut cusparse) = (None, None, None, None);
         if target.no_gpu.is_none() {
             let first = Device::new(0)?;
             found = peers.then(|| cublas::CublasLibrary::load(&first));
             let version = found.as_ref().and_then(|found| found.as_ref().ok());
             let cublas = version.map(cublas::CublasLibrary::version);
+            cusparse = peers.then(|| CusparseLibrary::load(&first));
+            let banded = cusparse.as_ref().and_then(|found| found.as_ref().ok());
             gpu = Some(Machine {
                 cublas,
+                cusparse: banded.map(CusparseLibrary::version),
                 ..machine(&first, timed(Ceilings, || measure_bandwidth(&first))?)
             });
             device = Some(first);
@@ -112,7 +123,8 @@ impl<'a> SolveSession<'a> {
             recorder.note(&format!("and on {}", host.described()))?;
         }
         let cublas = Self::peer(found, &mut recorder)?;
-        Ok(Self { device, cublas, host, meter: None, experiment: None, repeats: false, recorder })
+        let (meter, experiment, repeats) = (None, None, false);
+        Ok(Self { device, cublas, cusparse, host, meter, experiment, repeats, recorder })
     }
 
     /// Continues a run of products with solves.
@@ -123,7 +135,8 @@ impl<'a> SolveSession<'a> {
         let Parts { mut recorder, device, meter, host } = bench.into_parts();
         let found = device.as_ref().filter(|_| peers).map(cublas::CublasLibrary::load);
         let cublas = Self::peer(found, &mut recorder)?;
-        Ok(Self { device, cublas, host, meter, experiment: None, repeats: true, recorder })
+        let (cusparse, experiment, repeats) = (None, None, true);
+        Ok(Self { device, cublas, cusparse, host, meter, experiment, repeats, recorder })
     }
 
     /// Sets the experiment of the rows that follow.
@@ -340,6 +353,51 @@ impl<'a> SolveSession<'a> {
         let refused = cublas::CONFIGURATION;
         let finish = |_: &DenseLu<T>, row: &mut Row| row.configuration = refused.to_owned();
         self.measure(problem, &label, contender, Some(&device), refused, finish)
+    }
+
+    /// Measures the peers of banded solves: cuSPARSE's solvers of tridiagonal or pentadiagonal
+    /// systems, and Thomas' algorithm on the CPU. Their solved systems are those that pass the test
+    /// of solutions.
+    ///
+    /// # Errors
+    /// As [`SolveSession::gpu`].
+    pub(crate) fn banded_peers<T: cusparse::Diagonals + Real>(
+        &mut self,
+        problem: &SolveProblem<'_, T>,
+        floor: Option<f64>,
+    ) -> Result<(), BenchError> {
+        let half_width = cusparse::half_width(problem.systems.batch.pattern(0));
+        let options = &SolveOptions::new().method(Method::Banded).floor(floor);
+        if self.host.is_some() && half_width == 1 {
+            let contender = ThomasLoop::new(problem.systems);
+            let backend = Some("cpu");
+            let label = SolveLabel { library: PLAIN_LOOP, backend, automatic: false, options };
+            let refused = thomas::CONFIGURATION;
+            let finish = |_: &ThomasLoop<'_, T>, row: &mut Row| {
+                row.configuration = refused.to_owned();
+            };
+            self.measure(problem, &label, contender, None, refused, finish)?;
+        }
+        let (Some(device), Some(found)) = (self.device.clone(), self.cusparse.clone()) else {
+            return Ok(());
+        };
+        problem.uploaded.take();
+        for call in BandedCall::of(half_width) {
+            let contender = timed(Uploading, || match &found {
+                Ok(library) => BandedPeer::new(&device, library, *call, problem.systems),
+                Err(reason) => Err(GpuError::InvalidArgument {
+                    name: "cuSPARSE",
+                    expected: "the library".to_owned(),
+                    found: reason.clone(),
+                }),
+            });
+            let contender = contender.map_err(SolveError::from);
+            let label = SolveLabel { library: CUSPARSE, backend: None, automatic: false, options };
+            let finish =
+                |_: &BandedPeer<T>, row: &mut Row| row.configuration = call.name().to_owned();
+            self.measure(problem, &label, contender, Some(&device), call.name(), finish)?;
+        }
+        Ok(())
     }
 
     /// Checks a contender, times it and records the row that `finish` completes; a refusal or a

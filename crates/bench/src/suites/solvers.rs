@@ -16,7 +16,6 @@ pub use super::chunks::ChunksExperiment;
 pub use super::gpus::GpusExperiment;
 use super::solver_cases::{SolverCase, SystemSource, cases, others};
 use super::{chunks, gpus};
-use crate::cublas;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 pub use crate::session::Backend;
@@ -26,6 +25,7 @@ use crate::solves::session::{SolveProblem, SolveSession, is_first};
 use crate::solves::systems::Systems;
 pub use crate::solves::tuning::Tuning;
 use crate::{BenchError, Outcome};
+use crate::{cublas, cusparse};
 use sparsebatch_rows::solves::reference::{self, Reference};
 
 /// The rounding floor of the tolerance for systems of the sets; see [`SolveOptions::floor`].
@@ -165,7 +165,7 @@ fn known_cases(options: &Solvers, names: &[String]) -> Result<Vec<SolverCase>, B
 }
 
 /// Measures an experiment on each case, if one was asked for, else all contenders.
-fn measure_cases<T: Real + cublas::Element>(
+fn measure_cases<T: Real + cublas::Element + cusparse::Diagonals>(
     session: &mut SolveSession<'_>,
     wanted: &[&SolverCase],
     options: &Solvers,
@@ -245,7 +245,7 @@ fn compile<T: Real>(
 }
 
 /// Measures all contenders on all batches of one case.
-fn measure_case<T: Real + cublas::Element>(
+fn measure_case<T: Real + cublas::Element + cusparse::Diagonals>(
     session: &mut SolveSession<'_>,
     case: &SolverCase,
     options: &Solvers,
@@ -280,7 +280,11 @@ fn measure_case<T: Real + cublas::Element>(
                 session.cpu(&problem, solve)?;
             }
         }
-        if matches!(case.source, SystemSource::Family(..) | SystemSource::Set(_)) {
+        let is_uniform = matches!(case.source, SystemSource::Family(..) | SystemSource::Set(_));
+        if is_uniform && solves.iter().any(|solve| solve.method == Method::Banded) {
+            session.banded_peers(&problem, is_set.then_some(FLOOR))?;
+        }
+        if is_uniform {
             session.dense_lu(&problem, FLOOR)?;
         }
         let source = options.reference.as_deref().and_then(std::path::Path::file_name);
@@ -322,7 +326,9 @@ fn solves(
     let mut solves = Vec::new();
     for method in methods.into_iter().filter(|&method| method != Method::Cg || is_symmetric) {
         let preconditioners = match method {
-            Method::Auto | Method::Lu | Method::PivotingLu => &[Preconditioner::Auto],
+            Method::Auto | Method::Lu | Method::PivotingLu | Method::Banded => {
+                &[Preconditioner::Auto]
+            }
             Method::Cg | Method::BiCgStab => preconditioners,
         };
         for &preconditioner in preconditioners {

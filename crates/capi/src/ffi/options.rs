@@ -44,7 +44,7 @@ impl Default for sb_context_options {
 pub struct sb_solver_options {
     /// `sizeof(sb_solver_options)`.
     pub struct_size: usize,
-    /// `"auto"`, `"cg"`, `"bicgstab"`, `"lu"` or `"pivoting-lu"`. Default: `"auto"`, system by
+    /// `"auto"`, `"cg"`, `"bicgstab"`, `"lu"`, `"pivoting-lu"` or `"banded"`. Default: `"auto"`, system by
     /// system.
     pub method: *const c_char,
     /// `"auto"`, `"none"`, `"jacobi"`, `"block-jacobi"`, `"ilu0"` or `"ic0"`. Default: `"auto"`.

@@ -18,7 +18,7 @@ use super::job::Slot;
 use super::{Class, Factors, LanePlan, LuOnPattern, slots};
 use crate::simd::{CpuScalar, dispatch_narrow};
 use crate::{CpuError, check_threads};
-use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, check_len, is_stopped};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, check_len, is_stopped};
 
 /// The factors and values of a batch that a plan keeps.
 pub(super) struct Kept {
@@ -83,9 +83,10 @@ impl Class {
 }
 
 impl LanePlan {
-    /// Whether the method has factors that [`LanePlan::factor`] can keep: the sparse LU.
+    /// Whether the method has factors that [`LanePlan::factor`] can keep: the sparse and the banded
+    /// LU.
     pub fn keeps_factors(&self) -> bool {
-        self.scheme == Scheme::Lu
+        self.scheme.has_fixed_order()
     }
 
     /// Factorises the matrices of a batch and keeps factors and values for
@@ -179,7 +180,7 @@ impl LanePlan {
         if !self.keeps_factors() {
             return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "method",
-                expected: "the sparse LU, whose factors can be kept",
+                expected: "the sparse or the banded LU, whose factors can be kept",
                 found: format!("{:?}", self.scheme),
             }));
         }

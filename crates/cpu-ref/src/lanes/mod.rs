@@ -41,7 +41,7 @@ use factored::{BlockJacobi, Ic0, LuOnPattern};
 use job::{Job, Slot};
 pub(crate) use matrix::LaneMatrix;
 use sparsebatch_solve_core::check_len;
-use sparsebatch_solve_core::symbolic::{self, DiagonalBlocks, FactorPattern, LowerPattern};
+use sparsebatch_solve_core::symbolic::{self, Band, DiagonalBlocks, FactorPattern, LowerPattern};
 
 /// Maximum number of entries in the factors of a complete LU.
 const MAX_LU_ENTRIES: usize = 1 << 28;
@@ -122,7 +122,7 @@ impl LanePlan {
         if scheme == Scheme::PivotingLu {
             return Err(CpuError::Argument(ArgumentError::OutOfRange {
                 name: "scheme",
-                expected: "cg, bicgstab or lu: lanes do not pivot",
+                expected: "cg, bicgstab, lu or banded: lanes do not pivot",
                 found: scheme.name().to_owned(),
             }));
         }
@@ -245,7 +245,7 @@ impl LanePlan {
         jobs.into_par_iter().for_each(|(class, lanes, queue)| {
             let (count, skipped) = (queue.len(), Cell::new(0));
             let rows = &class.matrix;
-            let squares_products = self.scheme != Scheme::Lu;
+            let squares_products = !self.scheme.has_fixed_order();
             let job = |matrix, queue| Job {
                 batch,
                 nrhs,
@@ -319,12 +319,14 @@ impl LanePlan {
 
     fn run<T: CpuScalar>(&self, class: &Class, lanes: usize, job: Job<'_, T>) {
         match (self.scheme, &class.factors) {
-            (Scheme::Lu, Factors::Lu(lu)) => self.go_narrow(lanes, direct::Direct { job, lu }),
+            (Scheme::Lu | Scheme::Banded, Factors::Lu(lu)) => {
+                self.go_narrow(lanes, direct::Direct { job, lu })
+            }
             (Scheme::Cg(_), _) => {
                 let unsuited = self.run_cg(class, lanes, job);
                 debug_assert!(unsuited.is_empty(), "the whole pattern takes any values");
             }
-            (Scheme::PivotingLu, _) | (Scheme::Lu, _) => {
+            (Scheme::PivotingLu | Scheme::Lu | Scheme::Banded, _) => {
                 unreachable!("plans of LU have factors, and partial pivoting has no lanes")
             }
             (Scheme::BiCgStab(_), factors) => match factors {
@@ -426,9 +428,12 @@ fn slots<'a, T: CpuScalar>(
 }
 
 fn factors<T: CpuScalar>(pattern: CsrPatternRef<'_>, scheme: Scheme) -> Result<Factors, CpuError> {
-    if scheme == Scheme::Lu {
-        let order = symbolic::min_degree(pattern)?;
-        let filled = FactorPattern::lu(pattern, Some(&order), MAX_LU_ENTRIES)?;
+    if scheme.has_fixed_order() {
+        let order = match scheme {
+            Scheme::Banded => Band::of(pattern)?.order().map(<[u32]>::to_vec),
+            _ => Some(symbolic::min_degree(pattern)?),
+        };
+        let filled = FactorPattern::lu(pattern, order.as_deref(), MAX_LU_ENTRIES)?;
         return Ok(Factors::Lu(Box::new(LuOnPattern::new(filled, false))));
     }
     let preconditioner = scheme.preconditioner();

@@ -289,6 +289,6 @@ fn lanes_do_not_pivot() {
 
     let error = LanePlan::new(&batch, Scheme::PivotingLu, LaneOptions::default(), None);
 
-    let expected = "scheme is pivoting-lu, expected cg, bicgstab or lu: lanes do not pivot";
+    let expected = "scheme is pivoting-lu, expected cg, bicgstab, lu or banded: lanes do not pivot";
     assert_eq!(error.err().unwrap().to_string(), expected);
 }

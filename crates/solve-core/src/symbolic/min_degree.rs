@@ -45,7 +45,7 @@ pub fn min_degree(pattern: CsrPatternRef<'_>) -> Result<Vec<u32>, SymbolicError>
 }
 
 /// For each row, the other rows that share an entry of `A + A^T` with it, each once.
-fn symmetric_neighbours(pattern: CsrPatternRef<'_>) -> Vec<Vec<u32>> {
+pub(super) fn symmetric_neighbours(pattern: CsrPatternRef<'_>) -> Vec<Vec<u32>> {
     let nrows = pattern.nrows();
     let mut neighbours: Vec<Vec<u32>> = vec![Vec::new(); nrows];
     for row in 0..nrows {

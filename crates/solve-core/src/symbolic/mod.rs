@@ -3,6 +3,7 @@
 //! | module | gives |
 //! | --- | --- |
 //! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
+//! | [`Band`] | whether entries are near the diagonal, in an order that brings them there |
 //! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
 //! | [`lu_costs`] | the number of those entries, and of the multiply-adds of a factorisation |
@@ -17,6 +18,7 @@
 //! An **order** is a slice with one entry per row: position `k` of the permuted matrix `P A P^T`
 //! holds row and column `order[k]` of A.
 
+mod band;
 mod blocks;
 mod cholesky;
 mod costs;
@@ -26,6 +28,7 @@ mod min_degree;
 mod quotient_graph;
 mod reach;
 
+pub use band::{Band, MOST_DIAGONALS, reverse_cuthill_mckee};
 pub use blocks::{DiagonalBlocks, FOUND_BLOCK_SIZE, MAX_BLOCK_SIZE, find_blocks, fixed_blocks};
 pub use cholesky::LowerPattern;
 pub use costs::{LuCosts, lu_costs};
@@ -95,6 +98,20 @@ pub enum SymbolicError {
         /// Rows of the matrix.
         nrows: usize,
         /// The largest number of entries allowed.
+        limit: usize,
+    },
+    /// Entries are too far from the diagonal for a banded solve, in the order of the rows and in
+    /// reverse Cuthill-McKee order.
+    #[error(
+        "entries are up to {lower} below and {upper} above the diagonal, also in reverse \
+         Cuthill-McKee order more than the {limit} that a banded solve takes"
+    )]
+    NoBand {
+        /// The largest distance below the diagonal, in the order of the rows.
+        lower: usize,
+        /// The largest distance above the diagonal, in the order of the rows.
+        upper: usize,
+        /// The largest distance that is taken.
         limit: usize,
     },
     /// A block size is 0 or larger than [`MAX_BLOCK_SIZE`].

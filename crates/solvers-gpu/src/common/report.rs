@@ -5,7 +5,7 @@ use std::fmt;
 
 use sparsebatch_solve_core::Scheme;
 
-use crate::{ColumnsShape, DenseShape, FactoredShape, FusedShape, LuShape};
+use crate::{BandedShape, ColumnsShape, DenseShape, FactoredShape, FusedShape, LuShape};
 
 /// A solver's choices and its memory on the device. `Display` gives a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub enum LaunchShape {
     Columns(ColumnsShape),
     /// Of [`DenseSolver`](crate::DenseSolver).
     Dense(DenseShape),
+    /// Of [`BandedSolver`](crate::BandedSolver).
+    Banded(BandedShape),
 }
 
 /// Kernels that a report names.
@@ -120,6 +122,9 @@ impl LaunchReport {
             LaunchShape::Dense(shape) => {
                 format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
             }
+            LaunchShape::Banded(shape) => {
+                format!("{threads} threads x {} rows", shape.rows_per_thread)
+            }
         };
         format!("{}({shape})", self.scheme.name())
     }
@@ -152,6 +157,14 @@ impl LaunchReport {
     pub fn dense(&self) -> Option<&DenseShape> {
         match &self.shape {
             LaunchShape::Dense(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// The shape of a launch of [`BandedSolver`](crate::BandedSolver).
+    pub fn banded(&self) -> Option<&BandedShape> {
+        match &self.shape {
+            LaunchShape::Banded(shape) => Some(shape),
             _ => None,
         }
     }
@@ -191,6 +204,7 @@ impl fmt::Display for LaunchReport {
             LaunchShape::Lu(shape) => shape.fmt(f)?,
             LaunchShape::Columns(shape) => shape.fmt(f)?,
             LaunchShape::Dense(shape) => shape.fmt(f)?,
+            LaunchShape::Banded(shape) => shape.fmt(f)?,
         }
         write!(
             f,

@@ -219,7 +219,7 @@ pub(crate) fn check_supported(options: &SolveOptions) -> Result<(Krylov, bool), 
     let method = match options.method {
         Method::Auto | Method::Cg => Krylov::Cg,
         Method::BiCgStab => Krylov::BiCgStab,
-        Method::Lu | Method::PivotingLu => {
+        Method::Lu | Method::PivotingLu | Method::Banded => {
             return refuse("a solver other than cg and bicgstab", "take one of these");
         }
     };

@@ -209,10 +209,12 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
 fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
     match options.method {
         Method::Auto | Method::PivotingLu => check_common(options),
-        Method::Cg | Method::BiCgStab | Method::Lu => Err(GpuSolveError::Unsupported {
-            what: "a solver other than pivoting-lu",
-            instead: "take pivoting-lu",
-        }),
+        Method::Cg | Method::BiCgStab | Method::Lu | Method::Banded => {
+            Err(GpuSolveError::Unsupported {
+                what: "a solver other than pivoting-lu",
+                instead: "take pivoting-lu",
+            })
+        }
     }
 }
 

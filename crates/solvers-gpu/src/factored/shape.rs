@@ -54,7 +54,7 @@ impl FactoredPlace {
         match (self, scheme) {
             (Self::FactorsGlobal | Self::AllGlobal, _) => &[512],
             // LU of systems that fit in shared memory is done by `GpuLu`.
-            (_, Scheme::Lu | Scheme::PivotingLu) => &[],
+            (_, Scheme::Lu | Scheme::PivotingLu | Scheme::Banded) => &[],
             (Self::AllShared, _) => &[32, 128, 512],
             (Self::ValuesGlobal, _) => &[128, 512],
         }
@@ -66,7 +66,7 @@ fn code(scheme: Scheme) -> u32 {
     match scheme {
         Scheme::Cg(_) => 0,
         Scheme::BiCgStab(_) => 1,
-        Scheme::Lu | Scheme::PivotingLu => 2,
+        Scheme::Lu | Scheme::PivotingLu | Scheme::Banded => 2,
     }
 }
 
@@ -75,7 +75,7 @@ fn vectors(scheme: Scheme) -> usize {
     match scheme {
         Scheme::Cg(_) => 5,
         Scheme::BiCgStab(_) => 7,
-        Scheme::Lu | Scheme::PivotingLu => 3,
+        Scheme::Lu | Scheme::PivotingLu | Scheme::Banded => 3,
     }
 }
 

@@ -472,7 +472,7 @@ pub(super) fn factors<E: Executor, T: Value>(
 fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
     match options.method {
         Method::Auto | Method::Lu => check_common(options),
-        Method::Cg | Method::BiCgStab | Method::PivotingLu => {
+        Method::Cg | Method::BiCgStab | Method::PivotingLu | Method::Banded => {
             Err(GpuSolveError::Unsupported { what: "a solver other than lu", instead: "take lu" })
         }
     }

@@ -382,7 +382,7 @@ fn launch_config(info: &DeviceInfo, nitems: usize, warp_bytes: u32) -> LaunchCon
 fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
     match options.method {
         Method::Auto | Method::Lu => check_common(options),
-        Method::Cg | Method::BiCgStab | Method::PivotingLu => {
+        Method::Cg | Method::BiCgStab | Method::PivotingLu | Method::Banded => {
             Err(GpuSolveError::Unsupported { what: "a solver other than lu", instead: "take lu" })
         }
     }

@@ -239,7 +239,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.keep_better(&mut copied, items, &criteria, &mut some);
         let mut runs = Vec::new();
         let some_first: Vec<Scheme> = items.iter().map(|&item| first[item]).collect();
-        if self.options.fallback || some_first.contains(&Scheme::Lu) {
+        if self.options.fallback || some_first.iter().any(|first| first.has_fixed_order()) {
             // Plans of rungs hold the limits of their systems.
             let options = self.options.for_systems(&places);
             let backend = self.backend.with_options(&options);

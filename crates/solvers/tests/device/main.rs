@@ -1,5 +1,6 @@
 //! Every solver on a real GPU.
 
+mod banded;
 mod composed;
 mod confirmed;
 mod dense;

@@ -7,6 +7,7 @@ mod backends;
 mod bits;
 mod common;
 mod gpu;
+mod gpu_banded;
 mod gpu_clusters;
 mod gpu_composed;
 mod gpu_confirmed;

@@ -375,7 +375,7 @@ fn a_plan_names_what_it_cannot_keep() {
 
     assert_eq!(
         not_lu.to_string(),
-        "method is Cg(None), expected the sparse LU, whose factors can be kept"
+        "method is Cg(None), expected the sparse or the banded LU, whose factors can be kept"
     );
     for error in [nothing, single] {
         let expected = "plan is none kept, expected one that keeps factors in the precision of b";

@@ -7,6 +7,7 @@
 mod adjoint;
 mod again;
 mod agreement;
+mod banded;
 mod choice;
 mod details;
 mod errors;

@@ -1,0 +1,753 @@
+// Whole solves of systems whose entries are near the diagonal, at most W away on each side, by LU
+// without pivoting in parts, all in one launch, with refinement from the true residual (Higham,
+// Accuracy and Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12):
+//
+//   r = b - A x0;  repeat: x += A^-1 r, r = b - A x
+//
+// A^-1 r (Wang, A parallel method for tridiagonal equations, 1981; the reduced system by parallel
+// cyclic reduction, Hockney and Jesshope 1981):
+// 1. A thread eliminates among its own K rows. The last W of them are its border; the K - W others
+//    are expressed by its border and that of the thread before.
+// 2. The borders of all threads form a block tridiagonal system with blocks of W x W. Each step of
+//    cyclic reduction doubles the distance of what is coupled, until nothing is.
+// 3. With both borders known each thread substitutes in its rows.
+//
+// A system ends by the rules of the CPU's solvers, applied to the residual recomputed from x. A
+// system that does not pass is refined again while restarts and iterations are left. A zero or NaN
+// pivot ends it; pivots are those of the parts and of the reduced system.
+//
+// Common to all instances:
+// - A group of GROUP threads solves a system, a thread has rows thread * K to thread * K + K - 1 of
+//   the GROUP * K; rows beyond the last one of the system are those of the identity.
+// - Values and right-hand side are staged in shared memory, K and 2 W + 1 being odd, so that equal
+//   rows of neighbouring threads are in different banks. Reciprocals of pivots, the upper factor
+//   and the solution are in registers.
+// - A refinement eliminates again, and so does another right-hand side.
+// - A system's result depends on the system alone: bitwise repeatable, whatever the neighbours, the
+//   position in the batch, and the order of threads.
+// - Traffic of a system: its values once for all right-hand sides, b and x once (b again in each
+//   refinement, x twice with an initial guess), 25 B of outcome.
+//
+// Arguments:
+// - `nitems` < 2^32, nrhs >= 1, nrows <= GROUP * K.
+// - `order`: position k of the band is row and column order[k] of A; null for the order of A.
+// - `places`: where each of the `nnz` entries lies in the band, row by row, 2 W + 1 diagonals each;
+//   null for a tridiagonal pattern with all entries in the order of A, where entry k lies at k + 1.
+// - `values`: `value_stride` elements from item to item, 0 if all items share them.
+// - `b`, `x`: item-major, one right-hand side after the other. `flags`: BANDED_GUESS.
+// - Dynamic shared memory: BandedBlock::BYTES.
+#include "solver.cuh"
+
+// A bit of `flags`: x holds initial guesses.
+constexpr u32 BANDED_GUESS = 1;
+
+// The least pivot, whose reciprocal is a normal number.
+template <typename V>
+constexpr V LEAST_PIVOT = sizeof(V) == 8 ? V(1e-290) : V(1e-36);
+
+// The reciprocal of a pivot. `bad` becomes true where that is zero, NaN or too small.
+template <typename V>
+__device__ __forceinline__ V invert_pivot(V pivot, bool& bad) {
+    bad = bad || !(pivot >= LEAST_PIVOT<V> || pivot <= -LEAST_PIVOT<V>);
+    bool is_sure;
+    const V inverse = reciprocal(pivot, is_sure);
+    return is_sure ? inverse : V(1) / pivot;
+}
+
+// A thread's equations of the reduced system: left * (border before) + border + right * (border
+// behind) = known, once normalised.
+template <typename V, u32 W>
+struct Border {
+    V left[W][W], right[W][W], known[W];
+
+    // Multiplies the equations by the inverse of `middle`, the coefficients of the own border:
+    // Gauss-Jordan elimination with partial pivoting. `bad`: whether a pivot was zero or NaN.
+    __device__ __forceinline__ void normalise(V (&middle)[W][W], bool& bad) {
+#pragma unroll
+        for (u32 k = 0; k < W; ++k) {
+#pragma unroll
+            for (u32 s = k + 1; s < W; ++s) {
+                const bool larger =
+                    magnitude(double(middle[s][k])) > magnitude(double(middle[k][k]));
+                swap_rows(middle, k, s, larger);
+            }
+            const V inverse = invert_pivot(middle[k][k], bad);
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                middle[k][c] *= inverse;
+                left[k][c] *= inverse;
+                right[k][c] *= inverse;
+            }
+            known[k] *= inverse;
+#pragma unroll
+            for (u32 s = 0; s < W; ++s) {
+                if (s != k) {
+                    const V factor = middle[s][k];
+#pragma unroll
+                    for (u32 c = 0; c < W; ++c) {
+                        middle[s][c] -= factor * middle[k][c];
+                        left[s][c] -= factor * left[k][c];
+                        right[s][c] -= factor * right[k][c];
+                    }
+                    known[s] -= factor * known[k];
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void exchange(V& a, V& b, bool wanted) {
+        const V before = a;
+        a = wanted ? b : a;
+        b = wanted ? before : b;
+    }
+
+    __device__ __forceinline__ void swap_rows(V (&middle)[W][W], u32 k, u32 s, bool wanted) {
+#pragma unroll
+        for (u32 c = 0; c < W; ++c) {
+            exchange(middle[k][c], middle[s][c], wanted);
+            exchange(left[k][c], left[s][c], wanted);
+            exchange(right[k][c], right[s][c], wanted);
+        }
+        exchange(known[k], known[s], wanted);
+    }
+
+    // Eliminates the borders of two other threads, `before` and `behind`, whose equations are
+    // normalised. What is coupled is twice as far away then.
+    __device__ __forceinline__ void reduce(const Border& before, const Border& behind, bool& bad) {
+        V middle[W][W], new_left[W][W], new_right[W][W], new_known[W];
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            new_known[s] = known[s];
+#pragma unroll
+            for (u32 t = 0; t < W; ++t) {
+                new_known[s] -= left[s][t] * before.known[t] + right[s][t] * behind.known[t];
+            }
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                V of_middle = V(s == c), of_left = V(0), of_right = V(0);
+#pragma unroll
+                for (u32 t = 0; t < W; ++t) {
+                    of_middle -= left[s][t] * before.right[t][c] + right[s][t] * behind.left[t][c];
+                    of_left -= left[s][t] * before.left[t][c];
+                    of_right -= right[s][t] * behind.right[t][c];
+                }
+                middle[s][c] = of_middle;
+                new_left[s][c] = of_left;
+                new_right[s][c] = of_right;
+            }
+        }
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            known[s] = new_known[s];
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                left[s][c] = new_left[s][c];
+                right[s][c] = new_right[s][c];
+            }
+        }
+        normalise(middle, bad);
+    }
+};
+
+// The first W rows of a thread, expressed by borders: known + before * (border before) + own *
+// (own border).
+template <typename V, u32 W>
+struct FirstRows {
+    V before[W][W], own[W][W], known[W];
+};
+
+// What threads of a group tell each other: COUNT numbers each, through shuffles, or through shared
+// memory where a group is a block.
+template <typename V, u32 GROUP>
+struct Exchange {
+    static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
+    V* const told; // for blocks: room for COUNT values of each thread
+
+    // The numbers of the thread `distance` before (or behind) this one. Threads without such a one
+    // get those of another thread of the group.
+    template <u32 COUNT>
+    __device__ __forceinline__ void ask(const V (&own)[COUNT], u32 distance, V (&before)[COUNT],
+                                        V (&behind)[COUNT]) const {
+        if constexpr (IS_BLOCK) {
+            const u32 thread = threadIdx.x;
+            __syncthreads(); // the last numbers have been read
+#pragma unroll
+            for (u32 i = 0; i < COUNT; ++i) {
+                told[i * GROUP + thread] = own[i];
+            }
+            __syncthreads();
+            const u32 first = thread >= distance ? thread - distance : thread;
+            const u32 second = thread + distance < GROUP ? thread + distance : thread;
+#pragma unroll
+            for (u32 i = 0; i < COUNT; ++i) {
+                before[i] = told[i * GROUP + first];
+                behind[i] = told[i * GROUP + second];
+            }
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < COUNT; ++i) {
+                before[i] = __shfl_up_sync(ALL_LANES, own[i], distance, GROUP);
+                behind[i] = __shfl_down_sync(ALL_LANES, own[i], distance, GROUP);
+            }
+        }
+    }
+
+    // The same for structs of numbers.
+    template <typename Parts>
+    __device__ __forceinline__ void ask(const Parts& own, u32 distance, Parts& before,
+                                        Parts& behind) const {
+        constexpr u32 COUNT = sizeof(Parts) / sizeof(V);
+        ask(reinterpret_cast<const V(&)[COUNT]>(own), distance,
+            reinterpret_cast<V(&)[COUNT]>(before), reinterpret_cast<V(&)[COUNT]>(behind));
+    }
+};
+
+// Threads of a block and its shared memory: the bands of all groups, the right-hand sides of all,
+// what is exchanged, scratch.
+template <typename V, u32 W, u32 K, u32 GROUP>
+struct BandedBlock {
+    static constexpr u32 THREADS = GROUP > 2 * WARP_THREADS ? GROUP : 2 * WARP_THREADS;
+    static constexpr u32 GROUPS = THREADS / GROUP;
+    static constexpr u32 ROWS = GROUP * K;
+    static constexpr u32 DIAGONALS = 2 * W + 1;
+    static constexpr u32 TOLD = GROUP > WARP_THREADS ? (2 * W * W + W) * GROUP : 0;
+    static constexpr u32 VALUES = GROUPS * ROWS * (DIAGONALS + 1) + TOLD;
+    static constexpr u32 SCRATCH_AT = (VALUES * u32(sizeof(V)) + 7) / 8 * 8;
+    // Blocks that a multiprocessor shall have registers for, about as many as it has shared memory
+    // for: each of its four parts has 512 for each lane of a warp.
+    static constexpr u32 REGISTERS = W > 1 ? 128 : K > 9 ? 168 : K > 5 ? 96 : 80;
+    static constexpr u32 MOST = 512 / REGISTERS * 4 * WARP_THREADS / THREADS;
+    static constexpr u32 BLOCKS = MOST > 1 ? MOST : 1;
+    // As `BandedShape::shared_bytes` (shape.rs) counts them.
+    static constexpr u32 BYTES = SCRATCH_AT + GROUPS * Team<GROUP>::SCRATCH * 8;
+};
+
+// One thread's part in the solves of its group.
+template <typename V, u32 W, u32 K, u32 GROUP>
+struct BandedGroup {
+    using Threads = Team<GROUP>;
+    using Block = BandedBlock<V, W, K, GROUP>;
+    static constexpr u32 D = 2 * W + 1;
+    static constexpr u32 ROWS = Block::ROWS;
+    static constexpr u32 INNER = K - W; // rows before the border
+    static_assert(K % 2 == 1 && K >= 2 * W, "rows in different banks; inner rows beside a border");
+
+    const u32 nrows;
+    const u16* const order;
+    const SystemLimits& limits;
+    const u32 thread;
+    V* const band; // of the group
+    V* const rhs;  // of the group: the right-hand side of A^-1 r, or x
+    double* const scratch;
+    const Exchange<V, GROUP> exchange;
+
+    const V* own_b;
+    V* own_x;
+    // x_is_set: x holds an iterate that is not 0, which a solution is added to.
+    // rhs_is_b: `rhs` holds b. stored: x holds what the solve returns.
+    bool x_is_set, rhs_is_b, stored;
+    u32 state, iteration, restarts;
+    double threshold, rhs_norm, residual;
+
+    __device__ __forceinline__ BandedGroup(u32 all_rows, const u16* all_order,
+                                           const SystemLimits& all_limits, u8* shared)
+        : nrows(all_rows), order(all_order), limits(all_limits), thread(threadIdx.x % GROUP),
+          band(reinterpret_cast<V*>(shared) + threadIdx.x / GROUP * ROWS * D),
+          rhs(reinterpret_cast<V*>(shared) + Block::GROUPS * ROWS * D + threadIdx.x / GROUP * ROWS),
+          scratch(reinterpret_cast<double*>(shared + Block::SCRATCH_AT) +
+                  threadIdx.x / GROUP * Threads::SCRATCH),
+          exchange{reinterpret_cast<V*>(shared) + Block::GROUPS * ROWS * (D + 1)} {
+        for (u32 k = thread; k < ROWS * D; k += GROUP) {
+            band[k] = V(k / D >= nrows && k % D == W ? 1 : 0);
+        }
+    }
+
+    // The row and column of A that are the k-th of the band.
+    __device__ __forceinline__ u32 number(u32 k) const {
+        return order == nullptr ? k : u32(load(order + k));
+    }
+
+    __device__ __forceinline__ const V* own_band() const { return band + thread * K * D; }
+
+    __device__ __forceinline__ V* own_rhs() const { return rhs + thread * K; }
+
+    // Elements of a vector in device memory of the own rows, 0 beyond the last row.
+    __device__ __forceinline__ V element(const V* vector, u32 i) const {
+        const u32 k = thread * K + i;
+        return k < nrows ? vector[number(k)] : V(0);
+    }
+
+    // Starts to copy an item's values to the band.
+    __device__ __forceinline__ void fetch_values(const V* values, const u16* places, u32 nnz) const {
+        if (places == nullptr) {
+#pragma unroll 4
+            for (u32 k = thread; k < nnz; k += GROUP) {
+                cp_async_value(band + k + 1, values + k);
+            }
+        } else {
+#pragma unroll 4
+            for (u32 k = thread; k < nnz; k += GROUP) {
+                cp_async_value(band + load(places + k), values + k);
+            }
+        }
+    }
+
+    // Starts to copy b.
+    __device__ __forceinline__ void fetch_b() const {
+#pragma unroll 4
+        for (u32 k = thread; k < ROWS; k += GROUP) {
+            if (k < nrows) {
+                cp_async_value(rhs + k, own_b + number(k));
+            } else {
+                rhs[k] = V(0);
+            }
+        }
+    }
+
+    // The norm of a vector without spurious overflow or underflow: NaN when an element is NaN,
+    // infinite when one is.
+    __device__ __forceinline__ double norm(const V (&vector)[K]) const {
+        double sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            sum += double(vector[i]) * double(vector[i]);
+        }
+        sum = sum_apart<Threads>(sum, scratch);
+        const bool lossy = !(sum >= 1e-280 && sum < 1e280);
+        if (!Threads::any(lossy)) {
+            return __dsqrt_rn(sum);
+        }
+        double most = 0;
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            most = maximum(most, magnitude(double(vector[i])));
+        }
+        most = Threads::largest(most, scratch);
+        const int exponent = most > 0 && is_finite(most) ? exponent_of(most) : 0;
+        const double down = power_of_two(-exponent);
+        double scaled = 0;
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            const double part = double(vector[i]) * down;
+            scaled += part * part;
+        }
+        scaled = sum_apart<Threads>(scaled, scratch);
+        if (!lossy) {
+            return __dsqrt_rn(sum);
+        }
+        if (sum != sum || most == 0 || !is_finite(most)) {
+            return sum != sum ? sum : most;
+        }
+        return __dsqrt_rn(scaled) * power_of_two(exponent);
+    }
+
+    // product = A x, or |A||x|, of the own rows, x being in `rhs`.
+    template <bool MAGNITUDES>
+    __device__ __forceinline__ void multiply(V (&product)[K]) const {
+        const V* const a = own_band();
+        V window[K + 2 * W];
+#pragma unroll
+        for (u32 i = 0; i < K + 2 * W; ++i) {
+            const u32 k = thread * K + i;
+            window[i] = k >= W && k < ROWS + W ? rhs[k - W] : V(0);
+        }
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            V sum = V(0);
+#pragma unroll
+            for (u32 d = 0; d < D; ++d) {
+                // Diagonals leave the matrix in its first and last rows, where x may be infinite.
+                const V term = a[i * D + d] * window[i + d];
+                sum += MAGNITUDES ? V(magnitude(double(term))) : term;
+            }
+            product[i] = sum;
+        }
+    }
+
+    // r, on entry b, becomes b - A x; returns its norm, NaN where that is not finite. Products are
+    // summed first: large ones that cancel must not absorb b.
+    __device__ __forceinline__ double find_residual(V (&r)[K]) const {
+        V product[K];
+        multiply<false>(product);
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            r[i] -= product[i];
+        }
+        const double found = norm(r);
+        return is_finite(found) ? found : found - found;
+    }
+
+    // || |A||x| + |b| ||, the size of what cancels in the residual.
+    __device__ __forceinline__ double size() const {
+        V sum[K];
+        multiply<true>(sum);
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            sum[i] += V(magnitude(double(element(own_b, i))));
+        }
+        return norm(sum);
+    }
+
+    // Subtracts from `row` multiples of the inner rows of the columns left of its diagonal. `each`
+    // gets the multiplier and the row. FIRST: only columns that serve further multipliers matter.
+    template <bool ONLY_LOWER, typename Upper, typename Each>
+    __device__ __forceinline__ static void eliminate_row(u32 i, V (&row)[D], const V (&inverse)[K],
+                                                         Upper upper, Each each) {
+#pragma unroll
+        for (u32 d = 0; d < W; ++d) {
+            if (i + d < W || i + d - W >= INNER) {
+                continue; // a column of the border before, or of the own one
+            }
+            const u32 column = i + d - W;
+            const V multiplier = row[d] * inverse[column];
+#pragma unroll
+            for (u32 q = 1; q <= W; ++q) {
+                if (!ONLY_LOWER || d + q < W) {
+                    row[d + q] -= multiplier * upper(column, q);
+                }
+            }
+            each(multiplier, column);
+        }
+    }
+
+    // x = A^-1 (rhs * down) of the own rows; returns whether a pivot of this thread was bad.
+    __device__ __forceinline__ bool solve(V down, V (&x)[K]) const {
+        const V* const a = own_band();
+        const V* const right_side = own_rhs();
+        V inverse[K];
+        // The upper factor but for its last diagonal, which is that of A.
+        V factor[K][W > 1 ? W - 1 : 1];
+        const auto upper = [&](u32 i, u32 q) { return q < W ? factor[i][q - 1] : a[i * D + 2 * W]; };
+        bool bad = false;
+        Border<V, W> border;
+        {
+            V middle[W][W];
+            reduce_rows(down, inverse, factor, border, middle, bad);
+            border.normalise(middle, bad);
+        }
+#pragma unroll 1
+        for (u32 distance = 1; distance < GROUP; distance *= 2) {
+            Border<V, W> before, behind;
+            exchange.ask(border, distance, before, behind);
+            border.reduce(before, behind, bad);
+        }
+        V before[W], ignored[W];
+        exchange.ask(border.known, 1u, before, ignored);
+        V y[K];
+#pragma unroll
+        for (u32 i = 0; i < INNER; ++i) {
+            V row[D], sum = right_side[i] * down;
+#pragma unroll
+            for (u32 d = 0; d < W; ++d) {
+                row[d] = a[i * D + d];
+                if (i + d < W) {
+                    sum -= thread == 0 ? V(0) : row[d] * before[i + d];
+                }
+            }
+            eliminate_row<true>(i, row, inverse, upper,
+                                [&](V multiplier, u32 column) { sum -= multiplier * y[column]; });
+            y[i] = sum;
+        }
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            x[INNER + s] = border.known[s];
+        }
+#pragma unroll
+        for (u32 back = 0; back < INNER; ++back) {
+            const u32 i = INNER - 1 - back;
+            V sum = y[i];
+#pragma unroll
+            for (u32 q = 1; q <= W; ++q) {
+                sum -= upper(i, q) * x[i + q];
+            }
+            x[i] = sum * inverse[i];
+        }
+        return bad;
+    }
+
+    // Eliminates among the own rows. On return `border` and `middle` are the equations of the own
+    // border, `inverse` and `factor` the factors of the inner rows.
+    template <u32 FACTORS>
+    __device__ __forceinline__ void reduce_rows(V down, V (&inverse)[K], V (&factor)[K][FACTORS],
+                                                Border<V, W>& border, V (&middle)[W][W],
+                                                bool& bad) const {
+        const V* const a = own_band();
+        const V* const right_side = own_rhs();
+        V y[K], left[K][W]; // right-hand sides, and coefficients of the border before
+        V last[K];          // the last diagonal of the upper factor
+        const auto upper = [&](u32 i, u32 q) { return q < W ? factor[i][q - 1] : last[i]; };
+        // The first rows by the rows from i to i + W - 1, which are themselves for i = 0.
+        FirstRows<V, W> first;
+#pragma unroll
+        for (u32 f = 0; f < W; ++f) {
+            first.known[f] = V(0);
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                first.before[f][c] = V(0);
+                first.own[f][c] = V(f == c);
+            }
+        }
+        V next[W][W]; // coefficients of the first rows of the thread behind
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            V row[D];
+#pragma unroll
+            for (u32 d = 0; d < D; ++d) {
+                row[d] = a[i * D + d];
+            }
+            y[i] = right_side[i] * down;
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                left[i][c] = i < W && c >= i ? row[c >= i ? c - i : 0] : V(0);
+            }
+            eliminate_row<false>(i, row, inverse, upper, [&](V multiplier, u32 column) {
+                y[i] -= multiplier * y[column];
+#pragma unroll
+                for (u32 c = 0; c < W; ++c) {
+                    left[i][c] -= multiplier * left[column][c];
+                }
+            });
+            if (i < INNER) {
+                inverse[i] = invert_pivot(row[W], bad);
+                last[i] = row[2 * W];
+#pragma unroll
+                for (u32 q = 1; q < W; ++q) {
+                    factor[i][q - 1] = row[W + q];
+                }
+                step_first_rows(first, inverse[i], y[i], left[i], row);
+            } else {
+                const u32 s = i - INNER;
+                border.known[s] = y[i];
+#pragma unroll
+                for (u32 t = 0; t < W; ++t) {
+                    border.left[s][t] = left[i][t];
+                    middle[s][t] = row[t + W - s];
+                    next[s][t] = t <= s ? row[t <= s ? 2 * W + t - s : 0] : V(0);
+                }
+            }
+        }
+        FirstRows<V, W> ignored, behind;
+        exchange.ask(first, 1u, ignored, behind);
+        const bool is_last = thread == GROUP - 1;
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                border.right[s][c] = V(0);
+            }
+#pragma unroll
+            for (u32 t = 0; t <= s; ++t) {
+                const V own = is_last ? V(0) : next[s][t];
+                border.known[s] -= own * behind.known[t];
+#pragma unroll
+                for (u32 c = 0; c < W; ++c) {
+                    middle[s][c] += own * behind.before[t][c];
+                    border.right[s][c] += own * behind.own[t][c];
+                }
+            }
+        }
+    }
+
+    // Replaces an inner row in the expressions of the first rows. `row` holds it from its diagonal
+    // on at [W].
+    __device__ __forceinline__ static void step_first_rows(FirstRows<V, W>& first, V inverse, V known,
+                                                           const V (&left)[W], const V (&row)[D]) {
+#pragma unroll
+        for (u32 f = 0; f < W; ++f) {
+            const V share = first.own[f][0] * inverse;
+            first.known[f] += share * known;
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                first.before[f][c] -= share * left[c];
+                const V shifted = c + 1 < W ? first.own[f][c + 1 < W ? c + 1 : 0] : V(0);
+                first.own[f][c] = shifted - share * row[W + 1 + c];
+            }
+        }
+    }
+
+    // Starts a system, whose b is in `rhs`: its guess, its criteria, its residual.
+    __device__ __forceinline__ void enter(u64 system, bool has_guess, bool exists) {
+        V r[K];
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            r[i] = own_rhs()[i];
+        }
+        state = exists ? RUNNING : IDLE;
+        iteration = restarts = 0;
+        rhs_norm = norm(r);
+        threshold = limits.threshold(system, rhs_norm);
+        bool moved = false;
+        if (has_guess) {
+            for (u32 k = thread; k < nrows; k += GROUP) {
+                moved = moved || own_x[k] != V(0);
+            }
+            moved = Threads::any_thread(moved, scratch) && rhs_norm != 0;
+        }
+        x_is_set = stored = moved;
+        rhs_is_b = !moved;
+        // From x = 0 the residual is b. A x is still computed where the system would end at once,
+        // since A may hold NaN.
+        const bool is_b = !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
+        residual = rhs_norm;
+        if (Threads::any(exists && !is_b)) {
+            V x[K];
+#pragma unroll
+            for (u32 i = 0; i < K; ++i) {
+                x[i] = moved ? element(own_x, i) : V(0);
+            }
+            tell_x(x);
+            V from_x[K];
+#pragma unroll
+            for (u32 i = 0; i < K; ++i) {
+                from_x[i] = r[i];
+            }
+            const double found = find_residual(from_x);
+            residual = is_b ? rhs_norm : found;
+            Threads::sync();
+#pragma unroll
+            for (u32 i = 0; i < K; ++i) {
+                own_rhs()[i] = moved ? from_x[i] : r[i];
+            }
+        }
+    }
+
+    // Writes x to `rhs`, for all threads of the group.
+    __device__ __forceinline__ void tell_x(const V (&x)[K]) const {
+        Threads::sync();
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            own_rhs()[i] = x[i];
+        }
+        Threads::sync();
+    }
+
+    // Ends the system if it is finished. `fresh`: no step was made yet; otherwise `stop` says how the
+    // last one ended, and x is in `rhs`.
+    __device__ __forceinline__ void judge(u64 system, const SystemOutcomes& outcomes, bool fresh,
+                                          u32 stop) {
+        bool accepted = residual <= threshold, by_floor = false;
+        const bool in_doubt = state == RUNNING && !fresh && !accepted;
+        if (limits.floor >= 0 && Threads::any(in_doubt)) {
+            by_floor = residual <= limits.floor * Precision<V>::EPSILON * size() && in_doubt;
+            accepted = accepted || by_floor;
+        }
+        if (state != RUNNING) {
+            return;
+        }
+        u32 status = RUNNING;
+        if (residual != residual || !is_finite(rhs_norm)) {
+            status = NON_FINITE;
+            residual = __longlong_as_double(0x7ff8000000000000ll);
+        } else if (accepted) {
+            status = CONVERGED;
+        } else if (fresh) {
+            status = limits.iterations(system) == 0 ? MAX_ITERATIONS : RUNNING;
+        } else if (stop != PASSED) {
+            status = stop;
+        } else if (restarts < limits.max_restarts) {
+            ++restarts;
+        } else {
+            status = STAGNATED;
+        }
+        if (status != RUNNING) {
+            if (thread == 0) {
+                outcomes.record(system, status, iteration, restarts, by_floor, residual, rhs_norm);
+            }
+            state = IDLE;
+        }
+    }
+
+    // x += A^-1 r where pivots are good, r = b - A x, and the verdict.
+    __device__ __forceinline__ void refine(u64 system, const SystemOutcomes& outcomes) {
+        const int exponent = exponent_of(rhs_norm);
+        constexpr int MOST = Precision<V>::LARGEST_EXPONENT;
+        const bool safe = maximum(exponent, -exponent) <= Precision<V>::SAFE_EXPONENT;
+        const int scale = safe ? 0 : maximum(-MOST, minimum(MOST, exponent));
+        const V up = V(power_of_two(scale));
+        V x[K], r[K];
+        const bool bad = Threads::any_thread(solve(V(power_of_two(-scale)), x), scratch);
+#pragma unroll
+        for (u32 i = 0; i < K; ++i) {
+            x[i] = bad ? V(0) : x[i] * up;
+            r[i] = rhs_is_b ? own_rhs()[i] : element(own_b, i);
+        }
+        if (x_is_set) {
+#pragma unroll
+            for (u32 i = 0; i < K; ++i) {
+                x[i] += element(own_x, i);
+            }
+        }
+        tell_x(x);
+        const double found = find_residual(r);
+        if (state == RUNNING) {
+            iteration += bad ? 0 : 1;
+            residual = found;
+            for (u32 k = thread; k < nrows; k += GROUP) {
+                own_x[number(k)] = rhs[k];
+            }
+            stored = x_is_set = true;
+        }
+        const u32 stop = bad                                      ? ZERO_PIVOT
+                         : iteration >= limits.iterations(system) ? MAX_ITERATIONS
+                                                                  : PASSED;
+        judge(system, outcomes, false, stop);
+        rhs_is_b = false;
+        Threads::sync();
+        if (Threads::any(state == RUNNING)) {
+#pragma unroll
+            for (u32 i = 0; i < K; ++i) {
+                own_rhs()[i] = r[i];
+            }
+            // What was written to x is read by other threads.
+            Threads::sync();
+        }
+    }
+
+    // Writes the solution of a system that ended before any step: 0, or the guess.
+    __device__ __forceinline__ void leave(bool exists) const {
+        if (exists && !stored) {
+            for (u32 k = thread; k < nrows; k += GROUP) {
+                own_x[k] = V(0);
+            }
+        }
+    }
+};
+
+template <typename V, u32 W, u32 K, u32 GROUP>
+__global__ void __launch_bounds__(BandedBlock<V, W, K, GROUP>::THREADS,
+                                  BandedBlock<V, W, K, GROUP>::BLOCKS)
+    banded(u32 nitems, u32 nrows, u32 nrhs, u32 nnz, const u16* __restrict__ order,
+           const u16* __restrict__ places, const V* __restrict__ values, u64 value_stride,
+           const V* __restrict__ b, V* __restrict__ x, u32 flags, SystemLimits limits,
+           SystemOutcomes outcomes) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    using Group = BandedGroup<V, W, K, GROUP>;
+    using Threads = typename Group::Threads;
+    constexpr u32 GROUPS = BandedBlock<V, W, K, GROUP>::GROUPS;
+
+    const u32 number = threadIdx.x / GROUP;
+    Group group(nrows, order, limits, dynamic_shared);
+    for (u64 first = u64(blockIdx.x) * GROUPS; first < nitems; first += u64(gridDim.x) * GROUPS) {
+        // Groups without an item of their own go along with another's.
+        const bool exists = first + number < nitems;
+        const u64 item = exists ? first + number : first;
+        // The band is set, or no thread reads the last one any more.
+        Threads::sync();
+        group.fetch_values(values + item * value_stride, places, nnz);
+        for (u32 rhs = 0; rhs < nrhs; ++rhs) {
+            const u64 system = item * nrhs + rhs;
+            group.own_b = b + system * nrows;
+            group.own_x = x + system * nrows;
+            Threads::sync();
+            group.fetch_b();
+            cp_async_wait_all();
+            Threads::sync();
+            group.enter(system, (flags & BANDED_GUESS) != 0, exists);
+            group.judge(system, outcomes, true, PASSED);
+            while (Threads::any(group.state == RUNNING)) {
+                group.refine(system, outcomes);
+            }
+            group.leave(exists);
+        }
+    }
+}

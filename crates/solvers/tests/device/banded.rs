@@ -1,0 +1,110 @@
+//! Banded elimination on a real GPU, compared with the CPU's: every kernel, flawed systems among
+//! healthy ones, and a graph.
+
+use sparsebatch_cuda::testing::{device_or_skip, systems};
+use sparsebatch_cuda::{Device, Executor};
+use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_solvers::gpu::{BandedSolver, BandedTuning, GpuSolver, Guess};
+use sparsebatch_solvers::{Method, SolveOptions, SolveScalar, Status, solve};
+use sparsebatch_testing::random_vector;
+
+fn options() -> SolveOptions {
+    SolveOptions::new().method(Method::Banded).fallback(false)
+}
+
+/// Diagonally dominant bands; three of them are flawed. `step`: rows and columns lie `step` apart,
+/// cyclically, so that only another order makes them a band.
+fn batch<T: SolveScalar>(n: usize, half: usize, step: usize, items: usize) -> (Batch<T>, Vec<T>) {
+    let place = |row: usize| row * step % n;
+    let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
+    for row in 0..n {
+        let near = |col: &usize| place(row).abs_diff(place(*col)) <= half;
+        col_idx.extend((0..n).filter(near).map(|col| col as i32));
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let pattern = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
+    let nnz = pattern.nnz();
+    let mut values = random_vector::<f64>(nnz * items, n as u64);
+    for item in 0..items {
+        for row in 0..n {
+            let entries = pattern.view().row(row);
+            let sum: f64 = entries.clone().map(|k| values[item * nnz + k].abs()).sum();
+            let k = pattern.view().position(row, row).unwrap();
+            values[item * nnz + k] = 1.1 * sum + 0.1;
+        }
+    }
+    if items > 5 {
+        values[nnz] = f64::NAN;
+        values[3 * nnz..4 * nnz].fill(0.0);
+        values[5 * nnz] = f64::INFINITY;
+    }
+    let values = values.into_iter().map(T::from_f64).collect();
+    let batch = UniformBatch::try_new(pattern.into(), items, BatchValues::ItemMajor(values));
+    (Batch::Uniform(batch.unwrap()), random_vector(n * items, 5))
+}
+
+fn check<T: SolveScalar>(device: &Device, n: usize, half: usize, step: usize) {
+    let items = systems(200).max(8);
+    let (batch, b) = batch::<T>(n, half, step, items);
+    let Batch::Uniform(uniform) = &batch else { unreachable!() };
+    let BatchValues::ItemMajor(values) = uniform.values() else { unreachable!() };
+    let (values, on_b) = (device.upload(values).unwrap(), device.upload(&b).unwrap());
+    let cpu = solve(&batch, &b, None, &options()).unwrap().report;
+    for threads in [None, Some(8), Some(16), Some(32), Some(64), Some(128), Some(256), Some(512)] {
+        let tuning = BandedTuning::default().threads(threads);
+        let pattern = uniform.pattern().view();
+        let plan = BandedSolver::with_tuning(device, pattern, items, &options(), &tuning);
+        let Ok(mut plan) = plan else {
+            assert!(threads.is_some(), "{n}");
+            continue;
+        };
+        let mut x = device.alloc_zeroed(b.len()).unwrap();
+        plan.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+        let found = plan.outcomes().unwrap();
+        for (system, (gpu, cpu)) in found.iter().zip(&cpu.systems).enumerate() {
+            let what = format!("{} n {n} {half} {threads:?} {system}: {gpu:?}", T::CPP);
+            assert_eq!(gpu.status, cpu.outcome.status, "{what} {:?}", cpu.outcome);
+        }
+        assert!(found.iter().filter(|o| o.status == Status::Converged).count() >= items - 3);
+        // The same bits from a graph.
+        let bits = |x: Vec<T>| x.iter().map(|x| x.to_f64().to_bits()).collect::<Vec<u64>>();
+        let first = bits(device.download(&x).unwrap());
+        let graph = device
+            .capture(|_| {
+                plan.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        // SAFETY: buffers and plan are alive until the download has waited.
+        #[expect(unsafe_code, reason = "the launch of a graph")]
+        unsafe { graph.launch() }.unwrap();
+        assert_eq!(bits(device.download(&x).unwrap()), first, "{n} {threads:?}");
+    }
+}
+
+#[test]
+fn every_tridiagonal_kernel_ends_as_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for n in [1, 2, 3, 24, 31, 32, 33, 40, 72, 100, 144, 288, 544, 1000, 2176, 4352, 5000] {
+        check::<f64>(&device, n, 1, 1);
+        check::<f32>(&device, n, 1, 1);
+    }
+}
+
+#[test]
+fn every_pentadiagonal_kernel_ends_as_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for n in [3, 31, 33, 40, 72, 100, 144, 288, 576, 1000, 2304, 3584] {
+        check::<f64>(&device, n, 2, 1);
+        check::<f32>(&device, n, 2, 1);
+    }
+}
+
+#[test]
+fn shuffled_bands_end_as_on_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for n in [20, 100, 1000] {
+        check::<f64>(&device, n, 1, 7);
+        check::<f32>(&device, n, 2, 7);
+    }
+}

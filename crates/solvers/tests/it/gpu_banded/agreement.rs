@@ -1,0 +1,100 @@
+//! Banded elimination on the GPU compared with the CPU's, for every kernel.
+
+use kernel_emu::{Emulator, Order};
+use sparsebatch_formats::Csr;
+use sparsebatch_solvers::gpu::BandedTuning;
+use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
+use sparsebatch_testing::random_vector;
+
+use crate::common::{Systems, compare, on_cpu};
+use crate::gpu_banded::support::{Look, band, by_banded, options};
+use crate::gpu_lu::support::matrix;
+
+/// Sizes on both sides of the limit of each kernel, around the sizes of warps, and large ones.
+const TRIDIAGONAL: &[usize] = &[
+    1, 2, 3, 7, 8, 9, 24, 25, 31, 32, 33, 40, 41, 72, 73, 100, 144, 145, 288, 289, 544, 545, 1000,
+    1088, 1089, 2176, 2177, 4352, 5000,
+];
+const PENTADIAGONAL: &[usize] = &[
+    1, 2, 3, 4, 5, 31, 32, 33, 40, 41, 72, 73, 100, 144, 145, 288, 289, 576, 577, 1000, 1152, 1153,
+    2304, 2305, 3584,
+];
+
+fn agrees<T: SolveScalar>(n: usize, half: usize, look: Look) {
+    let pattern = band(n, half, look);
+    // More systems than a block has groups, where that is quick.
+    let items = if n > 300 { 2 } else { 9 };
+    let matrices: Vec<Csr<T>> =
+        (0..items).map(|item| matrix(&pattern, 1.1, (n + item) as u64)).collect();
+    let mut systems = Systems::new(&matrices, random_vector(n * items, 5));
+    if n % 2 == 1 {
+        systems.x0 = random_vector(n * items, 6);
+    }
+    let executor = Emulator::new(Order::Forward);
+
+    let gpu = by_banded(&executor, &systems, &options(), &BandedTuning::default());
+    let cpu = on_cpu(&systems, &options());
+
+    let what = format!("{} n = {n}, {half} on a side, {look:?}", T::CPP);
+    assert_eq!(gpu.statuses(), vec![Status::Converged; items], "{what} {:?}", gpu.outcomes);
+    compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
+    let size = cpu.x.iter().fold(0.0, |most: f64, x| most.max(x.to_f64().abs()));
+    let apart = gpu.x.iter().zip(&cpu.x).map(|(a, b)| (a.to_f64() - b.to_f64()).abs());
+    let apart = apart.fold(0.0, f64::max) / size;
+    assert!(apart < 1e3 * T::EPSILON.to_f64(), "{what}: {apart:e}");
+}
+
+#[test]
+fn tridiagonal_systems_agree_in_f64() {
+    TRIDIAGONAL.iter().for_each(|&n| agrees::<f64>(n, 1, Look::Whole));
+}
+
+#[test]
+fn tridiagonal_systems_agree_in_f32() {
+    TRIDIAGONAL.iter().for_each(|&n| agrees::<f32>(n, 1, Look::Whole));
+    agrees::<f32>(8704, 1, Look::Whole);
+}
+
+#[test]
+fn pentadiagonal_systems_agree_in_f64() {
+    PENTADIAGONAL.iter().for_each(|&n| agrees::<f64>(n, 2, Look::Whole));
+}
+
+#[test]
+fn pentadiagonal_systems_agree_in_f32() {
+    PENTADIAGONAL.iter().for_each(|&n| agrees::<f32>(n, 2, Look::Whole));
+    agrees::<f32>(5632, 2, Look::Whole);
+}
+
+#[test]
+fn bands_with_holes_and_shuffled_rows_agree() {
+    for look in [Look::WithHoles, Look::Shuffled] {
+        for n in [2, 3, 5, 20, 33, 100, 300, 1000] {
+            for half in [1, 2] {
+                agrees::<f64>(n, half, look);
+                agrees::<f32>(n, half, look);
+            }
+        }
+    }
+}
+
+/// A refinement takes the residual down to rounding, from a guess too.
+#[test]
+fn refinement_reaches_rounding() {
+    for (n, half) in [(7, 1), (100, 2), (600, 1)] {
+        for has_guess in [false, true] {
+            let pattern = band(n, half, Look::Whole);
+            let mut systems = Systems::new(&[matrix::<f64>(&pattern, 1.1, 4)], random_vector(n, 3));
+            if has_guess {
+                systems.x0 = random_vector(n, 9);
+            }
+            let options = options().rel_tol(0.0).floor(Some(1.0));
+            let executor = Emulator::new(Order::Forward);
+
+            let gpu = by_banded(&executor, &systems, &options, &BandedTuning::default());
+
+            assert_eq!(gpu.statuses(), [Status::Converged], "{n} {:?}", gpu.outcomes);
+            assert!(gpu.outcomes[0].accepted_by_floor || gpu.outcomes[0].residual_norm == 0.0);
+        }
+    }
+}

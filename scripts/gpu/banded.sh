@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Banded solves on a machine with a GPU and no cargo: tests, memcheck over them, and times beside
+# cuSPARSE's solvers of tridiagonal systems and the sparse LU.
+#
+# usage: scripts/gpu/banded.sh BINARIES RESULTS [PART...]
+#   BINARIES   folder with programs built with --release elsewhere: solvers-device (the test `device` of
+#              sparsebatch-solvers) and sparsebatch
+#   RESULTS    folder for logs, rows and reports
+#   PART       tests, memcheck, tri, tri-f32, few, large [default: tests memcheck tri]
+# CUDA's libraries must be on LD_LIBRARY_PATH. A part of rows that takes longer than PART_SECONDS (default
+# 570) is ended; its rows so far stay in RESULTS/PART.jsonl.part. The part memcheck solves SANITIZER_SYSTEMS
+# (default 12) systems of each size.
+set -u -o pipefail
+binaries=$1 results=$2
+shift 2
+[[ $# -gt 0 ]] || set -- tests memcheck tri
+mkdir -p "$results"
+nvidia-smi >"$results/nvidia-smi.txt" 2>&1
+export SPARSEBATCH_REQUIRE_GPU=1
+failed=0
+
+# part NAME ARGUMENTS...: one call of bench, its report and its rows.
+part() {
+    local name=$1
+    shift
+    echo "== $name: bench $*"
+    timeout "${PART_SECONDS:-570}" "$binaries/sparsebatch" bench "$@" --output "$results/$name.jsonl" 2>&1 |
+        tee "$results/$name.txt"
+    local code=$?
+    echo "== $name: exit $code"
+    [[ $code -eq 0 ]] || failed=1
+}
+
+methods=(--method "banded,lu")
+for name in "$@"; do
+    case $name in
+        tests)
+            "$binaries/solvers-device" banded:: >"$results/tests.txt" 2>&1 || failed=1
+            grep -E 'test result|FAILED|panicked' "$results/tests.txt"
+            ;;
+        memcheck)
+            SPARSEBATCH_TEST_SYSTEMS=${SANITIZER_SYSTEMS:-12} compute-sanitizer --tool memcheck \
+                --report-api-errors no "$binaries/solvers-device" banded:: \
+                >"$results/memcheck.txt" 2>&1 || failed=1
+            tail -1 "$results/memcheck.txt"
+            ;;
+        tri) part tri solvers --case tri "${methods[@]}" --batch 1000,10000,65536 ;;
+        tri-f32) part tri-f32 solvers --case tri "${methods[@]}" --precision f32 ;;
+        few) part few solvers --case tri "${methods[@]}" --batch 1,10,100 ;;
+        large)
+            part large solvers --batch 100,1000,10000 --case "tri 2048" --case "tri 4096" \
+                --case "tri 6656" --case "tri 8192" "${methods[@]}"
+            ;;
+        *)
+            echo "unknown part $name" >&2
+            exit 2
+            ;;
+    esac
+done
+exit $failed
