@@ -8,7 +8,7 @@
 //! | [`on_a_gpu`] | data on the host and on the device |
 //! | [`gradients`] | transposed systems, gradients of solutions |
 //! | [`products`] | products alone, and solves over them |
-//! | [`clusters`] | batches over MPI ranks: Slurm, GPUs of ranks, kernel caches, faults |
+//! | [`clusters`] | batches, or one large matrix, over MPI ranks: Slurm, GPUs of ranks, kernel caches, faults |
 //! | [`python`] | the Python package: NumPy, SciPy, CuPy, PyTorch, JAX |
 //! | [`c`] | the C library, and its layer for C++ |
 //! | [`fortran`] | the module for Fortran |
@@ -18,6 +18,7 @@
 //! | [`nuclear_burning`], [`radiation_diffusion`] | the two drivers |
 //! | [`gpu_solvers`], [`banded`], [`confirming_on_the_device`] | design: the solvers of the GPU |
 //! | [`scale`] | design: what a batch costs on many ranks, measured and predicted |
+//! | [`distributed`] | design: one large matrix over ranks |
 //! | [`recipes`] | how to add a solver, a kernel, a format, a method, a suite, ... |
 
 #[doc = include_str!("../docs/guide/first-solve.md")]
@@ -73,6 +74,9 @@ pub mod banded {}
 
 #[doc = include_str!("../docs/design/confirming-on-the-device.md")]
 pub mod confirming_on_the_device {}
+
+#[doc = include_str!("../docs/design/distributed.md")]
+pub mod distributed {}
 
 #[doc = include_str!("../docs/design/scale.md")]
 pub mod scale {}

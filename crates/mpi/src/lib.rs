@@ -1,4 +1,5 @@
-//! Batches over MPI ranks: every rank solves a share of the items, and there is one report.
+//! Batches over MPI ranks: every rank solves a share of the items, and there is one report. And one
+//! large matrix over ranks: each has some of its rows.
 //!
 //! | task | start from |
 //! | --- | --- |
@@ -10,6 +11,8 @@
 //! | hold that all ranks were asked the same | [`Ranks::same`] with [`described`] options |
 //! | GPUs and threads of a rank | [`Ranks::gpus`], [`Ranks::threads`] |
 //! | plans as on rank 0, where models of GPUs differ | [`Ranks::planned_as_first`] |
+//! | multiply by one large matrix, or solve with it, on CPUs | [`DistributedMatrix`], of a [`Partition`] or a [`MatrixFile`] |
+//! | ranks without MPI, for tests | [`Ranks::on_threads`] |
 //!
 //! A share is solved as a batch of its own. Solutions have the bits of a solve of the whole batch
 //! by one process, whatever the number of ranks: how an item is solved depends on no other item, and
@@ -43,6 +46,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod distributed;
 mod error;
 mod options;
 mod places;
@@ -51,6 +55,10 @@ mod shares;
 mod solver;
 mod transport;
 
+pub use distributed::{
+    DistributedMatrix, DistributedOptions, DistributedReport, MatrixFile, MatrixOptions, Partition,
+    Parts, solve_distributed_operator,
+};
 pub use error::{Failure, MpiError};
 pub use options::{Described, GPU_MODEL, described, fingerprint, machine};
 pub use places::{Place, gpus_of, gpus_seen, threads_among, threads_of};

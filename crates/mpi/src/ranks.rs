@@ -1,8 +1,9 @@
 //! The ranks of a job: [`Ranks`].
 
 use std::any::Any;
+use std::fmt;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -11,26 +12,77 @@ use sparsebatch_solvers::{Backend, BatchReport, GpuExecutor, PlanPin};
 
 use crate::options::{Described, fingerprint};
 use crate::places::{Place, cores, gpus_seen, threads_among};
-use crate::transport::{Late, Transport};
-use crate::{Failure, MpiError};
+use crate::transport::threads::ThreadComm;
+use crate::transport::{self, Alone, Late, Transport};
+use crate::{DistributedReport, Failure, MpiError};
 
 /// The ranks of a communicator, of which this process is one.
 ///
 /// Unless said otherwise all ranks must call the same methods in the same order, as with MPI itself,
 /// from one thread. MPI is finalised when the value is dropped, if it was initialised for it.
 pub struct Ranks {
-    transport: Transport,
+    transport: Box<dyn Transport>,
     hosts: Vec<String>,
     local: (usize, usize),
     /// Threads by the affinity masks of the ranks.
     threads: usize,
 }
 
+impl fmt::Debug for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank(), self.size())
+    }
+}
+
 impl Ranks {
     /// One rank: this process, without MPI.
     pub fn alone() -> Self {
         let hosts = vec!["this host".to_owned()];
-        Self { transport: Transport::Alone, hosts, local: (0, 1), threads: cores() }
+        Self { transport: Box::new(Alone), hosts, local: (0, 1), threads: cores() }
+    }
+
+    /// Runs `work` on `size` ranks that are threads of this process, without MPI, and returns what it
+    /// returns on each. For tests, and to look at what ranks do within one debugger.
+    ///
+    /// # Panics
+    /// When `work` panics on a rank: those that wait for it panic then, too.
+    ///
+    /// # Examples
+    /// ```
+    /// use sparsebatch_mpi::Ranks;
+    /// let sums = Ranks::on_threads(3, |ranks| {
+    ///     let all = ranks.all_gather(&ranks.rank()).unwrap();
+    ///     all.iter().sum::<usize>()
+    /// });
+    /// assert_eq!(sums, [3, 3, 3]);
+    /// ```
+    pub fn on_threads<R: Send>(size: usize, work: impl Fn(&Self) -> R + Sync) -> Vec<R> {
+        let of_rank = |comm: ThreadComm| {
+            let work = &work;
+            move || work(&Self::of(Box::new(comm)))
+        };
+        std::thread::scope(|scope| {
+            let comms = ThreadComm::group(size).into_iter();
+            let handles: Vec<_> = comms.map(|comm| scope.spawn(of_rank(comm))).collect();
+            let ended: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
+            // The first panic is not that of a rank that waited for another.
+            let is_waiting = |payload: &Box<dyn Any + Send>| {
+                payload.downcast_ref::<String>().is_some_and(|line| line.ends_with("has ended"))
+            };
+            let mut panics = Vec::new();
+            let mut results = Vec::new();
+            for end in ended {
+                match end {
+                    Ok(result) => results.push(result),
+                    Err(payload) => panics.push(payload),
+                }
+            }
+            panics.sort_by_key(is_waiting);
+            match panics.into_iter().next() {
+                Some(payload) => resume_unwind(payload),
+                None => results,
+            }
+        })
     }
 
     /// All ranks of the job. MPI is initialised if it is not yet. Waits at most `limit` for the
@@ -42,8 +94,8 @@ impl Ranks {
     /// [`MpiError::NoAnswer`] where ranks do not come: the process should then end by
     /// [`Ranks::world_or_abort`]'s means.
     pub fn world(limit: Duration) -> Result<Self, MpiError> {
-        let mut transport = Transport::world()?;
-        wait(&mut transport, limit)?;
+        let mut transport = transport::world()?;
+        wait(&mut *transport, limit)?;
         Ok(Self::of(transport))
     }
 
@@ -53,8 +105,8 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::world`], but for ranks that do not come.
     pub fn world_or_abort(limit: Duration, tell: impl FnOnce(&MpiError)) -> Result<Self, MpiError> {
-        let mut transport = Transport::world()?;
-        if let Err(error) = wait(&mut transport, limit) {
+        let mut transport = transport::world()?;
+        if let Err(error) = wait(&mut *transport, limit) {
             tell(&error);
             transport.abort(1);
         }
@@ -73,13 +125,13 @@ impl Ranks {
     /// The handle is that of a living intracommunicator of the MPI that this library is linked to.
     #[allow(unsafe_code)]
     pub unsafe fn from_fortran(handle: i32, limit: Duration) -> Result<Self, MpiError> {
-        let mut transport = Transport::from_fortran(handle)?;
-        wait(&mut transport, limit)?;
+        let mut transport = transport::from_fortran(handle)?;
+        wait(&mut *transport, limit)?;
         Ok(Self::of(transport))
     }
 
     /// The ranks that have come.
-    fn of(transport: Transport) -> Self {
+    fn of(transport: Box<dyn Transport>) -> Self {
         let own = Place::here(transport.host());
         let gather = |text: &str| {
             let texts = transport.all_gather(text.as_bytes()).into_iter();
@@ -253,6 +305,29 @@ impl Ranks {
         Ok(Gathered { report, ranks, time: start.elapsed() })
     }
 
+    /// What each rank did in a solve of one matrix by all of them, on rank 0: the times of the reports
+    /// of all.
+    ///
+    /// # Errors
+    /// [`MpiError::Message`] where times cannot be sent or read.
+    pub fn gather_times(&self, own: &DistributedReport) -> Result<Gathered, MpiError> {
+        self.transport.barrier();
+        let start = Instant::now();
+        let all: Vec<[Duration; 2]> = self.all_gather(&[own.plan_time, own.solve_time])?;
+        let times = |(rank, [plan, solve]): (usize, [Duration; 2])| {
+            let host = self.hosts[rank].clone();
+            RankTimes { rank, host, systems: 1, plan, solve }
+        };
+        let all = if self.rank() == 0 { all } else { Vec::new() };
+        let ranks = all.into_iter().enumerate().map(times).collect();
+        Ok(Gathered { report: None, ranks, time: start.elapsed() })
+    }
+
+    /// Waits for all ranks.
+    pub fn barrier(&self) {
+        self.transport.barrier();
+    }
+
     /// The numbers of all ranks on rank 0, rank after rank; `None` on the others.
     pub fn gather_values(&self, own: &[f64]) -> Option<Vec<f64>> {
         self.transport.gather_f64s(own)
@@ -279,6 +354,10 @@ impl Ranks {
         Ok(postcard::from_bytes(&self.transport.broadcast(bytes))?)
     }
 
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
     /// Ends the processes of all ranks at once, with an exit code. One rank may call it alone.
     pub fn abort(&self, code: u8) -> ! {
         self.transport.abort(code)
@@ -286,7 +365,7 @@ impl Ranks {
 }
 
 /// Waits until all ranks have come.
-fn wait(transport: &mut Transport, limit: Duration) -> Result<(), MpiError> {
+fn wait(transport: &mut dyn Transport, limit: Duration) -> Result<(), MpiError> {
     transport.join(limit).map_err(|late| {
         let (size, seconds) = (transport.size(), limit.as_secs());
         match late {
@@ -318,7 +397,7 @@ fn unpacked(bytes: &[u8]) -> Result<BatchReport, MpiError> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Gathered {
-    /// The report of the whole batch, on rank 0.
+    /// The report of the whole batch, on rank 0; `None` of one matrix.
     pub report: Option<BatchReport>,
     /// What each rank did, on rank 0; empty on the others.
     pub ranks: Vec<RankTimes>,
@@ -334,7 +413,7 @@ pub struct RankTimes {
     pub rank: usize,
     /// Its host.
     pub host: String,
-    /// Its systems.
+    /// Its systems; 1 where all ranks solve one.
     pub systems: usize,
     /// Time of its analysis.
     pub plan: Duration,

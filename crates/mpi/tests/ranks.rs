@@ -9,8 +9,12 @@ use std::time::Duration;
 use kernel_emu::{Emulator, Order};
 use mpi::topology::SimpleCommunicator;
 use sparsebatch_cuda::{DeviceInfo, Executor};
+use sparsebatch_formats::generate::{Stencil, laplace};
 use sparsebatch_formats::{Batch, Csr};
-use sparsebatch_mpi::{Failure, MpiError, MpiSolver, Ranks, cost, gpus_of, shares};
+use sparsebatch_mpi::{
+    DistributedMatrix, DistributedOptions, Failure, MatrixOptions, MpiError, MpiSolver, Partition,
+    Ranks, cost, gpus_of, shares,
+};
 use sparsebatch_solvers::{Backend, Gpu, Method, PlanPin, SolveOptions, solve};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -176,6 +180,53 @@ fn plans(ranks: &Ranks) {
     }
 }
 
+/// One matrix over the ranks: products against the sequential reference, CG with equal bits over three
+/// solves, its pipelined form, BiCGStab, and more ranks than rows.
+fn distributed(ranks: &Ranks) {
+    let grid = laplace(Stencil::Point7, &[9, 8, 7]).expect("a grid");
+    let parts = Partition::even(grid.nrows(), ranks.size());
+    let usual = MatrixOptions::new();
+    let mut own =
+        DistributedMatrix::from_matrix(ranks, &grid, &parts, &parts, &usual).expect("all alike");
+    let x: Vec<f64> = (0..grid.ncols()).map(|i| (i % 7) as f64 - 3.0).collect();
+    let mut expected = vec![0.0; grid.nrows()];
+    for (row, y) in expected.iter_mut().enumerate() {
+        let (cols, values) = grid.row(row);
+        *y = cols.iter().zip(values).map(|(&col, value)| value * x[col as usize]).sum();
+    }
+    let mut y = vec![f64::NAN; own.own_rows()];
+    own.apply(1.0, &parts.share(ranks.rank(), &x), 0.0, &mut y).expect("vectors fit");
+    // Whole numbers: sums are exact in any order.
+    assert_eq!(y, parts.share(ranks.rank(), &expected));
+    for (method, pipelined) in [(Method::Cg, false), (Method::Cg, true), (Method::BiCgStab, false)]
+    {
+        let solve = SolveOptions::new().method(method);
+        let options = DistributedOptions::new().solve(solve).pipelined(pipelined);
+        let mut solved = || {
+            let mut x = vec![0.0; y.len()];
+            let report = own.solve(&y, &mut x, &options).expect("solves");
+            assert!(report.converged(), "{:?}", report.outcome);
+            (x.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), report.outcome.iterations)
+        };
+        let first = solved();
+        assert!(first == solved() && first == solved(), "bits of {method:?}");
+        let all: Vec<u32> = ranks.all_gather(&first.1).expect("counts travel");
+        assert!(all.iter().all(|count| *count == all[0]));
+    }
+    let tiny = laplace(Stencil::Point3, &[2]).expect("a grid");
+    let parts = Partition::even(2, ranks.size());
+    let mut own =
+        DistributedMatrix::from_matrix(ranks, &tiny, &parts, &parts, &usual).expect("all alike");
+    let (b, mut x) = (vec![1.0; own.own_rows()], vec![0.0; own.own_rows()]);
+    let options = DistributedOptions::new().block_lu(true);
+    assert!(own.solve(&b, &mut x, &options).expect("solves").converged());
+    // A failure on the last rank alone ends all.
+    let last = ranks.size() - 1;
+    let mut long = vec![0.0; b.len() + usize::from(ranks.rank() == last)];
+    let error = own.solve(&b, &mut long, &options).expect_err("one element too many");
+    assert!(error.to_string().contains("entries, expected"), "{error}");
+}
+
 /// Half of the ranks, by the handle that Fortran, C and mpi4py have of their communicator.
 #[allow(unsafe_code)]
 fn handle() {
@@ -243,6 +294,7 @@ fn main() {
             faults(&ranks);
             unequal(&ranks);
             unreadable(&ranks);
+            distributed(&ranks);
         }
     }
 }

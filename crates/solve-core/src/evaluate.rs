@@ -193,6 +193,12 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Sizes of a matrix of which only parts are at hand: its number of rows, and the entries of its
+    /// longest row.
+    pub fn new(nrows: usize, longest_row: usize) -> Self {
+        Self { nrows, longest_row }
+    }
+
     /// Sizes of `pattern`: its number of rows, and the entries of its longest row.
     pub fn of(pattern: CsrPatternRef<'_>) -> Self {
         let nrows = pattern.nrows();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sparsebatch_solve_core::{Outcome, ProductCost, Scheme, Status};
 
-use crate::backend::Placement;
+use crate::backend::{CpuBackend, Placement};
 
 /// A step of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -277,6 +277,33 @@ pub struct BatchReport {
 }
 
 impl BatchReport {
+    /// The report of one system that was solved by all ranks of a job, each on its CPU; `products`
+    /// names the format and the kernel of its products on the first rank.
+    pub fn of_ranks(
+        outcome: Outcome,
+        scheme: Scheme,
+        reason: &str,
+        (format, kernel): (&'static str, &str),
+        [plan_time, solve_time]: [Duration; 2],
+    ) -> Self {
+        let placement = CpuBackend::placement(kernel.to_owned());
+        let (kernel, reason) = (kernel.to_owned(), reason.to_owned());
+        Self {
+            systems: vec![SystemReport::first(outcome)],
+            scheme,
+            reason: reason.clone(),
+            schemes: vec![SchemeRun { scheme, systems: 1, reason, kernel: kernel.clone() }],
+            backend: placement.backend,
+            device: placement.device.clone(),
+            format,
+            kernel,
+            runs: vec![RungRun::new(Rung::First, 1, placement)],
+            plan_time,
+            solve_time,
+            product_cost: None,
+        }
+    }
+
     /// Why the CPU solved, first, what a GPU was to solve.
     pub fn cpu_reason(&self) -> Option<&str> {
         self.runs.first()?.cpu_reason.as_deref()

@@ -1,5 +1,6 @@
 //! Matrix Market files: the entries.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::assemble::{NoBlock, Triplets};
@@ -100,10 +101,26 @@ impl From<Fault> for Stop {
     }
 }
 
+/// What becomes of the entries of a file.
+pub(super) enum Wanted {
+    /// All are collected as the file has them.
+    All,
+    /// Those of some rows are collected, the entries that a symmetry implies among them, with rows
+    /// counted from the first of these.
+    Rows {
+        rows: Range<i32>,
+        /// The entries that the symmetry implies.
+        implied: Triplets,
+    },
+    /// They are counted by groups of `group` rows, those that a symmetry implies among them.
+    Counts { group: i32, counts: Vec<u64> },
+}
+
 /// Collects the entries of a file.
 pub(super) struct Entries {
     banner: Banner,
     size: Size,
+    wanted: Wanted,
     triplets: Triplets,
     /// Entries read.
     count: usize,
@@ -114,11 +131,12 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// A collector without entries.
-    pub(super) fn new(banner: Banner, size: Size) -> Self {
+    /// A collector without entries. Of array files all entries are collected.
+    pub(super) fn new(banner: Banner, size: Size, wanted: Wanted) -> Self {
         Self {
             banner,
             size,
+            wanted,
             triplets: Triplets::default(),
             count: 0,
             next: (0, 0),
@@ -133,12 +151,31 @@ impl Entries {
 
     /// Entries held: those read so far, less the duplicates already summed.
     pub(super) fn held(&self) -> usize {
-        self.triplets.len()
+        let implied = match &self.wanted {
+            Wanted::Rows { implied, .. } => implied.len(),
+            Wanted::All | Wanted::Counts { .. } => 0,
+        };
+        self.triplets.len() + implied
     }
 
     /// Sums duplicates where there are many, see [`Triplets::compact`].
     pub(super) fn compact(&mut self) -> Result<(), FormatError> {
-        self.triplets.compact(self.size.nrows, self.size.ncols)
+        let Size { nrows, ncols, .. } = self.size;
+        match &mut self.wanted {
+            Wanted::All | Wanted::Counts { .. } => self.triplets.compact(nrows, ncols),
+            Wanted::Rows { rows, implied } => {
+                implied.compact(rows.len(), ncols)?;
+                self.triplets.compact(rows.len(), ncols)
+            }
+        }
+    }
+
+    /// The number of entries of each group of rows, once the file is complete.
+    pub(super) fn into_counts(self) -> Vec<u64> {
+        match self.wanted {
+            Wanted::Counts { counts, .. } => counts,
+            Wanted::All | Wanted::Rows { .. } => Vec::new(),
+        }
     }
 
     /// Checks that all declared entries were read; the error names the one that is missing.
@@ -179,7 +216,12 @@ impl Entries {
             let expected = "each entry of a symmetric matrix on one side of its diagonal";
             return Err(fault(expected, format!("both ({row}, {col}) and ({col}, {row})")));
         }
-        Ok(self.triplets)
+        let mut triplets = self.triplets;
+        if let Wanted::Rows { implied, .. } = self.wanted {
+            // Positions are either given or implied: the order of sums is that of the file.
+            implied.iter().try_for_each(|(row, col, value)| triplets.push(row, col, value))?;
+        }
+        Ok(triplets)
     }
 
     /// Moves the values of a skew-symmetric array without diagonal to their positions, column by
@@ -205,8 +247,21 @@ impl Entries {
         found.map(|(row, _, value)| (row, value))
     }
 
-    /// The first entry below the diagonal whose mirror image is an entry too.
+    /// The first entry below the diagonal whose mirror image is an entry too; of some rows, that of
+    /// one of them.
     fn mirrored_entry(&self) -> Result<Option<(i32, i32)>, FormatError> {
+        if let Wanted::Rows { rows, implied } = &self.wanted {
+            // An entry that is given as well as implied.
+            let mut places = reserve("implied entries", implied.len() as u128)?;
+            places.extend(implied.iter().map(|(row, col, _)| (row, col)));
+            places.sort_unstable();
+            let mut given = self.triplets.iter().map(|(row, col, _)| (row, col));
+            let found = given.find(|place| places.binary_search(place).is_ok());
+            return Ok(found.map(|(row, col)| {
+                let row = row + rows.start;
+                (row.max(col), row.min(col))
+            }));
+        }
         let above = || self.triplets.iter().filter(|&(row, col, _)| col > row);
         let mut images = reserve("entries above the diagonal", above().count() as u128)?;
         images.extend(above().map(|(row, col, _)| (col, row)));
@@ -267,8 +322,36 @@ impl Entries {
                 (row, col, value)
             }
         };
-        self.triplets.push(row, col, value).map_err(|NoBlock| Stop::Memory)?;
+        self.take(row, col, value).map_err(|NoBlock| Stop::Memory)?;
         self.count += 1;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn take(&mut self, row: i32, col: i32, value: f64) -> Result<(), NoBlock> {
+        if let Wanted::All = self.wanted {
+            return self.triplets.push(row, col, value);
+        }
+        let symmetry = self.banner.symmetry;
+        let is_implied = symmetry != MarketSymmetry::General && row != col;
+        match &mut self.wanted {
+            Wanted::All => {}
+            Wanted::Rows { rows, implied } => {
+                if rows.contains(&row) {
+                    self.triplets.push(row - rows.start, col, value)?;
+                }
+                if is_implied && rows.contains(&col) {
+                    let skew = symmetry == MarketSymmetry::SkewSymmetric;
+                    implied.push(col - rows.start, row, if skew { -value } else { value })?;
+                }
+            }
+            Wanted::Counts { group, counts } => {
+                counts[(row / *group) as usize] += 1;
+                if is_implied {
+                    counts[(col / *group) as usize] += 1;
+                }
+            }
+        }
         Ok(())
     }
 

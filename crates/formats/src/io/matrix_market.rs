@@ -1,14 +1,15 @@
 //! Matrix Market files (`.mtx`, also gzip): reading. [`super`] says what is accepted.
 
 use std::io::{BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::assemble::{NoBlock, Triplets};
 use super::detect::GZIP_MAGIC;
-use super::market_entries::{Cursor, Entries, Stop};
-use super::market_header::{MarketLayout, MarketSymmetry, Size, read_banner, read_size};
+use super::market_entries::{Cursor, Entries, Stop, Wanted};
+use super::market_header::{Banner, MarketLayout, MarketSymmetry, Size, read_banner, read_size};
 use super::memory::MemoryLimit;
 use super::source::{Bounds, in_file, open};
 use super::text::{LINE_LIMIT, Lines};
@@ -171,13 +172,74 @@ fn read_any(
     len: Option<u64>,
     bounds: Bounds,
 ) -> Result<Content, FormatError> {
+    let (banner, size, entries) = read_wanted(reader, path, len, bounds, |_, _| Ok(Wanted::All))?;
+    let triplets = entries.finish(path)?;
+    Ok(Content { layout: banner.layout, size, symmetry: banner.symmetry, triplets })
+}
+
+/// The sizes of a matrix, and the entries of its rows, those that its symmetry implies among them, by
+/// groups of `group` rows, which is a function of the number of rows.
+pub(super) fn count_entries(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    bounds: Bounds,
+    group: impl Fn(usize) -> usize,
+) -> Result<(usize, usize, Vec<u64>), FormatError> {
+    let (_, size, entries) = read_wanted(reader, path, len, bounds, |banner, size| {
+        check_divisible(path, banner)?;
+        let group = group(size.nrows);
+        let counts = zeros("counts of entries", size.nrows.div_ceil(group))?;
+        Ok(Wanted::Counts { group: group as i32, counts })
+    })?;
+    Ok((size.nrows, size.ncols, entries.into_counts()))
+}
+
+/// Reads some rows of a matrix. Memory is in proportion to their entries.
+pub(super) fn read_rows(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    bounds: Bounds,
+    rows: Range<usize>,
+) -> Result<Csr<f64>, FormatError> {
+    let (_, size, entries) = read_wanted(reader, path, len, bounds, |banner, size| {
+        check_divisible(path, banner)?;
+        let end = rows.end.min(size.nrows);
+        let rows = rows.start.min(end) as i32..end as i32;
+        Ok(Wanted::Rows { rows, implied: Triplets::default() })
+    })?;
+    let triplets = entries.finish(path)?;
+    triplets.into_csr(rows.len(), size.ncols, MarketSymmetry::General).map_err(in_file(path))
+}
+
+/// The positions of a skew-symmetric array are known at its end only.
+fn check_divisible(path: &Path, banner: Banner) -> Result<(), FormatError> {
+    if banner.layout == MarketLayout::Array && banner.symmetry == MarketSymmetry::SkewSymmetric {
+        return Err(FormatError::Unsupported {
+            path: path.to_owned(),
+            what: "a skew-symmetric array by rows".to_owned(),
+            expected: "a coordinate file",
+        });
+    }
+    Ok(())
+}
+
+/// Reads a file to its end; `wanted` says, by its header, what becomes of its entries.
+fn read_wanted(
+    reader: impl Read,
+    path: &Path,
+    len: Option<u64>,
+    bounds: Bounds,
+    wanted: impl FnOnce(Banner, Size) -> Result<Wanted, FormatError>,
+) -> Result<(Banner, Size, Entries), FormatError> {
     let mut reader = BufReader::with_capacity(64 * 1024, reader);
     let start = std::io::BufRead::fill_buf(&mut reader).map_err(super::source::io_error(path))?;
     if start.starts_with(GZIP_MAGIC) {
         let len = len.map(|len| len.saturating_mul(MOST_UNPACKED));
-        read_text(MultiGzDecoder::new(reader), path, len, bounds)
+        read_text(MultiGzDecoder::new(reader), path, len, bounds, wanted)
     } else {
-        read_text(reader, path, len, bounds)
+        read_text(reader, path, len, bounds, wanted)
     }
 }
 
@@ -187,25 +249,37 @@ fn read_text(
     path: &Path,
     len: Option<u64>,
     bounds: Bounds,
-) -> Result<Content, FormatError> {
+    wanted: impl FnOnce(Banner, Size) -> Result<Wanted, FormatError>,
+) -> Result<(Banner, Size, Entries), FormatError> {
     let mut lines = Lines::new(reader, path);
     let banner = read_banner(&mut lines)?;
     let size = read_size(&mut lines, banner)?;
-    let Size { nrows, .. } = size;
     let expanded =
         if banner.symmetry == MarketSymmetry::General { size.entries } else { 2 * size.entries };
-    bounds.check_rows(path, nrows, expanded)?;
+    bounds.check_rows(path, size.nrows, expanded)?;
+    let wanted = wanted(banner, size)?;
     // Checks the memory for the entries that the header declares and the length of the file allows,
-    // before any is taken.
-    let peak = |entries| Triplets::peak_bytes(entries, nrows, banner.symmetry);
+    // before any is taken. How many some rows have is not known before they are read.
+    let (nrows, takes_all) = match &wanted {
+        Wanted::All => (size.nrows, true),
+        Wanted::Rows { rows, .. } => (rows.len(), false),
+        Wanted::Counts { counts, .. } => (2 * counts.len(), false),
+    };
+    let peak = |entries| match takes_all {
+        true => Triplets::peak_bytes(entries, nrows, banner.symmetry),
+        // Implied entries are copied once more.
+        false => {
+            Triplets::peak_bytes(entries, nrows, MarketSymmetry::General) + 16 * entries as u128
+        }
+    };
     let step = (LINE_LIMIT as u64 / ENTRY_BYTES) as usize;
     let most = Triplets::most_held(size.nrows as u128 * size.ncols as u128, step);
-    let declared = len.map_or(0, |len| {
+    let declared = len.filter(|_| takes_all).map_or(0, |len| {
         most.min(u128::from(len / ENTRY_BYTES)).min(size.entries as u128) as usize
     });
     bounds.check_memory(path, nrows, size.entries, peak(declared))?;
     let mut next_look = declared.max(ENTRIES_PER_LOOK);
-    let mut entries = Entries::new(banner, size);
+    let mut entries = Entries::new(banner, size, wanted);
     while lines.fill()? {
         let mut cursor = Cursor::new(lines.block());
         if let Err(stop) = entries.read(&mut cursor) {
@@ -228,10 +302,5 @@ fn read_text(
     if let Err(expected) = entries.check_complete() {
         return Err(lines.error(1, expected, "the end of the file".to_owned()));
     }
-    Ok(Content {
-        layout: banner.layout,
-        size,
-        symmetry: banner.symmetry,
-        triplets: entries.finish(path)?,
-    })
+    Ok((banner, size, entries))
 }

@@ -2,8 +2,8 @@
 //!
 //! | content | read | write |
 //! | --- | --- | --- |
-//! | Matrix Market text, plain or gzip | [`read_matrix_market`], [`read_dense`], [`read_vector`] | [`write_matrix_market`], [`write_vector`] |
-//! | SciPy `.npz` | [`read_npz`], [`read_npz_array`] | [`write_npz`], [`write_arrays`] |
+//! | Matrix Market text, plain or gzip | [`read_matrix_market`], [`read_dense`], [`read_vector`]; some of its rows: [`MatrixIndex`] | [`write_matrix_market`], [`write_vector`] |
+//! | SciPy `.npz` | [`read_npz`], [`read_npz_array`]; some rows of a CSR matrix: [`MatrixIndex`] | [`write_npz`], [`write_arrays`] |
 //! | NumPy `.npy` | [`load`], [`load_array`] | |
 //! | `.batch`, with right-hand sides | [`read_batch`]; some of its items: [`BatchIndex`] | [`write_batch`] |
 //! | any of them, folders, standard input | [`load`], for vectors [`load_array`] | |
@@ -64,6 +64,7 @@ mod load;
 mod market_entries;
 mod market_header;
 mod market_writer;
+mod matrix_index;
 mod matrix_market;
 mod memory;
 mod npy;
@@ -81,6 +82,7 @@ pub use batch_index::BatchIndex;
 pub use detect::{FileKind, detect};
 pub use load::{LoadOptions, Loaded, load};
 pub use market_writer::{write_matrix_market, write_vector};
+pub use matrix_index::MatrixIndex;
 pub use matrix_market::{
     Dense, read_dense, read_dense_from, read_matrix_market, read_matrix_market_from, read_vector,
 };

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 
 use super::source::read_array;
 
@@ -58,6 +59,8 @@ pub(super) struct Array<R> {
     shape: Vec<u64>,
     fortran_order: bool,
     count: usize,
+    /// The elements that are read, in the order of the file.
+    part: Range<usize>,
     /// Bytes of the header.
     header_bytes: u64,
 }
@@ -104,7 +107,8 @@ impl<R: Read> Array<R> {
         };
         let count = (bytes / dtype.size as u64) as usize;
         let header_bytes = (lead + length) as u64;
-        Ok(Self { reader, dtype, descr, shape, fortran_order, count, header_bytes })
+        let part = 0..count;
+        Ok(Self { reader, dtype, descr, shape, fortran_order, count, part, header_bytes })
     }
 
     /// The length of each dimension; empty for a scalar.
@@ -115,6 +119,14 @@ impl<R: Read> Array<R> {
     /// Number of elements.
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// The same array, of which some elements are read and the others are skipped. A range beyond its
+    /// end is cut.
+    pub(super) fn part(mut self, part: Range<usize>) -> Self {
+        let end = part.end.min(self.count);
+        self.part = part.start.min(end)..end;
+        self
     }
 
     /// Whether the first index changes fastest. False where at most one dimension has a length
@@ -181,7 +193,7 @@ impl<R: Read> Array<R> {
 
     /// The data as indices below `limit`, which is at most 2^31.
     pub(super) fn into_indices(self, limit: usize) -> Result<Indices, NpyError> {
-        let (position, out_of_range) = (Cell::new(0), Cell::new(None));
+        let (position, out_of_range) = (Cell::new(self.part.start), Cell::new(None));
         let values = self.into_integers(|found| {
             let at = position.replace(position.get() + 1);
             if (0..limit as i64).contains(&found) {
@@ -254,14 +266,27 @@ impl<R: Read> Array<R> {
     ) -> Result<Vec<T>, NpyError> {
         let mut out = Vec::new();
         let swap = self.dtype.big_endian;
-        read_array(&mut self.reader, self.count, &mut out, |mut bytes| {
+        let Range { start, end } = self.part;
+        self.skip(start)?;
+        read_array(&mut self.reader, end - start, &mut out, |mut bytes| {
             if swap {
                 bytes.reverse();
             }
             convert(decode(bytes))
         })?;
+        self.skip(self.count - end)?;
         self.finish()?;
         Ok(out)
+    }
+
+    /// Passes over elements.
+    fn skip(&mut self, elements: usize) -> Result<(), NpyError> {
+        let bytes = elements as u64 * self.dtype.size as u64;
+        let skipped = io::copy(&mut (&mut self.reader).take(bytes), &mut io::sink())?;
+        match skipped == bytes {
+            true => Ok(()),
+            false => Err(NpyError::Io(io::ErrorKind::UnexpectedEof.into())),
+        }
     }
 
     /// Checks that the data ends here; the archive compares its checksum at this point.

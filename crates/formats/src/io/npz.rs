@@ -1,6 +1,7 @@
 //! SciPy's `.npz` matrices: a ZIP archive of NumPy arrays.
 
 use std::io::{self, BufReader, Read, Seek};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,6 +91,84 @@ pub(super) fn read_npz_within(
         }
     };
     matrix.map_err(in_file(path))
+}
+
+/// The sizes of a matrix in the format `csr`, and the entries of its rows by groups of `group` rows,
+/// which is a function of the number of rows.
+pub(super) fn count_entries(
+    reader: impl Read + Seek,
+    path: &Path,
+    bounds: Bounds,
+    group: impl Fn(usize) -> usize,
+) -> Result<(usize, usize, Vec<u64>), FormatError> {
+    let mut archive = Archive::new(reader, path)?;
+    let (nrows, ncols, count) = read_csr_sizes(&mut archive)?;
+    bounds.check_memory(path, nrows, count, 12 * (nrows as u128 + 1))?;
+    let pointers = archive.array("indptr", Array::into_i64)?;
+    let pointers = local_pointers(&pointers, count).map_err(in_file(path))?;
+    let entries = |ends: &[i32]| (ends[ends.len() - 1] - ends[0]) as u64;
+    let group = group(nrows);
+    let starts = (0..nrows).step_by(group);
+    let counts = starts.map(|row| entries(&pointers[row..=(row + group).min(nrows)])).collect();
+    Ok((nrows, ncols, counts))
+}
+
+/// Reads some rows of a matrix in the format `csr` whose pointers [`count_entries`] has checked.
+pub(super) fn read_rows(
+    reader: impl Read + Seek,
+    path: &Path,
+    bounds: Bounds,
+    rows: Range<usize>,
+) -> Result<Csr<f64>, FormatError> {
+    let mut archive = Archive::new(reader, path)?;
+    let (nrows, ncols, count) = read_csr_sizes(&mut archive)?;
+    let rows = rows.start.min(nrows)..rows.end.min(nrows);
+    let pointers =
+        archive.array("indptr", |array| array.part(rows.start..rows.end + 1).into_i64())?;
+    let whole = 0..=count as i64;
+    let is_sound = pointers.is_sorted() && pointers.iter().all(|at| whole.contains(at));
+    if !is_sound {
+        let expected = "pointers that do not decrease".to_owned();
+        return Err(binary(path, "indptr", expected, "others than before"));
+    }
+    let entries = pointers[0] as usize..pointers[rows.len()] as usize;
+    let peak = 12 * entries.len() as u128 + 12 * (rows.len() as u128 + 1);
+    bounds.check_memory(path, rows.len(), entries.len(), peak)?;
+    let values = archive.array("data", |array| array.part(entries.clone()).into_f64())?;
+    let indices =
+        archive.array("indices", |array| array.part(entries.clone()).into_indices(ncols))?;
+    if let Some((position, found)) = indices.out_of_range {
+        let what = "indices";
+        return Err(in_file(path)(FormatError::IndexOutOfRange {
+            what,
+            position,
+            found,
+            limit: ncols,
+        }));
+    }
+    let pointers: Vec<i64> = pointers.iter().map(|at| at - pointers[0]).collect();
+    from_rows(rows.len(), ncols, &pointers, indices, values).map_err(in_file(path))
+}
+
+/// The numbers of rows, columns and values of a matrix in the format `csr`.
+fn read_csr_sizes(
+    archive: &mut Archive<'_, impl Read + Seek>,
+) -> Result<(usize, usize, usize), FormatError> {
+    let path = archive.path;
+    let format = archive.array("format", Array::into_string)?;
+    if format != "csr" {
+        return Err(FormatError::Unsupported {
+            path: path.to_owned(),
+            what: format!("sparse format `{}` by rows", format.escape_debug()),
+            expected: "csr",
+        });
+    }
+    let (nrows, ncols) = read_shape(archive)?;
+    let count = archive.count("data")?;
+    let lengths = [archive.count("indices")?, archive.count("indptr")?];
+    check_i32("nnz", count).map_err(in_file(path))?;
+    ScipyFormat::Csr.check_lengths((nrows, ncols), count, lengths).map_err(in_file(path))?;
+    Ok((nrows, ncols, count))
 }
 
 /// Reads the numbers of rows and columns.

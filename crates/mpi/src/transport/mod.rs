@@ -1,8 +1,16 @@
-//! How bytes go from rank to rank: [`Transport`], one process alone or MPI.
+//! How data goes from rank to rank: the trait [`Transport`], and who implements it.
+//!
+//! | implementation | ranks |
+//! | --- | --- |
+//! | [`Alone`] | this process |
+//! | [`ThreadComm`](threads::ThreadComm) | threads of this process |
+//! | `MpiComm`, with the feature `mpi` | the processes of an MPI communicator |
 
 #[cfg(feature = "mpi")]
 mod mpi;
+pub(crate) mod threads;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::MpiError;
@@ -16,109 +24,160 @@ pub(crate) enum Late {
     NoAnswer,
 }
 
-/// What carries data between ranks.
-pub(crate) enum Transport {
-    /// This process is the only rank.
-    Alone,
-    /// A communicator.
-    #[cfg(feature = "mpi")]
-    Mpi(self::mpi::MpiComm),
-}
+/// Another rank, and the bytes of a buffer that go to it or come from it.
+pub(crate) type Message = (usize, Range<usize>);
 
-/// Calls a method of the communicator, or does what a single rank does.
-macro_rules! on {
-    ($transport:expr, alone: $alone:expr, $name:ident($($arg:expr),*)) => {
-        match $transport {
-            Self::Alone => $alone,
-            #[cfg(feature = "mpi")]
-            Self::Mpi(communicator) => communicator.$name($($arg),*),
-        }
-    };
-}
-
-impl Transport {
-    /// Initialises MPI, if that was not done, and takes all ranks of the job.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn world() -> Result<Self, MpiError> {
-        self::mpi::MpiComm::world().map(Self::Mpi)
-    }
-
-    /// Without MPI there is no world.
-    #[cfg(not(feature = "mpi"))]
-    pub(crate) fn world() -> Result<Self, MpiError> {
-        Err(MpiError::Unsupported)
-    }
-
-    /// Takes the communicator of a Fortran handle.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn from_fortran(handle: i32) -> Result<Self, MpiError> {
-        self::mpi::MpiComm::from_fortran(handle).map(Self::Mpi)
-    }
-
-    /// Without MPI there are no handles.
-    #[cfg(not(feature = "mpi"))]
-    pub(crate) fn from_fortran(_handle: i32) -> Result<Self, MpiError> {
-        Err(MpiError::Unsupported)
-    }
-
+/// What carries data between ranks. All ranks call the same methods in the same order, but for
+/// [`Transport::abort`].
+pub(crate) trait Transport {
     /// The number of this rank.
-    pub(crate) fn rank(&self) -> usize {
-        on!(self, alone: 0, rank())
-    }
+    fn rank(&self) -> usize;
 
     /// Number of ranks.
-    pub(crate) fn size(&self) -> usize {
-        on!(self, alone: 1, size())
-    }
+    fn size(&self) -> usize;
 
     /// The name of this host.
-    pub(crate) fn host(&self) -> String {
-        on!(self, alone: "this host".to_owned(), host())
-    }
+    fn host(&self) -> String;
 
     /// Waits until all ranks have come, at most `limit`.
-    pub(crate) fn join(&mut self, limit: Duration) -> Result<(), Late> {
-        let _ = limit;
-        on!(self, alone: Ok(()), join(limit))
-    }
+    fn join(&mut self, limit: Duration) -> Result<(), Late>;
 
     /// The number of this rank among those of its host, and their number.
-    pub(crate) fn local(&self) -> (usize, usize) {
-        on!(self, alone: (0, 1), local())
-    }
+    fn local(&self) -> (usize, usize);
 
     /// Whether it is true on any rank.
-    pub(crate) fn any(&self, own: bool) -> bool {
-        on!(self, alone: own, any(own))
-    }
+    fn any(&self, own: bool) -> bool;
 
     /// The bytes of all ranks, on all ranks.
-    pub(crate) fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
-        on!(self, alone: vec![own.to_vec()], all_gather(own))
-    }
+    fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>>;
 
     /// The bytes of all ranks on rank 0, nothing on the others.
-    pub(crate) fn gather_bytes(&self, own: &[u8]) -> Option<Vec<Vec<u8>>> {
-        on!(self, alone: Some(vec![own.to_vec()]), gather(own))
-    }
+    fn gather_bytes(&self, own: &[u8]) -> Option<Vec<Vec<u8>>>;
 
     /// The numbers of all ranks on rank 0, rank after rank; nothing on the others.
-    pub(crate) fn gather_f64s(&self, own: &[f64]) -> Option<Vec<f64>> {
-        on!(self, alone: Some(own.to_vec()), gather_joined(own))
-    }
+    fn gather_f64s(&self, own: &[f64]) -> Option<Vec<f64>>;
 
     /// The bytes of rank 0, on all ranks.
-    pub(crate) fn broadcast(&self, own: Vec<u8>) -> Vec<u8> {
-        on!(self, alone: own, broadcast(own))
-    }
+    fn broadcast(&self, own: Vec<u8>) -> Vec<u8>;
+
+    /// Sends `own[r]` to each rank r, and returns what each rank has sent to this one.
+    fn all_to_all(&self, own: Vec<Vec<u8>>) -> Vec<Vec<u8>>;
+
+    /// Starts to send parts of `send` and to receive parts of `receive`, runs `meanwhile`, and waits
+    /// for all of them. The parts of `receive` follow each other in the order of `from`. Every
+    /// message that a rank expects is sent by the other with the same length.
+    fn exchange(
+        &self,
+        to: &[Message],
+        send: &[u8],
+        from: &[Message],
+        receive: &mut [u8],
+        meanwhile: &mut dyn FnMut(),
+    );
+
+    /// Starts to gather `own` of all ranks, as many numbers on each, runs `meanwhile`, and waits.
+    /// `all` then holds the numbers of rank 0, of rank 1 and so on. `meanwhile` may call
+    /// [`Transport::exchange`].
+    fn all_gather_f64s(&self, own: &[f64], all: &mut [f64], meanwhile: &mut dyn FnMut());
 
     /// Waits for all ranks.
-    pub(crate) fn barrier(&self) {
-        on!(self, alone: (), barrier());
-    }
+    fn barrier(&self);
 
     /// Ends the processes of all ranks.
-    pub(crate) fn abort(&self, code: u8) -> ! {
-        on!(self, alone: std::process::exit(i32::from(code)), abort(code))
+    fn abort(&self, code: u8) -> !;
+}
+
+/// Initialises MPI, if that was not done, and takes all ranks of the job.
+#[cfg(feature = "mpi")]
+pub(crate) fn world() -> Result<Box<dyn Transport>, MpiError> {
+    Ok(Box::new(self::mpi::MpiComm::world()?))
+}
+
+/// Without MPI there is no world.
+#[cfg(not(feature = "mpi"))]
+pub(crate) fn world() -> Result<Box<dyn Transport>, MpiError> {
+    Err(MpiError::Unsupported)
+}
+
+/// Takes the communicator of a Fortran handle.
+#[cfg(feature = "mpi")]
+pub(crate) fn from_fortran(handle: i32) -> Result<Box<dyn Transport>, MpiError> {
+    Ok(Box::new(self::mpi::MpiComm::from_fortran(handle)?))
+}
+
+/// Without MPI there are no handles.
+#[cfg(not(feature = "mpi"))]
+pub(crate) fn from_fortran(_handle: i32) -> Result<Box<dyn Transport>, MpiError> {
+    Err(MpiError::Unsupported)
+}
+
+/// This process is the only rank.
+pub(crate) struct Alone;
+
+impl Transport for Alone {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn host(&self) -> String {
+        "this host".to_owned()
+    }
+
+    fn join(&mut self, _: Duration) -> Result<(), Late> {
+        Ok(())
+    }
+
+    fn local(&self) -> (usize, usize) {
+        (0, 1)
+    }
+
+    fn any(&self, own: bool) -> bool {
+        own
+    }
+
+    fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
+        vec![own.to_vec()]
+    }
+
+    fn gather_bytes(&self, own: &[u8]) -> Option<Vec<Vec<u8>>> {
+        Some(vec![own.to_vec()])
+    }
+
+    fn gather_f64s(&self, own: &[f64]) -> Option<Vec<f64>> {
+        Some(own.to_vec())
+    }
+
+    fn broadcast(&self, own: Vec<u8>) -> Vec<u8> {
+        own
+    }
+
+    fn all_to_all(&self, own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        own
+    }
+
+    fn exchange(
+        &self,
+        _: &[Message],
+        _: &[u8],
+        _: &[Message],
+        _: &mut [u8],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        meanwhile();
+    }
+
+    fn all_gather_f64s(&self, own: &[f64], all: &mut [f64], meanwhile: &mut dyn FnMut()) {
+        all.copy_from_slice(own);
+        meanwhile();
+    }
+
+    fn barrier(&self) {}
+
+    fn abort(&self, code: u8) -> ! {
+        std::process::exit(i32::from(code))
     }
 }

@@ -8,10 +8,11 @@ use mpi::Threading;
 use mpi::collective::SystemOperation;
 use mpi::datatype::PartitionMut;
 use mpi::environment::{self, Universe};
+use mpi::request::WaitGuard;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
-use super::Late;
+use super::{Late, Message, Transport};
 use crate::MpiError;
 use crate::places::launched_by;
 
@@ -19,6 +20,11 @@ use crate::places::launched_by;
 /// messages go over a communicator of our own.
 const COME: i32 = 31_007;
 const GO: i32 = 31_008;
+
+/// Tags of messages between any two ranks, on the communicator of our own: lists of each other's
+/// columns, and elements of vectors.
+const LISTS: i32 = 1;
+const HALO: i32 = 2;
 
 /// Most elements of one message: MPI counts them in 32 bits.
 const MOST: usize = 1 << 27;
@@ -61,31 +67,6 @@ impl MpiComm {
         Self { comm, universe, is_own: false }
     }
 
-    pub(crate) fn rank(&self) -> usize {
-        self.comm.rank() as usize
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.comm.size() as usize
-    }
-
-    pub(crate) fn host(&self) -> String {
-        environment::processor_name().unwrap_or_else(|_| "a host without a name".to_owned())
-    }
-
-    /// Ranks tell rank 0 that they are there, which tells them to go on.
-    pub(crate) fn join(&mut self, limit: Duration) -> Result<(), Late> {
-        let start = Instant::now();
-        match self.rank() {
-            0 => self.wait_for_all(start + limit)?,
-            _ => self.wait_for_first(start + limit + GRACE)?,
-        }
-        // The communicator of the caller is left to the caller.
-        self.comm = ManuallyDrop::new(self.comm.duplicate());
-        self.is_own = true;
-        Ok(())
-    }
-
     fn wait_for_all(&self, end: Instant) -> Result<(), Late> {
         let mut is_here = vec![false; self.size()];
         is_here[0] = true;
@@ -122,18 +103,73 @@ impl MpiComm {
         Ok(())
     }
 
-    pub(crate) fn local(&self) -> (usize, usize) {
+    /// Sends numbers to rank 0: their count, then pieces.
+    fn send<T: Equivalence>(&self, numbers: &[T]) {
+        let first = self.comm.process_at_rank(0);
+        first.send(&(numbers.len() as u64));
+        numbers.chunks(MOST).for_each(|piece| first.send(piece));
+    }
+
+    /// Appends the numbers that a rank sends.
+    fn receive<T: Equivalence + Clone + Default>(&self, rank: usize, all: &mut Vec<T>) {
+        let from = self.comm.process_at_rank(rank as i32);
+        let (count, _) = from.receive::<u64>();
+        let start = all.len();
+        all.resize(start + count as usize, T::default());
+        all[start..].chunks_mut(MOST).for_each(|piece| {
+            from.receive_into(piece);
+        });
+    }
+
+    /// The bytes of a rank, on all ranks.
+    fn broadcast_from(&self, root: usize, own: Vec<u8>) -> Vec<u8> {
+        let process = self.comm.process_at_rank(root as i32);
+        let mut length = own.len() as u64;
+        process.broadcast_into(&mut length);
+        let mut bytes = if self.rank() == root { own } else { vec![0; length as usize] };
+        bytes.chunks_mut(MOST).for_each(|piece| process.broadcast_into(piece));
+        bytes
+    }
+}
+
+impl Transport for MpiComm {
+    fn rank(&self) -> usize {
+        self.comm.rank() as usize
+    }
+
+    fn size(&self) -> usize {
+        self.comm.size() as usize
+    }
+
+    fn host(&self) -> String {
+        environment::processor_name().unwrap_or_else(|_| "a host without a name".to_owned())
+    }
+
+    /// Ranks tell rank 0 that they are there, which tells them to go on.
+    fn join(&mut self, limit: Duration) -> Result<(), Late> {
+        let start = Instant::now();
+        match self.rank() {
+            0 => self.wait_for_all(start + limit)?,
+            _ => self.wait_for_first(start + limit + GRACE)?,
+        }
+        // The communicator of the caller is left to the caller.
+        self.comm = ManuallyDrop::new(self.comm.duplicate());
+        self.is_own = true;
+        Ok(())
+    }
+
+    fn local(&self) -> (usize, usize) {
         let local = self.comm.split_shared(self.comm.rank());
         (local.rank() as usize, local.size() as usize)
     }
 
-    pub(crate) fn any(&self, own: bool) -> bool {
+    fn any(&self, own: bool) -> bool {
         let mut any = 0u8;
         self.comm.all_reduce_into(&u8::from(own), &mut any, SystemOperation::max());
         any != 0
     }
 
-    pub(crate) fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
+    fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
         let mut lengths = vec![0u64; self.size()];
         self.comm.all_gather_into(&(own.len() as u64), &mut lengths[..]);
         let total: u64 = lengths.iter().sum();
@@ -154,7 +190,7 @@ impl MpiComm {
         starts.iter().zip(&counts).map(part).collect()
     }
 
-    pub(crate) fn gather(&self, own: &[u8]) -> Option<Vec<Vec<u8>>> {
+    fn gather_bytes(&self, own: &[u8]) -> Option<Vec<Vec<u8>>> {
         if self.rank() != 0 {
             self.send(own);
             return None;
@@ -168,7 +204,7 @@ impl MpiComm {
         Some(all)
     }
 
-    pub(crate) fn gather_joined(&self, own: &[f64]) -> Option<Vec<f64>> {
+    fn gather_f64s(&self, own: &[f64]) -> Option<Vec<f64>> {
         if self.rank() != 0 {
             self.send(own);
             return None;
@@ -178,43 +214,84 @@ impl MpiComm {
         Some(all)
     }
 
-    /// Sends numbers to rank 0: their count, then pieces.
-    fn send<T: Equivalence>(&self, numbers: &[T]) {
-        let first = self.comm.process_at_rank(0);
-        first.send(&(numbers.len() as u64));
-        numbers.chunks(MOST).for_each(|piece| first.send(piece));
-    }
-
-    /// Appends the numbers that a rank sends.
-    fn receive<T: Equivalence + Clone + Default>(&self, rank: usize, all: &mut Vec<T>) {
-        let from = self.comm.process_at_rank(rank as i32);
-        let (count, _) = from.receive::<u64>();
-        let start = all.len();
-        all.resize(start + count as usize, T::default());
-        all[start..].chunks_mut(MOST).for_each(|piece| {
-            from.receive_into(piece);
-        });
-    }
-
-    pub(crate) fn broadcast(&self, own: Vec<u8>) -> Vec<u8> {
+    fn broadcast(&self, own: Vec<u8>) -> Vec<u8> {
         self.broadcast_from(0, own)
     }
 
-    /// The bytes of a rank, on all ranks.
-    fn broadcast_from(&self, root: usize, own: Vec<u8>) -> Vec<u8> {
-        let process = self.comm.process_at_rank(root as i32);
-        let mut length = own.len() as u64;
-        process.broadcast_into(&mut length);
-        let mut bytes = if self.rank() == root { own } else { vec![0; length as usize] };
-        bytes.chunks_mut(MOST).for_each(|piece| process.broadcast_into(piece));
-        bytes
+    /// The lengths of all messages by one collective, then the messages.
+    fn all_to_all(&self, own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let lengths: Vec<u64> = own.iter().map(|bytes| bytes.len() as u64).collect();
+        let mut others = vec![0u64; lengths.len()];
+        self.comm.all_to_all_into(&lengths[..], &mut others[..]);
+        let mut all: Vec<Vec<u8>> = others.iter().map(|&length| vec![0; length as usize]).collect();
+        mpi::request::scope(|scope| {
+            let mut waits = Vec::new();
+            for (rank, bytes) in all.iter_mut().enumerate() {
+                let from = self.comm.process_at_rank(rank as i32);
+                for piece in bytes.chunks_mut(MOST) {
+                    let request = from.immediate_receive_into_with_tag(scope, piece, LISTS);
+                    waits.push(WaitGuard::from(request));
+                }
+            }
+            let mut sent = Vec::new();
+            for (rank, bytes) in own.iter().enumerate() {
+                let to = self.comm.process_at_rank(rank as i32);
+                for piece in bytes.chunks(MOST) {
+                    let request = to.immediate_send_with_tag(scope, piece, LISTS);
+                    sent.push(WaitGuard::from(request));
+                }
+            }
+        });
+        all
     }
 
-    pub(crate) fn barrier(&self) {
+    fn exchange(
+        &self,
+        to: &[Message],
+        send: &[u8],
+        from: &[Message],
+        receive: &mut [u8],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        mpi::request::scope(|scope| {
+            // Guards wait when they are dropped, after a panic of `meanwhile` too.
+            let mut received = Vec::with_capacity(from.len());
+            let (mut rest, mut taken) = (receive, 0);
+            for (rank, part) in from {
+                let (_, behind) = rest.split_at_mut(part.start - taken);
+                let (own, behind) = behind.split_at_mut(part.len());
+                (rest, taken) = (behind, part.end);
+                let process = self.comm.process_at_rank(*rank as i32);
+                for piece in own.chunks_mut(MOST) {
+                    let request = process.immediate_receive_into_with_tag(scope, piece, HALO);
+                    received.push(WaitGuard::from(request));
+                }
+            }
+            let mut sent = Vec::with_capacity(to.len());
+            for (rank, part) in to {
+                let process = self.comm.process_at_rank(*rank as i32);
+                for piece in send[part.clone()].chunks(MOST) {
+                    let request = process.immediate_send_with_tag(scope, piece, HALO);
+                    sent.push(WaitGuard::from(request));
+                }
+            }
+            meanwhile();
+        });
+    }
+
+    fn all_gather_f64s(&self, own: &[f64], all: &mut [f64], meanwhile: &mut dyn FnMut()) {
+        mpi::request::scope(|scope| {
+            let request = self.comm.immediate_all_gather_into(scope, own, all);
+            let _gathered = WaitGuard::from(request);
+            meanwhile();
+        });
+    }
+
+    fn barrier(&self) {
         self.comm.barrier();
     }
 
-    pub(crate) fn abort(&self, code: u8) -> ! {
+    fn abort(&self, code: u8) -> ! {
         self.comm.abort(i32::from(code))
     }
 }

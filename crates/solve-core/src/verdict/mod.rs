@@ -69,11 +69,24 @@ pub trait Elsewhere<T> {
 }
 
 /// Bounds with which a residual is compared.
-#[derive(Clone, Copy)]
-struct Limits {
-    threshold: f64,
-    rhs_norm: f64,
-    floor: Option<f64>,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// `max(abs_tol, rel_tol * ||b||_2)`.
+    pub threshold: f64,
+    /// `||b||_2`.
+    pub rhs_norm: f64,
+    /// The rounding floor of the criteria, if there is one.
+    pub floor: Option<f64>,
+}
+
+impl Limits {
+    /// The largest residual norm that the rounding floor accepts, where `magnitude` is
+    /// `|| |A||x| + |b| ||_2`; negative if there is no floor.
+    fn floor_of<T: Scalar>(&self, magnitude: f64) -> f64 {
+        self.floor.filter(|_| magnitude.is_finite()).map_or(-1.0, |floor| {
+            (floor * T::EPSILON.to_f64() * magnitude).min(LARGEST_FLOOR * self.rhs_norm)
+        })
+    }
 }
 
 /// State of a system on entry, before any iteration.
@@ -277,31 +290,11 @@ impl<'a, T: Scalar> System<'a, T> {
         x: &[T],
         r: &mut [T],
     ) -> Check {
-        let Limits { threshold, rhs_norm, floor } = limits;
-        let sizes = self.sizes();
-        let error = sizes.error_of_plain::<T>(magnitude, norm);
-        if norm + error <= threshold {
-            return Check::plain(norm, true);
-        }
-        // Negative if there is no floor.
-        let floor = floor.filter(|_| magnitude.is_finite()).map_or(-1.0, |floor| {
-            (floor * T::EPSILON.to_f64() * magnitude).min(LARGEST_FLOOR * rhs_norm)
-        });
-        if fails_clearly(norm, error, threshold.max(floor)) {
-            return Check::plain(norm, false);
-        }
-        let Evaluated { norm, error } =
-            twofold(r).unwrap_or_else(|| residual_twofold(self.pattern, self.values, x, self.b, r));
-        if !norm.is_finite() {
-            return Check::plain(f64::NAN, false);
-        }
-        let passed = norm + error <= threshold;
-        Check {
-            residual_norm: norm,
-            passed,
-            floor_passed: !passed && norm + error <= floor,
-            is_accurate: error <= ROUGH * norm,
-        }
+        by_magnitude::<T>(self.sizes(), norm, magnitude, limits).unwrap_or_else(|| {
+            let evaluated = twofold(r)
+                .unwrap_or_else(|| residual_twofold(self.pattern, self.values, x, self.b, r));
+            by_twofold::<T>(evaluated, magnitude, limits)
+        })
     }
 
     /// Restores the initial guess (0 if `None`) of a system that did not converge, unless x, whose
@@ -315,9 +308,7 @@ impl<'a, T: Scalar> System<'a, T> {
         x: &mut [T],
         r: &mut [T],
     ) {
-        // Clearly better means by more than the errors of both evaluations. For an x near 1e30, as
-        // singular matrices yield it, even twofold precision does not determine the residual.
-        if check.is_accurate && check.residual_norm <= (1.0 - 4.0 * ROUGH) * entry.residual_norm {
+        if check.is_clearly_better_than(entry) {
             return;
         }
         match guess {
@@ -398,6 +389,39 @@ pub fn plainly<T: Scalar>(
     }
 }
 
+/// The verdict on a residual `norm` of the plain evaluation by `magnitude`, which is
+/// `|| |A||x| + |b| ||_2`; `None` where that does not decide, so that the residual has to be
+/// evaluated with twofold precision.
+pub fn by_magnitude<T: Scalar>(
+    sizes: Sizes,
+    norm: f64,
+    magnitude: f64,
+    limits: Limits,
+) -> Option<Check> {
+    let error = sizes.error_of_plain::<T>(magnitude, norm);
+    if norm + error <= limits.threshold {
+        return Some(Check::plain(norm, true));
+    }
+    let largest = limits.threshold.max(limits.floor_of::<T>(magnitude));
+    fails_clearly(norm, error, largest).then(|| Check::plain(norm, false))
+}
+
+/// The verdict on a residual that was evaluated with twofold precision; `magnitude` as in
+/// [`by_magnitude`].
+pub fn by_twofold<T: Scalar>(evaluated: Evaluated, magnitude: f64, limits: Limits) -> Check {
+    let Evaluated { norm, error } = evaluated;
+    if !norm.is_finite() {
+        return Check::plain(f64::NAN, false);
+    }
+    let passed = norm + error <= limits.threshold;
+    Check {
+        residual_norm: norm,
+        passed,
+        floor_passed: !passed && norm + error <= limits.floor_of::<T>(magnitude),
+        is_accurate: error <= ROUGH * norm,
+    }
+}
+
 /// Whether a residual exceeds `threshold` by more than its error bound and is accurate enough to
 /// compare iterates.
 fn fails_clearly(norm: f64, error: f64, threshold: f64) -> bool {
@@ -455,9 +479,16 @@ impl Entry {
 
 impl Check {
     /// The check where the plain evaluation decides: x passes, or clearly fails.
-    fn plain(residual_norm: f64, passed: bool) -> Self {
+    pub fn plain(residual_norm: f64, passed: bool) -> Self {
         let is_accurate = residual_norm.is_finite();
         Self { residual_norm, passed, floor_passed: false, is_accurate }
+    }
+
+    /// Whether the x that was checked is better than the initial guess by more than the errors of both
+    /// evaluations. For an x near 1e30, as singular matrices yield it, even twofold precision does
+    /// not determine the residual.
+    pub fn is_clearly_better_than(&self, entry: &Entry) -> bool {
+        self.is_accurate && self.residual_norm <= (1.0 - 4.0 * ROUGH) * entry.residual_norm
     }
 
     /// The status of a system that stopped, or `None` when it is to restart from its true residual.

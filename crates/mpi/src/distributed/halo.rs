@@ -1,0 +1,159 @@
+//! Elements of a distributed vector that other ranks need: [`Halo`].
+
+use sparsebatch_formats::Scalar;
+
+use super::Partition;
+use crate::transport::Message;
+use crate::{Failure, MpiError, Ranks};
+
+/// Which elements of its own a rank sends to others before a product, and which it receives.
+#[derive(Debug)]
+pub(super) struct Halo {
+    /// Own elements in the order in which they are sent, by their place among the own ones.
+    sent: Vec<u32>,
+    to: Vec<Message>,
+    from: Vec<Message>,
+    send: Vec<u8>,
+    receive: Vec<u8>,
+}
+
+impl Halo {
+    /// Tells every rank which of its elements this rank needs: those at the positions `needed`,
+    /// ascending, none of this rank. Each rank sends one list to each rank that has some of them.
+    ///
+    /// # Errors
+    /// [`MpiError::Rank`] where lists and partition contradict each other.
+    pub(super) fn new<T: Scalar>(
+        ranks: &Ranks,
+        columns: &Partition,
+        needed: &[i32],
+    ) -> Result<Self, MpiError> {
+        let mut lists: Vec<Vec<u8>> = vec![Vec::new(); ranks.size()];
+        for &position in needed {
+            let owner = columns.rank_of(position as usize);
+            let place = position as usize - columns.range(owner).start;
+            lists[owner].extend_from_slice(&(place as u32).to_le_bytes());
+        }
+        let received: Vec<usize> = lists.iter().map(|list| list.len() / 4).collect();
+        let asked = ranks.transport().all_to_all(lists);
+        let own = columns.range(ranks.rank()).len();
+        let mut sent: Vec<u32> = Vec::new();
+        let mut counts = Vec::with_capacity(asked.len());
+        for list in &asked {
+            let (places, rest) = list.as_chunks::<4>();
+            sent.extend(places.iter().map(|&place| u32::from_le_bytes(place)));
+            counts.push(places.len());
+            debug_assert!(rest.is_empty(), "lists of 32-bit numbers");
+        }
+        let is_valid = sent.iter().all(|&place| (place as usize) < own);
+        ranks.agree(match is_valid {
+            true => Ok(()),
+            false => {
+                Err(Failure::internal("another rank asks for elements beyond those of this one"))
+            }
+        })?;
+        let (to, from) = (messages::<T>(&counts), messages::<T>(&received));
+        let bytes = |messages: &[Message]| messages.last().map_or(0, |(_, part)| part.end);
+        let (send, receive) = (vec![0; bytes(&to)], vec![0; bytes(&from)]);
+        Ok(Self { sent, to, from, send, receive })
+    }
+
+    /// The number of elements that are sent, those that go to several ranks as often.
+    pub(super) fn sent(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// The number of ranks that this one exchanges elements with.
+    pub(super) fn neighbours(&self) -> usize {
+        let to = self.to.iter().map(|(rank, _)| *rank);
+        let mut ranks: Vec<usize> = to.chain(self.from.iter().map(|(rank, _)| *rank)).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.len()
+    }
+
+    /// Sends elements of `x`, receives those of other ranks, and meanwhile does something else.
+    pub(super) fn exchange<T: Scalar>(
+        &mut self,
+        ranks: &Ranks,
+        x: &[T],
+        halo: &mut [T],
+        meanwhile: &mut dyn FnMut(),
+    ) {
+        let size = size_of::<T>();
+        for (bytes, &place) in self.send.chunks_exact_mut(size).zip(&self.sent) {
+            to_bytes(x[place as usize], bytes);
+        }
+        let Self { to, from, send, receive, .. } = self;
+        ranks.transport().exchange(to, send, from, receive, meanwhile);
+        for (element, bytes) in halo.iter_mut().zip(self.receive.chunks_exact(size)) {
+            *element = from_bytes(bytes);
+        }
+    }
+}
+
+/// Messages of some numbers of elements to or from each rank, one after the other in a buffer.
+fn messages<T>(counts: &[usize]) -> Vec<Message> {
+    let mut end = 0;
+    let part = |(rank, &count): (usize, &usize)| {
+        let start = end;
+        end += count * size_of::<T>();
+        (count > 0).then_some((rank, start..end))
+    };
+    counts.iter().enumerate().filter_map(part).collect()
+}
+
+fn to_bytes<T: Scalar>(value: T, bytes: &mut [u8]) {
+    match size_of::<T>() {
+        4 => bytes.copy_from_slice(&(value.to_f64() as f32).to_le_bytes()),
+        _ => bytes.copy_from_slice(&value.to_f64().to_le_bytes()),
+    }
+}
+
+fn from_bytes<T: Scalar>(bytes: &[u8]) -> T {
+    let value = match *bytes {
+        [a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => f64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => f64::NAN,
+    };
+    T::from_f64(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_travel_exactly() {
+        for value in [0.1f32, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 8.0] {
+            let mut bytes = [0; 4];
+            to_bytes(value, &mut bytes);
+            assert_eq!(from_bytes::<f32>(&bytes).to_bits(), value.to_bits());
+        }
+        let mut bytes = [0; 8];
+        to_bytes(-0.1f64, &mut bytes);
+        assert_eq!(from_bytes::<f64>(&bytes), -0.1);
+        to_bytes(f64::NAN, &mut bytes);
+        assert!(from_bytes::<f64>(&bytes).is_nan());
+    }
+
+    #[test]
+    fn each_rank_sends_what_others_ask_for() {
+        let columns = Partition::even(7, 3);
+
+        let halos = Ranks::on_threads(3, |ranks| {
+            // Rank 0 needs all others, rank 1 one of each, rank 2 nothing.
+            let needed: &[i32] = [&[3, 4, 5, 6][..], &[0, 6], &[]][ranks.rank()];
+            let mut halo = Halo::new::<f64>(ranks, &columns, needed).unwrap();
+            let x: Vec<f64> = columns.range(ranks.rank()).map(|at| at as f64).collect();
+            let mut received = vec![0.0; needed.len()];
+            let mut meanwhile = 0;
+            halo.exchange(ranks, &x, &mut received, &mut || meanwhile += 1);
+            (received, halo.sent(), halo.neighbours(), meanwhile)
+        });
+
+        assert_eq!(halos[0], (vec![3.0, 4.0, 5.0, 6.0], 1, 2, 1));
+        assert_eq!(halos[1], (vec![0.0, 6.0], 2, 2, 1));
+        assert_eq!(halos[2], (vec![], 3, 2, 1));
+    }
+}

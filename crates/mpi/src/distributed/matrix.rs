@@ -1,0 +1,479 @@
+//! A matrix whose rows are divided among ranks: [`DistributedMatrix`].
+
+use std::fmt;
+
+use sparsebatch_cpu_ref::{CpuScalar, Explain, SpmvPlan};
+use sparsebatch_formats::io::MemoryLimit;
+use sparsebatch_formats::{Csr, FormatError, Scalar};
+use sparsebatch_solve_core::{ArgumentError, SpmvOptions, check_len};
+use sparsebatch_solvers::{LinOp, OperatorError};
+
+use super::Partition;
+use super::halo::Halo;
+use crate::{Described, Failure, MpiError, Ranks};
+
+/// Bytes that a stored entry takes at the most while a matrix is divided: the entry as given, once
+/// more with its columns numbered anew, as part of the local or remote matrix, and in a plan.
+const BYTES_PER_ENTRY: u128 = 48;
+
+/// The rows of this rank of a matrix that all ranks hold together.
+///
+/// The columns are divided, too, since the elements of x are: the *local* part of the own rows has
+/// the columns whose elements of x this rank has itself, the *remote* part those of other ranks, its
+/// *halo*. Each part is a plan of its own, whose format and kernel are chosen for it. A product sends
+/// the elements that others need, multiplies the local part meanwhile, waits, and adds the remote
+/// part.
+///
+/// All ranks make the matrix and multiply it together. It is a [`LinOp`] on the vectors of a rank.
+#[derive(Debug)]
+pub struct DistributedMatrix<'a, T> {
+    ranks: &'a Ranks,
+    rows: Partition,
+    columns: Partition,
+    /// The own rows; columns are numbered anew: own ones first, then those of the halo.
+    matrix: Csr<T>,
+    local: SpmvPlan<T>,
+    /// `None` where no element of other ranks is needed.
+    remote: Option<Remote<T>>,
+    halo: Halo,
+    /// The positions of the halo, ascending.
+    needed: Vec<i32>,
+    /// The halo's elements of x.
+    received: Vec<T>,
+    sizes: [u64; 3],
+}
+
+/// The remote part, of the rows that have entries in it.
+#[derive(Debug)]
+struct Remote<T> {
+    plan: SpmvPlan<T>,
+    /// These rows, among the own ones.
+    rows: Vec<u32>,
+    sums: Vec<T>,
+}
+
+/// How the parts of a [`DistributedMatrix`] are multiplied, and how much memory they may take.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct MatrixOptions {
+    /// Format and kernel of both parts, for one right-hand side.
+    pub spmv: SpmvOptions,
+    /// The most memory to take on this rank.
+    pub memory: MemoryLimit,
+}
+
+impl MatrixOptions {
+    /// Formats and kernels chosen for each part, and the memory that is available.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets format and kernel.
+    #[must_use]
+    pub fn spmv(self, spmv: SpmvOptions) -> Self {
+        Self { spmv, ..self }
+    }
+
+    /// Sets the most memory to take.
+    #[must_use]
+    pub fn memory(self, memory: MemoryLimit) -> Self {
+        Self { memory, ..self }
+    }
+}
+
+/// What a rank has of a [`DistributedMatrix`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Parts {
+    /// Own rows.
+    pub rows: usize,
+    /// Entries of the own rows.
+    pub entries: usize,
+    /// Elements of x that come from other ranks for a product.
+    pub received: usize,
+    /// Elements of x that go to other ranks, counted once for each rank.
+    pub sent: usize,
+    /// Ranks that elements come from or go to.
+    pub neighbours: usize,
+    /// The plan of the local part.
+    pub local: Explain,
+    /// The plan of the remote part, if there is one.
+    pub remote: Option<Explain>,
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, entries, received, sent, neighbours, local, remote } = self;
+        write!(
+            f,
+            "{rows} rows, {entries} entries; {received} elements from and {sent} to {neighbours} \
+             ranks; local {} by {}",
+            local.format, local.kernel
+        )?;
+        match remote {
+            Some(remote) => write!(f, ", remote {} by {}", remote.format, remote.kernel),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
+    /// The matrix whose rows at the positions of this rank are `own`, with the columns by their
+    /// positions among all. A square matrix that is to be solved with has one partition for rows
+    /// and columns.
+    ///
+    /// Cost: a few passes over the entries, and one message to and from each rank whose elements of
+    /// x are needed.
+    ///
+    /// # Errors
+    /// [`MpiError::Unequal`] where partitions differ between ranks; [`MpiError::Rank`] with the exit
+    /// code 2 where `own` does not fit its partition, exceeds the memory, or does not suit a format
+    /// asked for by name.
+    pub fn from_rows(
+        ranks: &'a Ranks,
+        own: Csr<T>,
+        rows: &Partition,
+        columns: &Partition,
+        options: &MatrixOptions,
+    ) -> Result<Self, MpiError> {
+        ranks.same(&described(rows, columns))?;
+        let needed = ranks.run(|| {
+            check_fit(ranks, &own, rows, columns)?;
+            let bytes = BYTES_PER_ENTRY * own.nnz() as u128;
+            let what = || format!("{} rows of {} entries", own.nrows(), own.nnz());
+            options.memory.check(what, bytes).map_err(refused)?;
+            Ok(needed_columns(&own, columns.range(ranks.rank())))
+        })?;
+        let halo = Halo::new::<T>(ranks, columns, &needed)?;
+        let own_columns = columns.range(ranks.rank());
+        let entries = own.nnz();
+        let made = ranks.run(|| {
+            let matrix = renumbered(own, own_columns.clone(), &needed).map_err(refused)?;
+            let spmv = options.spmv.clone().nrhs(1);
+            let (local, remote) = split(&matrix, own_columns.len(), &spmv)?;
+            Ok((matrix, local, remote))
+        });
+        let (matrix, local, remote) = made?;
+        let longest = (0..matrix.nrows()).map(|row| matrix.row(row).0.len()).max().unwrap_or(0);
+        let all: Vec<[u64; 2]> = ranks.all_gather(&[entries as u64, longest as u64])?;
+        let nnz = all.iter().map(|[nnz, _]| nnz).sum();
+        let longest = all.iter().map(|[_, longest]| *longest).max().unwrap_or(0);
+        let sizes = [rows.len() as u64, nnz, longest];
+        let received = vec![T::ZERO; needed.len()];
+        let (rows, columns) = (rows.clone(), columns.clone());
+        Ok(Self { ranks, rows, columns, matrix, local, remote, halo, needed, received, sizes })
+    }
+
+    /// As [`DistributedMatrix::from_rows`], from a matrix of which every rank has all rows, in the
+    /// order that the partitions do not change.
+    ///
+    /// # Errors
+    /// As [`DistributedMatrix::from_rows`].
+    pub fn from_matrix(
+        ranks: &'a Ranks,
+        whole: &Csr<T>,
+        rows: &Partition,
+        columns: &Partition,
+        options: &MatrixOptions,
+    ) -> Result<Self, MpiError> {
+        let own = ranks.run(|| {
+            let expected = [(rows.len(), whole.nrows()), (columns.len(), whole.ncols())];
+            for (name, (expected, found)) in ["rows", "columns"].into_iter().zip(expected) {
+                check_len(name, expected, found).map_err(refused)?;
+            }
+            check_ranks(ranks, rows)?;
+            own_rows(whole, rows, columns, ranks.rank()).map_err(refused)
+        })?;
+        Self::from_rows(ranks, own, rows, columns, options)
+    }
+
+    /// `y = alpha A x + beta y`, on all ranks together; `x` has an element for each own column, `y`
+    /// one for each own row. `y` is not read where `beta` is 0.
+    ///
+    /// A row's local entries are added first, then its remote ones: bits depend on the partition,
+    /// and on nothing else.
+    ///
+    /// # Errors
+    /// The failure of this rank alone, for vectors of another length; the other ranks go on, with
+    /// NaN in the place of its elements, unless the ranks [agree](Ranks::agree) to end.
+    pub fn apply(&mut self, alpha: T, x: &[T], beta: T, y: &mut [T]) -> Result<(), Failure> {
+        let fits = check_len("x", self.own_columns(), x.len())
+            .and_then(|()| check_len("y", self.own_rows(), y.len()));
+        if let Err(error) = fits {
+            // The other ranks wait for elements.
+            self.exchange_nothing();
+            return Err(refused(error));
+        }
+        let mut multiplied = Ok(());
+        let (local, halo, received) = (&self.local, &mut self.halo, &mut self.received);
+        halo.exchange(self.ranks, x, received, &mut || {
+            multiplied = local.apply(alpha, x, beta, y);
+        });
+        multiplied.map_err(refused)?;
+        if let Some(Remote { plan, rows, sums }) = &mut self.remote {
+            plan.apply(alpha, received, T::ZERO, sums).map_err(refused)?;
+            for (&row, &sum) in rows.iter().zip(&*sums) {
+                y[row as usize] += sum;
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange_nothing(&mut self) {
+        let nothing = vec![T::from_f64(f64::NAN); self.own_columns()];
+        self.halo.exchange(self.ranks, &nothing, &mut self.received, &mut || ());
+    }
+
+    /// The elements of x that the own rows need: the own ones, then those of the halo.
+    pub(super) fn with_halo(&mut self, x: &[T]) -> Vec<T> {
+        self.halo.exchange(self.ranks, x, &mut self.received, &mut || ());
+        [x, &self.received].concat()
+    }
+
+    /// What this rank has, and how it multiplies.
+    pub fn parts(&self) -> Parts {
+        Parts {
+            rows: self.own_rows(),
+            entries: self.matrix.nnz(),
+            received: self.received.len(),
+            sent: self.halo.sent(),
+            neighbours: self.halo.neighbours(),
+            local: self.local.explain().clone(),
+            remote: self.remote.as_ref().map(|remote| remote.plan.explain().clone()),
+        }
+    }
+
+    /// The diagonal of the own rows of a square matrix; 0 where none is stored.
+    pub(super) fn diagonal(&self) -> Vec<T> {
+        let own = |(row, (cols, values)): (usize, (&[i32], &[T]))| {
+            cols.binary_search(&(row as i32)).map_or(T::ZERO, |at| values[at])
+        };
+        self.matrix.row_iter().enumerate().map(own).collect()
+    }
+
+    /// Whether a square matrix is symmetric, entry by entry. Every rank sends the entries of its
+    /// remote part to the ranks that have the rows of their mirror images.
+    pub(super) fn is_symmetric(&self) -> Result<bool, MpiError> {
+        let start = self.rows.range(self.ranks.rank()).start;
+        let own = self.own_columns();
+        let mut sent: Vec<Vec<(u32, i32, f64)>> = vec![Vec::new(); self.ranks.size()];
+        let mut is_symmetric = true;
+        for (row, col, value) in self.matrix.triplet_iter() {
+            if col < own {
+                is_symmetric &= self.value(col, row) == Some(value);
+                continue;
+            }
+            let position = self.needed[col - own] as usize;
+            let owner = self.rows.rank_of(position);
+            let place = (position - self.rows.range(owner).start) as u32;
+            sent[owner].push((place, (start + row) as i32, value.to_f64()));
+        }
+        let packed: Result<Vec<Vec<u8>>, _> = sent.iter().map(postcard::to_stdvec).collect();
+        for bytes in self.ranks.transport().all_to_all(packed?) {
+            let entries: Vec<(u32, i32, f64)> = postcard::from_bytes(&bytes)?;
+            is_symmetric &= entries.iter().all(|&(row, col, value)| {
+                let col = self.needed.binary_search(&col).ok();
+                let found = col.and_then(|col| self.value(row as usize, own + col));
+                found.is_some_and(|found| found.to_f64() == value)
+            });
+        }
+        Ok(self.ranks.all_gather(&is_symmetric)?.into_iter().all(|symmetric| symmetric))
+    }
+
+    /// The entry of an own row, by the columns of `matrix`.
+    fn value(&self, row: usize, col: usize) -> Option<T> {
+        let (cols, values) = self.matrix.row(row);
+        cols.binary_search(&(col as i32)).ok().map(|at| values[at])
+    }
+
+    /// The block of own rows and own columns, for preconditioners.
+    pub(super) fn block(&self) -> Result<Csr<T>, FormatError> {
+        columns_of(&self.matrix, 0..self.own_columns())
+    }
+}
+
+impl<'a, T> DistributedMatrix<'a, T> {
+    /// The ranks that hold it.
+    pub fn ranks(&self) -> &'a Ranks {
+        self.ranks
+    }
+
+    /// Which rank has which rows.
+    pub fn rows(&self) -> &Partition {
+        &self.rows
+    }
+
+    /// Which rank has which columns, and so elements of x.
+    pub fn columns(&self) -> &Partition {
+        &self.columns
+    }
+
+    /// The number of rows of this rank.
+    pub fn own_rows(&self) -> usize {
+        self.rows.range(self.ranks.rank()).len()
+    }
+
+    /// The number of columns of this rank.
+    pub fn own_columns(&self) -> usize {
+        self.columns.range(self.ranks.rank()).len()
+    }
+
+    /// The number of entries of all ranks.
+    pub fn nnz(&self) -> u64 {
+        self.sizes[1]
+    }
+
+    /// The entries of the longest row.
+    pub(super) fn longest_row(&self) -> usize {
+        self.sizes[2] as usize
+    }
+
+    /// The own rows; columns are own ones first, then those of the halo.
+    pub(super) fn matrix(&self) -> &Csr<T> {
+        &self.matrix
+    }
+}
+
+/// The product as an operator; its failures are those of one rank.
+impl<T: CpuScalar> LinOp<T> for DistributedMatrix<'_, T> {
+    fn apply(&mut self, x: &[T], y: &mut [T]) -> Result<(), OperatorError> {
+        self.apply(T::ONE, x, T::ZERO, y).map_err(|failure| failure.message.into())
+    }
+}
+
+/// A failure by what was asked for.
+pub(super) fn refused(error: impl fmt::Display) -> Failure {
+    Failure { code: 2, message: error.to_string() }
+}
+
+/// What ranks must have in common.
+fn described(rows: &Partition, columns: &Partition) -> Described {
+    let of = |parts: &Partition| {
+        format!("{} for {} ranks ({:016x})", parts.len(), parts.ranks(), parts.digest())
+    };
+    vec![
+        ("the partition of rows".to_owned(), of(rows)),
+        ("the partition of columns".to_owned(), of(columns)),
+    ]
+}
+
+fn check_ranks(ranks: &Ranks, partition: &Partition) -> Result<(), Failure> {
+    if partition.ranks() == ranks.size() {
+        return Ok(());
+    }
+    Err(refused(ArgumentError::OutOfRange {
+        name: "partition",
+        expected: "a part for each rank",
+        found: format!("for {} ranks of {}", partition.ranks(), ranks.size()),
+    }))
+}
+
+fn check_fit<T: Scalar>(
+    ranks: &Ranks,
+    own: &Csr<T>,
+    rows: &Partition,
+    columns: &Partition,
+) -> Result<(), Failure> {
+    check_ranks(ranks, rows)?;
+    check_ranks(ranks, columns)?;
+    check_len("own rows", rows.range(ranks.rank()).len(), own.nrows()).map_err(refused)?;
+    check_len("columns", columns.len(), own.ncols()).map_err(refused)
+}
+
+/// The rows of a rank, with rows and columns by their positions.
+fn own_rows<T: Scalar>(
+    whole: &Csr<T>,
+    rows: &Partition,
+    columns: &Partition,
+    rank: usize,
+) -> Result<Csr<T>, FormatError> {
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    let mut entries = Vec::new();
+    for position in rows.range(rank) {
+        let (cols, own) = whole.row(rows.row_at(position));
+        if columns.is_ordered() {
+            let position_of = |&col: &i32| columns.position_of(col as usize) as i32;
+            entries.clear();
+            entries.extend(cols.iter().map(position_of).zip(own.iter().copied()));
+            entries.sort_unstable_by_key(|&(col, _)| col);
+            col_idx.extend(entries.iter().map(|&(col, _)| col));
+            values.extend(entries.iter().map(|&(_, value)| value));
+        } else {
+            col_idx.extend_from_slice(cols);
+            values.extend_from_slice(own);
+        }
+        row_ptr.push(col_idx.len() as i32);
+    }
+    Csr::try_new(rows.range(rank).len(), columns.len(), row_ptr, col_idx, values)
+}
+
+/// The columns of other ranks in which there are entries, ascending.
+fn needed_columns<T: Scalar>(own: &Csr<T>, own_columns: std::ops::Range<usize>) -> Vec<i32> {
+    let is_remote = |col: &&i32| !own_columns.contains(&(**col as usize));
+    let mut needed: Vec<i32> = own.col_idx().iter().filter(is_remote).copied().collect();
+    needed.sort_unstable();
+    needed.dedup();
+    needed
+}
+
+/// The same rows with columns numbered anew: own ones first, then those of the halo.
+fn renumbered<T: Scalar>(
+    own: Csr<T>,
+    own_columns: std::ops::Range<usize>,
+    needed: &[i32],
+) -> Result<Csr<T>, FormatError> {
+    let (mut col_idx, mut values) = (Vec::with_capacity(own.nnz()), Vec::with_capacity(own.nnz()));
+    for (cols, row) in own.row_iter() {
+        let start = cols.partition_point(|&col| (col as usize) < own_columns.start);
+        let end = cols.partition_point(|&col| (col as usize) < own_columns.end);
+        col_idx.extend(cols[start..end].iter().map(|&col| col - own_columns.start as i32));
+        values.extend_from_slice(&row[start..end]);
+        for (cols, row) in [(&cols[..start], &row[..start]), (&cols[end..], &row[end..])] {
+            let place = |col: &i32| needed.binary_search(col).unwrap_or_else(|place| place);
+            col_idx.extend(cols.iter().map(|col| (own_columns.len() + place(col)) as i32));
+            values.extend_from_slice(row);
+        }
+    }
+    let row_ptr = own.row_ptr().to_vec();
+    let ncols = own_columns.len() + needed.len();
+    Csr::try_new(own.nrows(), ncols, row_ptr, col_idx, values)
+}
+
+/// A range of columns of a matrix, numbered from 0.
+fn columns_of<T: Scalar>(
+    matrix: &Csr<T>,
+    columns: std::ops::Range<usize>,
+) -> Result<Csr<T>, FormatError> {
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    for (cols, row) in matrix.row_iter() {
+        let start = cols.partition_point(|&col| (col as usize) < columns.start);
+        let end = cols.partition_point(|&col| (col as usize) < columns.end);
+        col_idx.extend(cols[start..end].iter().map(|&col| col - columns.start as i32));
+        values.extend_from_slice(&row[start..end]);
+        row_ptr.push(col_idx.len() as i32);
+    }
+    Csr::try_new(matrix.nrows(), columns.len(), row_ptr, col_idx, values)
+}
+
+/// The plans of the local and the remote part.
+fn split<T: CpuScalar>(
+    matrix: &Csr<T>,
+    own_columns: usize,
+    spmv: &SpmvOptions,
+) -> Result<(SpmvPlan<T>, Option<Remote<T>>), Failure> {
+    let local = columns_of(matrix, 0..own_columns).map_err(refused)?;
+    let local = SpmvPlan::new(&local, spmv).map_err(refused)?;
+    if matrix.ncols() == own_columns {
+        return Ok((local, None));
+    }
+    let remote = columns_of(matrix, own_columns..matrix.ncols()).map_err(refused)?;
+    let has_entries = |row: &u32| !remote.row(*row as usize).0.is_empty();
+    let rows: Vec<u32> = (0..matrix.nrows() as u32).filter(has_entries).collect();
+    let mut row_ptr = vec![0];
+    row_ptr.extend(rows.iter().map(|&row| remote.row_ptr()[row as usize + 1]));
+    let (col_idx, values) = (remote.col_idx().to_vec(), remote.values().to_vec());
+    let remote = Csr::try_new(rows.len(), remote.ncols(), row_ptr, col_idx, values);
+    let plan = SpmvPlan::new(&remote.map_err(refused)?, spmv).map_err(refused)?;
+    let sums = vec![T::ZERO; rows.len()];
+    Ok((local, Some(Remote { plan, rows, sums })))
+}

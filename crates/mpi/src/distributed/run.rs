@@ -1,0 +1,217 @@
+//! A solve in progress: what CG and BiCGStab have in common.
+//!
+//! Order of steps, tests and statuses are those of the composed solver
+//! (`sparsebatch_solvers`, `composed/`), for one system whose vectors are divided among ranks.
+
+use sparsebatch_cpu_ref::CpuScalar;
+use sparsebatch_solve_core::verdict::{Entry, Stop, by_power_of_two};
+use sparsebatch_solve_core::{Outcome, Status, is_stopped};
+use sparsebatch_solvers::LinOp;
+
+use super::system::System;
+use super::vectors::{Sums, zeros};
+use crate::{Failure, MpiError, Ranks};
+
+/// The state of a solve.
+pub(super) struct Run<'s, 'a, 'r, T> {
+    ranks: &'s Ranks,
+    pub(super) sums: Sums<'s>,
+    system: System<'a, 'r, T>,
+    preconditioner: Option<&'s mut dyn LinOp<T>>,
+    entry: Entry,
+    /// The initial guess; `None` when it is 0.
+    guess: Option<Vec<T>>,
+    /// `x` and `r` of the iterations are scaled by `2^-scale`; see [`Entry::scale`].
+    scale: i32,
+    /// The squared threshold, scaled.
+    pub(super) square: f64,
+    iterations: u32,
+    restarts: u32,
+    history: Vec<f64>,
+    outcome: Option<Outcome>,
+    /// Products of the iterations.
+    pub(super) products: u64,
+    pub(super) r: Vec<T>,
+}
+
+/// What follows when iterations have stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// The solve has ended.
+    Ended,
+    /// It goes on from the true residual in `r`.
+    Restarts,
+}
+
+impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
+    /// Tests the system on entry. `failed` is the status of a preconditioner that failed.
+    pub(super) fn new(
+        ranks: &'s Ranks,
+        mut system: System<'a, 'r, T>,
+        mut sums: Sums<'s>,
+        preconditioner: Option<&'s mut dyn LinOp<T>>,
+        failed: Option<Status>,
+        x: &mut [T],
+    ) -> Result<Self, MpiError> {
+        let (mut r, copy) = ranks.agree(zeros(x.len()).and_then(|r| Ok((r, zeros(x.len())?))))?;
+        let (entry, from_zero) = system.enter(x, &mut r, &mut sums)?;
+        let guess = (!from_zero).then(|| {
+            let mut guess = copy;
+            guess.copy_from_slice(x);
+            guess
+        });
+        let scale = entry.scale::<T>();
+        let threshold = entry.threshold * 2f64.powi(-scale);
+        let mut this = Self {
+            ranks,
+            sums,
+            system,
+            preconditioner,
+            entry,
+            guess,
+            scale,
+            square: threshold * threshold,
+            iterations: 0,
+            restarts: 0,
+            history: Vec::new(),
+            outcome: None,
+            products: 0,
+            r,
+        };
+        let keeps_history = this.system.criteria.history;
+        if let Some(status) = entry.status {
+            this.outcome = Some(entry.outcome(status, keeps_history));
+            return Ok(this);
+        }
+        if keeps_history {
+            this.history.push(entry.residual_norm);
+        }
+        rescale(this.system.matrix_scale() - scale, x);
+        rescale(-scale, &mut this.r);
+        if let Some(status) = failed {
+            this.settle(Stop::Failed(status), x)?;
+        }
+        Ok(this)
+    }
+
+    /// Whether the solve has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// How it ended, and the number of products of the iterations.
+    pub(super) fn finish(self) -> (Outcome, u64) {
+        (self.outcome.unwrap_or_else(Outcome::not_begun), self.products)
+    }
+
+    pub(super) fn is_preconditioned(&self) -> bool {
+        self.preconditioner.is_some()
+    }
+
+    pub(super) fn iterations_left(&self) -> bool {
+        self.iterations < self.system.criteria.max_iters.get(0)
+    }
+
+    /// Counts an iteration and records its residual, given its square.
+    pub(super) fn count(&mut self, square: f64) {
+        self.iterations += 1;
+        if self.system.criteria.history {
+            self.history.push(square.sqrt() * 2f64.powi(self.scale));
+        }
+    }
+
+    /// Asks all ranks, with the next sum, to end where this one was asked to stop.
+    pub(super) fn heed_watch(&mut self) {
+        if is_stopped(&self.system.criteria.watch) {
+            let line = "the solve was stopped: 0 of 1 systems had ended";
+            self.sums.fail(Failure::internal(line));
+        }
+    }
+
+    /// `y = A v` with A scaled as in the iterations.
+    pub(super) fn product(&mut self, v: &[T], y: &mut [T]) {
+        let applied = self.system.apply(v, y);
+        self.sums.attend(applied);
+        self.products += 1;
+        rescale(-self.system.matrix_scale(), y);
+    }
+
+    /// `z = M r`, with M scaled as the inverse of the scaled A.
+    pub(super) fn precondition(&mut self, r: &[T], z: &mut [T]) {
+        let Some(preconditioner) = &mut self.preconditioner else {
+            z.copy_from_slice(r);
+            return;
+        };
+        let applied = preconditioner.apply(r, z).map_err(|error| {
+            Failure::internal(format!("an operator of the caller failed: {error}"))
+        });
+        self.sums.attend(applied);
+        rescale(self.system.matrix_scale(), z);
+    }
+
+    /// As [`Run::precondition`], of the residual.
+    pub(super) fn precondition_residual(&mut self, z: &mut [T]) {
+        let r = std::mem::take(&mut self.r);
+        self.precondition(&r, z);
+        self.r = r;
+    }
+
+    /// Judges the system, which has stopped. Where it ends `x` holds the solution.
+    pub(super) fn settle(&mut self, stop: Stop, x: &mut [T]) -> Result<Settled, MpiError> {
+        let mut solution = x.to_vec();
+        rescale(self.scale - self.system.matrix_scale(), &mut solution);
+        let mut r = std::mem::take(&mut self.r);
+        let mut check = self.system.check(&self.entry, &solution, &mut r, &mut self.sums)?;
+        let left = self.iterations_left();
+        let criteria = self.system.criteria;
+        let Some(status) = check.status(stop, self.restarts, left, criteria) else {
+            rescale(-self.scale, &mut r);
+            self.r = r;
+            self.restarts += 1;
+            return Ok(Settled::Restarts);
+        };
+        if status != Status::Converged {
+            let (entry, guess) = (&self.entry, self.guess.as_deref());
+            let (check, sums) = (&mut check, &mut self.sums);
+            self.system.keep_better(entry, guess, check, &mut solution, &mut r, sums)?;
+        }
+        self.r = r;
+        x.copy_from_slice(&solution);
+        self.outcome = Some(Outcome {
+            status,
+            iterations: self.iterations,
+            restarts: self.restarts,
+            residual_norm: check.residual_norm,
+            rhs_norm: self.entry.rhs_norm,
+            accepted_by_floor: check.floor_passed,
+            history: std::mem::take(&mut self.history),
+        });
+        Ok(Settled::Ended)
+    }
+}
+
+/// `v *= 2^exponent`, where it is not 0.
+fn rescale<T: CpuScalar>(exponent: i32, v: &mut [T]) {
+    if exponent != 0 {
+        let scaled = by_power_of_two(exponent);
+        v.iter_mut().for_each(|v| *v = scaled(*v));
+    }
+}
+
+impl<T: CpuScalar> Run<'_, '_, '_, T> {
+    /// As [`Sums::sum_during`], with work of the solve.
+    pub(super) fn sum_during<const K: usize>(
+        &mut self,
+        own: [f64; K],
+        meanwhile: impl FnOnce(&mut Self),
+    ) -> Result<[f64; K], MpiError> {
+        let mut sums = std::mem::replace(&mut self.sums, Sums::new(self.ranks));
+        let summed = sums.sum_during(own, |sums| {
+            meanwhile(self);
+            // What failed meanwhile is told with the next sum.
+            sums.attend(self.sums.take_failure().map_or(Ok(()), Err));
+        });
+        self.sums = sums;
+        summed
+    }
+}
