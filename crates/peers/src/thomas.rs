@@ -46,7 +46,7 @@ fn solve_here<T: Scalar>(rows: usize, values: &[T], b: &[T], x: &mut [T]) {
         }
         for row in (1..rows).rev() {
             let behind = x[row];
-            x[row - 1] = x[row - 1] - upper[row - 1] * behind;
+            x[row - 1] -= upper[row - 1] * behind;
         }
     });
 }

@@ -144,7 +144,7 @@ pub fn reverse_cuthill_mckee(pattern: CsrPatternRef<'_>) -> Result<Vec<u32>, Sym
         if is_ordered[start as usize] {
             continue;
         }
-        let part = search.part_of(start, &degrees);
+        let part = search.border_first(start, &degrees);
         part.iter().for_each(|&row| is_ordered[row as usize] = true);
         order.extend(part);
     }
@@ -162,7 +162,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// The rows of the connected part of `start`, from a row far from its middle.
-    fn part_of(&mut self, start: u32, degrees: &[usize]) -> Vec<u32> {
+    fn border_first(&mut self, start: u32, degrees: &[usize]) -> Vec<u32> {
         let (mut rows, mut last, mut depth) = self.breadth_first(start);
         loop {
             let farthest = rows[last..].iter().copied();

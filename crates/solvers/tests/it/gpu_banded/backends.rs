@@ -57,8 +57,8 @@ fn ragged_batches_are_solved_pattern_by_pattern() {
     let solution = agree("ragged", &gpu(&emulator()), &batch, &b, None, &banded());
 
     assert!(solution.report.all_converged());
-    for item in 0..9 {
-        let alone = ragged([matrices[item].clone()]);
+    for (item, matrix) in matrices.into_iter().enumerate() {
+        let alone = ragged([matrix]);
         let rows = batch.rows(item);
         let single = agree("alone", &gpu(&emulator()), &alone, &b[rows], None, &banded());
         assert_eq!(bits(&batch, &solution, 1, item), bits(&alone, &single, 1, 0), "{item}");

@@ -138,7 +138,7 @@ fn options_and_lengths_are_checked() {
     assert_eq!(executor.download(&x).unwrap(), [5.0; 40]);
     assert!(plan.set_active(3).is_err());
 
-    let small = Emulator::with_memory(64);
+    let small = Emulator::with_memory(16);
     let plan = BandedSolver::<_, f64>::new(&small, pattern.view(), 2, &options());
     assert!(matches!(plan, Err(GpuSolveError::Gpu(GpuError::OutOfMemory { .. }))));
 }
