@@ -1,4 +1,4 @@
-"""What `sparsebatch solve --mpi` promises, on the ranks of one MPI.
+"""What `sparsebatch solve --mpi` and `spmv --mpi` promise, on the ranks of one MPI.
 
 usage: mpi-checks.py openmpi|mpich FOLDER    a folder with the programs sparsebatch and ranks
 
@@ -106,6 +106,18 @@ class Inputs:
         generate("tri", "--n", "32", "--batch", "101", self.uniform)
         generate("mix", "--batch", "58", self.ragged)
         generate("tri", "--n", "8", "--batch", "2", self.two)
+        self.grid, self.wide = folder / "grid.mtx", folder / "wide.mtx"
+        generate("laplace", "--stencil", "7", "--grid", "18x17x16", self.grid)
+        self.long = folder / "long.mtx"
+        generate("laplace", "--stencil", "3", "--grid", "200000", self.long)
+        self.archive = folder / "grid.npz"
+        converted = run([PROGRAMS / "sparsebatch", "convert", self.grid, self.archive])
+        expect(converted.returncode == 0, converted, "an archive")
+        entries = [(row, (7 * row + k * k) % 23, row + k + 1) for row in range(40) for k in range(4)]
+        entries = sorted({(row, col): value for row, col, value in entries if row % 9}.items())
+        lines = [f"{row + 1} {col + 1} {value}" for (row, col), value in entries]
+        head = "%%MatrixMarket matrix coordinate real general"
+        self.wide.write_text("\n".join([head, f"40 23 {len(lines)}", *lines]) + "\n")
         self.matrices.mkdir()
         for n in (5, 9, 9, 17):
             generate("tri", "--n", n, self.matrices / f"{n}.mtx")
@@ -227,6 +239,99 @@ def check_pins(inputs):
     expect(result.returncode == 0, result, "exit code 0")
 
 
+def spmv(ranks, *args, **kwargs):
+    """`sparsebatch spmv --mpi` on some ranks."""
+    return run([*launcher(), "-n", ranks, PROGRAMS / "sparsebatch", "spmv", "--mpi", *args], **kwargs)
+
+
+def check_distributed_solves(inputs):
+    """One matrix over ranks: bits of three runs, iterations across numbers of ranks, and residuals."""
+    distributed = ["--distributed", "--rhs", "random:5", "--json", "--output", "x.npz"]
+    cases = {
+        "cg": [inputs.grid, "--solver", "cg", "--precond", "none"],
+        "pipelined": [inputs.grid, "--solver", "cg", "--precond", "none", "--pipelined"],
+        "auto from an archive": [inputs.archive, "--history", "h.csv"],
+        "bicgstab, ilu0 of blocks": [inputs.grid, "--solver", "bicgstab", "--precond", "ilu0"],
+        "lu of blocks": [inputs.grid, "--block-lu"],
+        "sellp in f32": [inputs.grid, "--format", "sellp", "--precision", "f32"],
+    }
+    for name, args in cases.items():
+        first = None
+        for ranks in RANKS if name == "cg" else (1, 3):
+            bits = set()
+            for _ in range(3 if name == "cg" or ranks == 3 else 1):
+                with tempfile.TemporaryDirectory() as folder:
+                    result = solve(ranks, *args, *distributed, cwd=folder)
+                    expect(result.returncode == 0, result, f"{name}: exit code 0")
+                    bits.add(Path(folder, "x.npz").read_bytes())
+                    report = json.loads(result.stdout)
+            expect(len(bits) == 1, result, f"{name}: equal bits in all runs")
+            limit = 1e-5 if "f32" in name else 1e-10
+            expect(report["max_relative_residual"] <= limit, result, f"{name}: a true residual")
+            parts = report["distributed"]
+            expect(parts["ranks"] == report["ranks"]["ranks"] == ranks, result, f"{ranks} ranks")
+            expect(len(parts["local"]) == ranks, result, "a format of each rank")
+            iterations = report["iterations"]["max"]
+            first = first or iterations
+            if "blocks" not in name:
+                near = abs(iterations - first) <= 0.02 * first + ("cg" not in name)
+                expect(near, result, f"{name}: {first} iterations within 2 %")
+
+
+def check_distributed_products(inputs):
+    """Products are checked against the sequential reference by the program itself; files agree."""
+    for matrix in (inputs.grid, inputs.wide):
+        alone = run([PROGRAMS / "sparsebatch", "spmv", matrix, "--backend", "cpu", "--output", "y.mtx"],
+                    cwd=inputs.folder)
+        expect(alone.returncode == 0, alone, "exit code 0")
+        expected = numbers(inputs.folder / "y.mtx")
+        for ranks in RANKS:
+            result = spmv(ranks, matrix, "--json", "--output", "z.mtx", cwd=inputs.folder)
+            expect(result.returncode == 0, result, "exit code 0")
+            report = json.loads(result.stdout)
+            expect(report["worst_error"] <= 1 and report["gflops"] > 0, result, "a checked product")
+            found = numbers(inputs.folder / "z.mtx")
+            size = max(map(abs, expected), default=0)
+            near = len(found) == len(expected) and all(
+                abs(a - b) <= 1e-12 * size for a, b in zip(found, expected)
+            )
+            expect(near, result, "the product of a process without MPI")
+
+
+def numbers(path):
+    """The elements of a vector file."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("%")]
+    return [float(line) for line in lines[1:]]
+
+
+def check_distributed_faults(inputs):
+    """What cannot be done over ranks, and what is wrong with the matrix, is one line."""
+    distributed = ["--distributed", inputs.grid]
+    expect_error(solve(3, "--distributed", inputs.wide), 2, "40 x 23, expected a square matrix")
+    expect_error(solve(3, "--distributed", inputs.matrices), 2, "expected one file")
+    expect_error(solve(3, "--distributed", inputs.uniform), 2, "a batch or an array by rows")
+    expect_error(solve(3, *distributed, "--solver", "lu"), 2, "method is lu")
+    expect_error(solve(3, *distributed, "--backend", "gpu"), 2, "not supported on GPUs yet")
+    expect_error(spmv(3, inputs.grid, "--backend", "gpu"), 2, "not supported on GPUs yet")
+    expect_error(solve(3, *distributed, "--replicate", "2"), 2, "expected no copies")
+    expect_error(solve(3, *distributed, "--rhs", inputs.wide), 2, "elements, expected 4896")
+    expect_error(spmv(2, inputs.grid, "--kernel", "all"), 2, "--kernel all: expected one of")
+    usual = ["solve", "--mpi", *distributed]
+    expect_error(each_its_own(usual, [*usual, "--max-memory", "100KiB"], usual), 2, "rank 1 on ")
+    expect_error(each_its_own(usual, [*usual, "--rtol", "1e-3"]), 2, "rank 1 on ", "rel_tol is 0.001")
+    with tempfile.TemporaryDirectory() as folder:
+        nan = Path(folder, "nan.mtx")
+        nan.write_text("%%MatrixMarket matrix coordinate real general\n3 3 3\n1 1 1\n2 2 nan\n3 3 1\n")
+        for ranks in RANKS:
+            result = solve(ranks, "--distributed", nan, "--json", cwd=folder)
+            expect(result.returncode == 3 and not errors(result), result, "exit code 3, no error")
+            expect(json.loads(result.stdout)["status"] == {"NonFinite": 1}, result, "NonFinite")
+        few = ["--max-iters", "2", "--output", "x.npz", "-q"]
+        result = solve(3, *distributed, *few, cwd=folder)
+        expect(result.returncode == 3 and not errors(result), result, "exit code 3, no error")
+        folder_is(folder, ["nan.mtx", "x.npz"])
+
+
 def children(pid):
     """All processes below one."""
     found = []
@@ -237,10 +342,20 @@ def children(pid):
 
 def check_killed_rank(inputs):
     """A rank that is killed in a solve ends the job soon, and nothing is half written."""
+    kill_a_rank(inputs.uniform)
+
+
+def check_killed_rank_of_one_matrix(inputs):
+    """So does one whose elements the others wait for."""
+    # CG takes about as many iterations as this matrix has rows.
+    kill_a_rank(inputs.long, "--distributed", "--precond", "none")
+
+
+def kill_a_rank(*args):
     with tempfile.TemporaryDirectory() as folder:
         endless = ["--solver", "cg", "--rtol", "0", "--max-iters", "4000000000", "--no-fallback"]
         program = PROGRAMS / "sparsebatch"
-        command = [*launcher(), "-n", "3", program, "solve", "--mpi", inputs.uniform, *endless]
+        command = [*launcher(), "-n", "3", program, "solve", "--mpi", *args, *endless]
         job = subprocess.Popen(
             [*map(str, command), "--output", "x.npz"],
             cwd=folder,

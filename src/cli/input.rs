@@ -225,6 +225,20 @@ impl InputArgs {
         }
     }
 
+    /// The one input, a file that every rank can read.
+    ///
+    /// # Errors
+    /// For several inputs, folders and standard input.
+    pub(crate) fn one_file(&self) -> Result<&Path, CliError> {
+        match &*self.inputs {
+            [path] if path != Path::new("-") && !path.is_dir() => Ok(path),
+            _ => Err(CliError::input(format!(
+                "{}: expected one file that all ranks can read, Matrix Market or .npz",
+                self.described()
+            ))),
+        }
+    }
+
     /// Whether an input is standard input.
     pub(crate) fn reads_standard_input(&self) -> bool {
         self.inputs.iter().any(|path| path == Path::new("-"))
@@ -407,6 +421,17 @@ impl<'a> Listing<'a> {
             read_time,
             size: Box::new(size),
         }
+    }
+
+    /// One square system of which each process has some rows.
+    pub(crate) fn of_one(
+        names: &'a [String],
+        (nrows, nnz): (usize, usize),
+        read_time: Duration,
+    ) -> Self {
+        let described = described_uniform(1, (nrows, nrows, nnz));
+        let size = Box::new(move |_| (nrows, nnz));
+        Self { names, nrows, nnz, described, skipped: &[], read_time, size }
     }
 
     /// Rows and entries of a system.

@@ -6,6 +6,7 @@ mod bench;
 mod compare;
 mod convert;
 mod corpus;
+mod distributed;
 mod doctor;
 mod doctor_gpu;
 mod doctor_warm;

@@ -79,12 +79,24 @@ impl MachineArgs {
     /// The same, of `usual` threads where neither `--threads` nor `RAYON_NUM_THREADS` says how many;
     /// 0 stands for all cores.
     pub(crate) fn pool_or(&self, usual: usize) -> Result<rayon::ThreadPool, CliError> {
-        let usual = if std::env::var_os("RAYON_NUM_THREADS").is_some() { 0 } else { usual };
-        let threads = self.threads.map_or(usual, usize::from);
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
+        self.pool_builder(usual)
             .build()
             .map_err(|error| CliError::Internal(format!("threads: {error}")))
+    }
+
+    /// The same pool with this thread in it, which works in it from then on without being told: for
+    /// work that calls MPI, as this thread alone may, between products of all threads.
+    pub(crate) fn pool_here(&self, usual: usize) -> Result<rayon::ThreadPool, CliError> {
+        self.pool_builder(usual)
+            .use_current_thread()
+            .build()
+            .map_err(|error| CliError::Internal(format!("threads: {error}")))
+    }
+
+    fn pool_builder(&self, usual: usize) -> rayon::ThreadPoolBuilder {
+        let usual = if std::env::var_os("RAYON_NUM_THREADS").is_some() { 0 } else { usual };
+        let threads = self.threads.map_or(usual, usize::from);
+        rayon::ThreadPoolBuilder::new().num_threads(threads)
     }
 }
 

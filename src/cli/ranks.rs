@@ -18,11 +18,11 @@ use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, shares};
 use super::error::CliError;
 use super::input::Listing;
 use super::options::{Precision, VectorSource};
-use super::solve::{Given, SolveArgs, Solved, Summary, solve_in};
-use super::{Exit, Global, interrupt, panics, pin, save, tell, vectors};
+use super::solve::{Given, OnRanks, SolveArgs, Solved, Summary, solve_in};
+use super::{Exit, Global, distributed, interrupt, panics, pin, save, tell, vectors};
 
 /// Seconds that ranks wait for each other at the start.
-const LIMIT: u64 = 300;
+pub(super) const LIMIT: u64 = 300;
 
 /// How much later than rank 0 the other processes tell that a job has not started, and leave a
 /// launcher whose MPI is another: so that one line is printed, not one a process.
@@ -43,6 +43,16 @@ pub(crate) struct MpiArgs {
     /// bits of that model; an error on ranks whose GPU falls short of it
     #[arg(long, requires = "mpi", conflicts_with = "pin_plan")]
     mpi_pin: bool,
+    /// Solve one large matrix with all ranks together, by cg or bicgstab: each has its rows of the
+    /// file, and the blocks of block-jacobi, ilu0 and ic0 are those of the ranks
+    #[arg(long, requires = "mpi", conflicts_with_all = ["pin_plan", "mpi_pin", "export_plan", "skip_bad"])]
+    pub(super) distributed: bool,
+    /// Precondition by sparse LU of the block of each rank
+    #[arg(long, requires = "distributed", conflicts_with_all = ["block_size", "order"])]
+    pub(super) block_lu: bool,
+    /// CG with one sum over ranks for each iteration, which travels while the next product is made
+    #[arg(long, requires = "distributed")]
+    pub(super) pipelined: bool,
 }
 
 /// Runs the command on this rank.
@@ -53,10 +63,7 @@ pub(crate) struct MpiArgs {
 pub(crate) fn run(mut args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     let start = Instant::now();
     let ranks = join(Duration::from_secs(args.mpi.mpi_timeout))?;
-    let (_, of_host) = ranks.local();
-    args.input
-        .memory
-        .limit_to(available_memory().map(|bytes| memory_of_rank(bytes as u64, of_host)));
+    args.input.memory.limit_to(own_memory(&ranks));
     let global = match ranks.rank() {
         0 => global,
         _ => {
@@ -64,7 +71,36 @@ pub(crate) fn run(mut args: SolveArgs, global: Global) -> Result<Exit, CliError>
             Global { json: false, quiet: true, verbose: false }
         }
     };
-    Ok(ended(&ranks, solve(&ranks, &args, global, start)))
+    let solved = match args.mpi.distributed {
+        true => unbroken(&ranks, || distributed::solve(&ranks, &args, global, start)),
+        false => solve(&ranks, &args, global, start),
+    };
+    Ok(ended(&ranks, solved))
+}
+
+/// Joins the other ranks for another command than `solve`, and says what this rank may print.
+///
+/// # Errors
+/// Where this process cannot join.
+pub(super) fn joined(timeout: u64, global: Global) -> Result<(Ranks, Global), CliError> {
+    let ranks = join(Duration::from_secs(timeout))?;
+    if ranks.rank() == 0 {
+        return Ok((ranks, global));
+    }
+    interrupt::hush();
+    Ok((ranks, Global { json: false, quiet: true, verbose: false }))
+}
+
+/// The memory that this rank may take.
+pub(super) fn own_memory(ranks: &Ranks) -> Option<u64> {
+    let (_, of_host) = ranks.local();
+    available_memory().map(|bytes| memory_of_rank(bytes as u64, of_host))
+}
+
+/// Runs work in which ranks wait for each other anywhere: a panic, which has printed its line, ends
+/// the processes of all.
+pub(super) fn unbroken<R>(ranks: &Ranks, work: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| ranks.abort(Exit::Internal as u8))
 }
 
 /// The memory that each of the ranks of a host may take, of what is available there: an equal part,
@@ -85,7 +121,7 @@ pub(crate) fn refuse(line: String) -> Result<Exit, CliError> {
 }
 
 /// The exit code of all ranks; rank 0 prints the error.
-fn ended(ranks: &Ranks, result: Result<Exit, MpiError>) -> Exit {
+pub(super) fn ended(ranks: &Ranks, result: Result<Exit, MpiError>) -> Exit {
     let exit = result.unwrap_or_else(|error| {
         let line = error.to_string();
         let error = match error.exit_code() {
@@ -144,7 +180,7 @@ fn is_first() -> bool {
 }
 
 /// Runs work of this rank alone. Its error or panic becomes a failure for the other ranks to know.
-fn alone<T>(work: impl FnOnce() -> Result<T, CliError>) -> Result<T, Failure> {
+pub(super) fn alone<T>(work: impl FnOnce() -> Result<T, CliError>) -> Result<T, Failure> {
     let _kept = panics::kept();
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => {
@@ -214,7 +250,8 @@ fn solve(
         let summary = Summary { args, rhs_source, backend_reason, threads, start };
         let listing = source.listing(share.systems.read_time);
         let solved = Solved { x, report };
-        summary.tell(global, outputs, &backend, listing, &solved, Some(gathered))
+        let ranks = OnRanks { gathered: Some(gathered), parts: None };
+        summary.tell(global, outputs, &backend, listing, &solved, ranks)
     });
     let exit = ranks.agree(told)?;
     Ok(Exit::of(ranks.from_first(&(exit as u8))?))

@@ -8,6 +8,7 @@ use sparsebatch::{BatchReport, GpuRun, RungRun, SchemeRun, Status, SystemReport}
 use sparsebatch_mpi::Gathered;
 
 use super::Global;
+use super::distributed::AllParts;
 use super::error::CliError;
 use super::input::Listing;
 use super::output::{self, SCHEMA, Skipped, Table, ms};
@@ -40,6 +41,8 @@ pub(crate) struct Context<'a> {
     pub(crate) fallback: bool,
     /// What the ranks of MPI did; `None` in a process alone.
     pub(crate) ranks: Option<Gathered>,
+    /// The parts of one matrix that ranks have; `None` where each has systems of its own.
+    pub(crate) parts: Option<AllParts>,
     /// Total time.
     pub(crate) total_time: Duration,
 }
@@ -84,6 +87,7 @@ struct Report<'a> {
     items: Option<Vec<Item<'a>>>,
     skipped: &'a [Skipped],
     ranks: Option<Ranks>,
+    distributed: Option<&'a AllParts>,
 }
 
 #[derive(Serialize)]
@@ -306,6 +310,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         items: global.verbose.then(|| items().collect()),
         skipped: context.systems.skipped,
         ranks: context.ranks.as_ref().map(Ranks::of),
+        distributed: context.parts.as_ref(),
     }
 }
 
@@ -353,7 +358,10 @@ fn lines<'a>(context: &Context<'_>, report: &BatchReport) -> Vec<(&'a str, Strin
         lines.push(("GPUs", report.gpus().iter().map(of_gpu).collect::<Vec<_>>().join("; ")));
     }
     if let Some(ranks) = &context.ranks {
-        lines.push(("ranks", Ranks::of(ranks).text()));
+        match &context.parts {
+            None => lines.push(("ranks", Ranks::of(ranks).text())),
+            Some(parts) => lines.push(("ranks", parts.text())),
+        }
     }
     if let Some(reason) = report.runs.first().and_then(|run| run.composed_reason.as_ref()) {
         lines.push(("not fused", reason.clone()));

@@ -21,7 +21,7 @@ use super::progress::Progress;
 use super::ranks::MpiArgs;
 use super::replicate::CopyArgs;
 use super::report::{self, Context};
-use super::{Exit, Global, gpu, options, pages, pin, ranks, save, vectors};
+use super::{Exit, Global, distributed, gpu, options, pages, pin, ranks, save, vectors};
 
 /// Options of `solve`.
 #[derive(Args)]
@@ -185,7 +185,16 @@ pub(crate) fn run(args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     drop(progress);
 
     let summary = Summary { args, rhs_source, backend_reason, threads, start };
-    summary.tell(global, outputs, &backend, systems.listing(), &solved, None)
+    summary.tell(global, outputs, &backend, systems.listing(), &solved, OnRanks::default())
+}
+
+/// What ranks of MPI did.
+#[derive(Default)]
+pub(super) struct OnRanks {
+    /// `None` in a process alone.
+    pub(super) gathered: Option<Gathered>,
+    /// The parts of one matrix.
+    pub(super) parts: Option<distributed::AllParts>,
 }
 
 /// What a command tells of its solve besides what the solver reports.
@@ -209,7 +218,7 @@ impl Summary<'_> {
         backend: &Backend,
         systems: Listing<'_>,
         Solved { x, report }: &Solved,
-        ranks: Option<Gathered>,
+        ranks: OnRanks,
     ) -> Result<Exit, CliError> {
         let args = self.args;
         let offsets = systems.offsets();
@@ -227,7 +236,8 @@ impl Summary<'_> {
             precond_precision: args.precond_precision.name(),
             inner_precision: args.inner_precision.name(),
             fallback: !args.no_fallback,
-            ranks,
+            ranks: ranks.gathered,
+            parts: ranks.parts,
             total_time: self.start.elapsed(),
         };
         outputs
@@ -335,6 +345,29 @@ impl SolveArgs {
             ("--history", self.history.as_deref()),
             ("--report", self.report.as_deref()),
         ])
+    }
+
+    /// What cannot be asked for where all ranks solve one matrix.
+    pub(super) fn check_distributed(&self) -> Result<(), CliError> {
+        if self.machine.backend == options::Backend::Gpu {
+            return Err(CliError::input(
+                "--distributed is not supported on GPUs yet, expected --backend cpu or auto",
+            ));
+        }
+        if !self.copies.are_none() {
+            return Err(CliError::input(
+                "--distributed solves one system, expected no copies of it",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Format and kernel of products.
+    pub(super) fn spmv_options(options: &SolveOptions) -> SpmvOptions {
+        match &options.engine {
+            Engine::Composed(spmv) => spmv.clone(),
+            _ => SpmvOptions::default(),
+        }
     }
 
     /// Reads the systems, with their right-hand sides and guesses.

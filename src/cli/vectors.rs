@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sparsebatch::Batch;
 use sparsebatch::generate::rng;
-use sparsebatch::io::{DenseArray, load_array};
+use sparsebatch::io::{DenseArray, MemoryLimit, load_array};
 
 use super::error::CliError;
 use super::input::Systems;
@@ -43,6 +43,42 @@ pub(crate) fn rhs(
             let values = read(path, "b", "right-hand sides", systems, systems.nrows())?;
             Ok((values, path.display().to_string()))
         }
+    }
+}
+
+/// The elements of a range of one vector of `len` elements, and their source in words. Without a
+/// `source`: `default`. Elements by `random:SEED` are those of [`rhs`] and [`operands`] for a single
+/// system; `array` is the name of the vector in an `.npz`.
+///
+/// # Errors
+/// When the file cannot be read or does not fit, and for vectors in the input itself.
+pub(crate) fn part(
+    source: Option<&VectorSource>,
+    default: &VectorSource,
+    (array, len): (&str, usize),
+    range: std::ops::Range<usize>,
+    memory: MemoryLimit,
+) -> Result<(Vec<f64>, String), CliError> {
+    match source.unwrap_or(default) {
+        VectorSource::Ones => Ok((repeated(&[1.0], range.len())?, "ones".to_owned())),
+        VectorSource::Random(seed) => {
+            let mut values = reserved(range.len())?;
+            values.extend(range.map(|j| 2.0 * rng::uniform(*seed, 0, j as u64) - 1.0));
+            Ok((values, format!("random:{seed}")))
+        }
+        VectorSource::Path(path) => {
+            let name = path.display();
+            let DenseArray { values, .. } = load_array(path, array, memory)?;
+            if values.len() != len {
+                let found = values.len();
+                return Err(CliError::input(format!("{name}: {found} elements, expected {len}")));
+            }
+            Ok((values[range].to_vec(), name.to_string()))
+        }
+        VectorSource::File => Err(CliError::input(
+            "ranks that share one matrix read no vectors in or beside it, expected ones, \
+             random:SEED or a FILE",
+        )),
     }
 }
 

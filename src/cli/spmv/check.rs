@@ -6,7 +6,7 @@ use sparsebatch::{Batch, Scalar};
 const ERROR_FACTOR: f64 = 4.0;
 
 /// One row of a product in f64, and the scale of its error.
-pub(super) struct Expected {
+pub(in crate::cli) struct Expected {
     value: f64,
     bound: f64,
     finite: bool,
@@ -18,7 +18,7 @@ pub(super) struct Expected {
 /// The sequential products, row by row, in f64, each with its error bound
 /// `c * nnz_row * eps * (|A| |x|)_row`: that of two sums of the same terms in different orders and
 /// precisions.
-pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
+pub(in crate::cli) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
     let mut copy = Vec::new();
     let mut rows = Vec::with_capacity(batch.row_offset(batch.nitems()));
     for item in 0..batch.nitems() {
@@ -52,7 +52,7 @@ pub(super) fn reference<T: Scalar>(batch: &Batch<T>, x: &[T]) -> Vec<Expected> {
 /// The largest ratio of error to bound, and the first row beyond its bound. Rows that contain NaN
 /// or infinities must give NaN or an infinity. Rows whose terms or sum overflow are not checked,
 /// since the overflow depends on the order of the sum.
-pub(super) fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
+pub(in crate::cli) fn check<T: Scalar>(y: &[T], reference: &[Expected]) -> (f64, Option<String>) {
     let (mut worst, mut wrong) = (0.0f64, None);
     for (row, (found, expected)) in y.iter().zip(reference).enumerate() {
         let found = found.to_f64();

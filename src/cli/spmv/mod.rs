@@ -3,7 +3,7 @@
 //! `choice.rs` chooses the backend and the kernels, `run.rs` checks and times them through a trait
 //! that `cpu.rs` and `gpu.rs` implement, `report.rs` prints.
 
-mod check;
+pub(super) mod check;
 mod choice;
 mod copy;
 mod cpu;
@@ -22,6 +22,7 @@ use sparsebatch::{Batch, CpuScalar, FormatChoice};
 use self::choice::{Target, Wanted};
 use self::report::{Context, Report};
 use self::run::Outcome;
+use super::distributed::{self, SpmvMpiArgs};
 use super::error::CliError;
 use super::input::{InputArgs, Purpose, Systems};
 use super::options::{Backend, MachineArgs, PRECISIONS, Precision, VectorSource, name_of, named};
@@ -34,18 +35,18 @@ use super::{Exit, Global, doctor, output, save, vectors};
 #[derive(Args)]
 pub(crate) struct SpmvArgs {
     #[command(flatten)]
-    input: InputArgs,
+    pub(super) input: InputArgs,
     #[command(flatten)]
-    machine: MachineArgs,
+    pub(super) machine: MachineArgs,
     #[command(flatten)]
     copies: CopyArgs,
     /// Operands x: ones, random:SEED or a FILE with one number per column of every system
     /// [default: random:96]
     #[arg(long, value_name = "SOURCE")]
-    x: Option<VectorSource>,
+    pub(super) x: Option<VectorSource>,
     /// Format of the matrix
     #[arg(long, value_parser = named(FormatChoice::NAMES), default_value = "auto")]
-    format: FormatChoice,
+    pub(super) format: FormatChoice,
     /// Kernels, separated by commas; `all` runs every kernel of the backend in turn
     #[arg(
         long,
@@ -54,13 +55,15 @@ pub(crate) struct SpmvArgs {
         value_parser = PossibleValuesParser::new(choice::names()),
         default_value = "auto"
     )]
-    kernel: Vec<String>,
+    pub(super) kernel: Vec<String>,
     /// Print what each plan does and what it stores
     #[arg(long)]
     explain: bool,
     /// Write the products: .npz (offsets, y), or .mtx for one system
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) mpi: SpmvMpiArgs,
 }
 
 /// Runs the command.
@@ -69,6 +72,9 @@ pub(crate) struct SpmvArgs {
 /// Bad usage and input, a kernel requested by name that does not suit the matrix, and, as an
 /// internal failure, a product that differs from the reference.
 pub(crate) fn run(args: &SpmvArgs, global: Global) -> Result<Exit, CliError> {
+    if args.mpi.mpi {
+        return distributed::spmv(args, global);
+    }
     args.check()?;
     save::check_endings(args.output.as_deref())?;
     let mut outputs = Outputs::new([("--output", args.output.as_deref())]);
