@@ -15,7 +15,7 @@ pub(super) enum Analysed<T> {
     /// The diagonal, of which zeros are taken for 1 where `lenient`.
     Diagonal { diagonal: Vec<T>, lenient: bool },
     /// The block of own rows and columns, with its scheme.
-    Block { plan: LanePlan, batch: Batch<T> },
+    Block { plan: Box<LanePlan>, batch: Box<Batch<T>> },
     /// A rank without rows.
     Nothing,
 }
@@ -49,7 +49,7 @@ impl<T: CpuScalar> Analysed<T> {
         }
         let batch = Batch::from(matrix.block().map_err(refused)?);
         let plan = LanePlan::new(&batch, scheme, LaneOptions::default(), None);
-        Ok(Some(Self::Block { plan: plan.map_err(refused)?, batch }))
+        Ok(Some(Self::Block { plan: Box::new(plan.map_err(refused)?), batch: Box::new(batch) }))
     }
 
     /// Factorises it; the status with which the solve ends where that fails.
