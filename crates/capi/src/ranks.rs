@@ -10,9 +10,7 @@ use crate::context::Context;
 use crate::ffi::MpiRanks;
 use crate::report::Report;
 use crate::solver::Solver;
-use crate::status::{
-    Failure, SB_ERROR_BUSY, SB_ERROR_INTERNAL, SB_ERROR_RANKS, SB_OK, in_c, name_of, sb_status,
-};
+use crate::status::{Failure, SB_ERROR_BUSY, SB_ERROR_INTERNAL, SB_ERROR_RANKS, in_c, name_of};
 
 /// The most seconds that ranks wait for each other to join.
 const MOST_SECONDS: f64 = 1e6;
@@ -51,11 +49,6 @@ impl Ranks {
         })
     }
 
-    /// Tells all ranks how a step ended here, and hears whether it failed anywhere.
-    pub(crate) fn agree(&self, own: sb_status, message: &str) -> Result<(), Failure> {
-        self.together(if own == SB_OK { Ok(()) } else { Err(Failure::new(own, message)) })
-    }
-
     /// The result of this rank, or the failure of the lowest rank that failed.
     pub(crate) fn together<R>(&self, own: Result<R, Failure>) -> Result<R, Failure> {
         let told = |Failure { status, message }: Failure| {
@@ -69,13 +62,17 @@ impl Ranks {
     }
 
     /// Holds that all ranks have solvers with the same options, and the same library and machine.
-    pub(crate) fn check(&self, solver: &Solver) -> Result<(), Failure> {
-        let options = solver.options()?;
-        let backend = &solver.context.backend;
-        let own = match solver.dtype {
-            DType::F64 => described::<f64>(&options, backend),
-            DType::F32 => described::<f32>(&options, backend),
-        };
+    /// A solver that is none, or that another call uses, is an error of all ranks.
+    pub(crate) fn check(&self, solver: Result<Arc<Solver>, Failure>) -> Result<(), Failure> {
+        let own = solver.and_then(|solver| {
+            let options = solver.options()?;
+            let backend = &solver.context.backend;
+            Ok(match solver.dtype {
+                DType::F64 => described::<f64>(&options, backend),
+                DType::F32 => described::<f32>(&options, backend),
+            })
+        });
+        let own = self.together(own)?;
         Ok(self.get()?.same(&own)?)
     }
 

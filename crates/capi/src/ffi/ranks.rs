@@ -11,7 +11,7 @@ use super::{call, destroy, handle_of, make, on};
 use crate::handle::{find, insert};
 use crate::ranks::{Ranks, first_items};
 use crate::sb_context;
-use crate::status::{Failure, sb_status};
+use crate::status::{Failure, SB_OK, sb_status};
 
 /// The ranks of an MPI communicator, of which this process is one. A library that was built without
 /// MPI makes none (`SB_ERROR_UNSUPPORTED`).
@@ -143,9 +143,16 @@ pub unsafe extern "C" fn sb_ranks_agree(
     message: *const c_char,
 ) -> sb_status {
     on(ranks, |ranks| {
+        if status == SB_OK {
+            return ranks.together(Ok(()));
+        }
         // SAFETY: the caller says that a string that is not NULL ends with a NUL.
-        let message = unsafe { memory::text("message", message) }?;
-        ranks.agree(status, message.unwrap_or_default())
+        let message = unsafe { memory::text("message", message) };
+        // What is no text on one rank is an error of all, which wait for this one.
+        ranks.together(Err(match message {
+            Ok(message) => Failure::new(status, message.unwrap_or_default()),
+            Err(failure) => failure,
+        }))
     })
 }
 
@@ -159,8 +166,7 @@ pub unsafe extern "C" fn sb_ranks_check_solver(
     ranks: *const sb_ranks,
     solver: *const sb_solver,
 ) -> sb_status {
-    // A handle that is none on one rank is an error of all.
-    on(ranks, |ranks| ranks.check(&*ranks.together(find(solver))?))
+    on(ranks, |ranks| ranks.check(find(solver)))
 }
 
 /// Makes one report of the reports of all ranks, whose systems follow each other in the order of

@@ -87,6 +87,9 @@ static void errors_of_one_rank(sb_context *context, sb_ranks *ranks) {
     REFUSED(sb_ranks_agree(ranks, own, "no memory for the zones"), SB_ERROR_RANKS,
             "SB_ERROR_OUT_OF_MEMORY, no memory for the zones");
     REFUSED(sb_ranks_agree(ranks, own, NULL), SB_ERROR_RANKS, "SB_ERROR_OUT_OF_MEMORY");
+    REFUSED(sb_ranks_agree(ranks, own, "\xff"), SB_ERROR_RANKS, "message is no text in UTF-8");
+    OK(sb_ranks_agree(ranks, SB_OK, "\xff"));
+    REFUSED(sb_ranks_agree(ranks, own, NULL), SB_ERROR_RANKS, "SB_ERROR_OUT_OF_MEMORY");
     char message[512], name[32];
     OK(sb_last_error(context, message, sizeof message));
     snprintf(name, sizeof name, "rank %d on ", last);
