@@ -232,7 +232,8 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     }
 
     /// Confirms the first `systems` outcomes of a plan, whose `outcomes` must hold one per system
-    /// of the confirmer. Allocates nothing, returns before it is done.
+    /// of the confirmer, and packs all of them where the plan [keeps them](Outcomes::keep_packed).
+    /// Allocates nothing, returns before it is done.
     #[expect(unsafe_code, reason = "a launch")]
     pub(crate) fn confirm(
         &self,
@@ -245,7 +246,9 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         let of_all = self.sizes.nitems * self.sizes.nrhs;
         check_len("outcomes", of_all, outcomes.systems())?;
         let systems = systems.min(of_all);
-        if systems == 0 {
+        let packed = outcomes.packed().map_or(0, KernelBuffer::raw);
+        let of_launch = if packed == 0 { systems } else { of_all };
+        if of_launch == 0 {
             return Ok(());
         }
         let mut args = Args::new();
@@ -266,13 +269,14 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             .input(x);
         self.limits.pass(&mut args);
         outcomes.pass(&mut args);
+        args.raw(packed).scalar(of_all as u32);
         let most = (BLOCKS * self.executor.info().multiprocessors.max(1)) as usize;
-        let blocks = systems.div_ceil(SYSTEMS).min(most);
+        let blocks = of_launch.div_ceil(SYSTEMS).min(most);
         let config = LaunchConfig::linear(blocks as u32, THREADS);
         // SAFETY: the arguments are those of `confirm`; the lengths of values, vectors and outcomes
         // were checked here, there are not more systems than the confirmer is for, however the plan
         // divides them among items, and items are where their patterns and layouts say; what is
-        // written is outcomes alone.
+        // written is outcomes alone; the packed ones have room for as many as there are outcomes.
         unsafe { self.executor.launch(&self.key, config, &mut args) }.map_err(GpuError::into)
     }
 }

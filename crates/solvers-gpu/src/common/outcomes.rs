@@ -151,6 +151,8 @@ pub struct Outcomes<E: Executor> {
     restarts: E::Buffer<u32>,
     residual_norm: E::Buffer<f64>,
     rhs_norm: E::Buffer<f64>,
+    /// All of them in one array, which a [`Confirmer`](super::Confirmer) writes.
+    packed: Option<E::Buffer<u64>>,
 }
 
 /// How each system of the last solve ended, on the device: item by item, within an item by
@@ -194,7 +196,29 @@ impl<E: Executor> Outcomes<E> {
             restarts: executor.alloc_zeroed(systems)?,
             residual_norm: executor.alloc_zeroed(systems)?,
             rhs_norm: executor.alloc_zeroed(systems)?,
+            packed: None,
         })
+    }
+
+    /// Lets confirmations write all outcomes to one array too, which is copied to the host at once.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`].
+    pub fn keep_packed(&mut self, executor: &E) -> Result<(), GpuError> {
+        if self.packed.is_none() {
+            self.packed = Some(executor.alloc_zeroed(packed_words(self.systems()))?);
+        }
+        Ok(())
+    }
+
+    /// The packed outcomes, if they are kept.
+    pub(super) fn packed(&self) -> Option<&E::Buffer<u64>> {
+        self.packed.as_ref()
+    }
+
+    /// Bytes of the packed outcomes on the device.
+    pub fn packed_bytes(&self) -> u64 {
+        self.packed.as_ref().map_or(0, |packed| 8 * packed.len() as u64)
     }
 
     /// Overwrites the outcomes of some items, given item by item.
@@ -259,14 +283,19 @@ impl<E: Executor> Outcomes<E> {
 
     /// How each system ended. Waits for the solve.
     pub fn download(&self, executor: &E) -> Result<Vec<Outcome>, GpuError> {
-        let ended = HostOutcomes {
-            status: executor.download(&self.status)?,
-            iterations: executor.download(&self.iterations)?,
-            restarts: executor.download(&self.restarts)?,
-            residual_norm: executor.download(&self.residual_norm)?,
-            rhs_norm: executor.download(&self.rhs_norm)?,
+        let (status, iterations) =
+            (executor.download(&self.status)?, executor.download(&self.iterations)?);
+        let (restarts, residual_norm) =
+            (executor.download(&self.restarts)?, executor.download(&self.residual_norm)?);
+        let rhs_norm = executor.download(&self.rhs_norm)?;
+        let ended = OutcomeSlices {
+            status: &status,
+            iterations: &iterations,
+            restarts: &restarts,
+            residual_norm: &residual_norm,
+            rhs_norm: &rhs_norm,
         };
-        Ok(ended.slices().outcomes().collect())
+        Ok(ended.outcomes().collect())
     }
 
     /// Starts to copy all outcomes to `host`, in order after the solve, and returns.
@@ -281,6 +310,11 @@ impl<E: Executor> Outcomes<E> {
         executor.copy_to_pinned(&self.residual_norm, &mut host.residual_norm)?;
         executor.copy_to_pinned(&self.rhs_norm, &mut host.rhs_norm)
     }
+}
+
+/// Words that hold the outcomes of `systems` systems: two norms, two counts and a byte each.
+fn packed_words(systems: usize) -> usize {
+    3 * systems + systems.div_ceil(8)
 }
 
 /// [`Outcomes`] in pinned host memory, for asynchronous copies.
@@ -319,26 +353,78 @@ impl<E: Executor> PinnedOutcomes<E> {
     }
 }
 
-/// [`OutcomeSlices`] that own their data.
+/// The packed outcomes of a solve on the host: norms of residuals and of right-hand sides,
+/// iterations, restarts and statuses, array by array (`Packed` of confirm.cu).
 #[derive(Clone, Debug)]
 pub struct HostOutcomes {
-    status: Vec<u8>,
-    iterations: Vec<u32>,
-    restarts: Vec<u32>,
-    residual_norm: Vec<f64>,
-    rhs_norm: Vec<f64>,
+    words: Vec<u64>,
+    systems: usize,
 }
 
 impl HostOutcomes {
-    /// The outcomes.
-    pub fn slices(&self) -> OutcomeSlices<'_> {
-        OutcomeSlices {
-            status: &self.status,
-            iterations: &self.iterations,
-            restarts: &self.restarts,
-            residual_norm: &self.residual_norm,
-            rhs_norm: &self.rhs_norm,
+    /// Copies the packed outcomes of the last confirmation through `pinned`, which is allocated in the
+    /// first call. Waits for the solve.
+    ///
+    /// # Errors
+    /// [`GpuError::OutOfMemory`], what the device reports, and [`GpuError::InvalidArgument`] where
+    /// the plan does not keep them.
+    pub fn download<E: Executor>(
+        executor: &E,
+        outcomes: &Outcomes<E>,
+        pinned: &mut Option<E::Pinned<u64>>,
+    ) -> Result<Self, GpuError> {
+        let packed = outcomes.packed().ok_or_else(|| GpuError::InvalidArgument {
+            name: "outcomes",
+            expected: "packed outcomes".to_owned(),
+            found: "none".to_owned(),
+        })?;
+        let pinned = match pinned {
+            Some(pinned) => pinned,
+            none => none.insert(executor.alloc_pinned(packed.len())?),
+        };
+        executor.copy_to_pinned(packed, pinned)?;
+        Ok(Self { words: pinned.as_slice()?.to_vec(), systems: outcomes.systems() })
+    }
+
+    /// The number of systems.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.systems
+    }
+
+    /// One of the counts, of which two are in a word.
+    fn count(&self, number: usize) -> u32 {
+        (self.words[2 * self.systems + number / 2] >> (32 * (number % 2))) as u32
+    }
+
+    /// Whether every system converged.
+    pub fn all_converged(&self) -> bool {
+        (0..self.systems).all(|s| self.status(s) == Status::Converged)
+    }
+
+    /// The status of a system.
+    pub fn status(&self, s: usize) -> Status {
+        let of_eight = self.words[3 * self.systems + s / 8];
+        Status::ALL[usize::from((of_eight >> (8 * (s % 8))) as u8)]
+    }
+
+    /// How a system ended.
+    pub fn outcome(&self, s: usize) -> Outcome {
+        let restarts = self.count(self.systems + s);
+        Outcome {
+            status: self.status(s),
+            iterations: self.count(s),
+            restarts: restarts >> 1,
+            residual_norm: f64::from_bits(self.words[s]),
+            rhs_norm: f64::from_bits(self.words[self.systems + s]),
+            accepted_by_floor: restarts & 1 != 0,
+            history: Vec::new(),
         }
+    }
+
+    /// How all systems ended.
+    pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
+        (0..self.systems).map(|system| self.outcome(system))
     }
 }
 
@@ -357,22 +443,6 @@ impl OutcomeSlices<'_> {
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.status.len()
-    }
-
-    /// A copy.
-    pub fn to_owned(&self) -> HostOutcomes {
-        HostOutcomes {
-            status: self.status.to_vec(),
-            iterations: self.iterations.to_vec(),
-            restarts: self.restarts.to_vec(),
-            residual_norm: self.residual_norm.to_vec(),
-            rhs_norm: self.rhs_norm.to_vec(),
-        }
-    }
-
-    /// Whether every system converged.
-    pub fn all_converged(&self) -> bool {
-        self.status.iter().all(|&status| status == Status::Converged as u8)
     }
 
     /// How all systems ended.

@@ -15,7 +15,7 @@ use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Guess, HostOutcomes, ItemArray, ItemList, PinnedOutcomes, check_apart};
+use crate::gpu::{Guess, HostOutcomes, ItemArray, ItemList, check_apart};
 use crate::ladder::{Kept, Ladder};
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
@@ -150,18 +150,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(self.report(systems, runs, start.elapsed()).into())
     }
 
-    /// How every system ended on the device. Waits for the solve, once for all arrays of outcomes.
+    /// How every system ended on the device. Waits for the solve, and for one copy.
     fn first_outcomes(&mut self) -> Result<First, SolveError> {
-        let systems = self.systems();
-        let on_host = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let on_host = match on_host {
-            Some(on_host) => on_host,
-            none => none.insert(PinnedOutcomes::new(&self.executor, systems)?),
-        };
-        self.plan.outcome_arrays().start_download(&self.executor, on_host)?;
-        let ended = on_host.read()?;
+        let pinned = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let ended = HostOutcomes::download(&self.executor, self.plan.outcome_arrays(), pinned)?;
         Ok(match self.others.is_empty() && ended.all_converged() {
-            true => First::Solved(ended.to_owned()),
+            true => First::Solved(ended),
             false => First::Left(ended.outcomes().map(SystemReport::first).collect()),
         })
     }
@@ -452,7 +446,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let guesses = self.guesses.as_ref().map_or(0, KernelBuffer::len);
         let kept = self.matrices.as_ref().map_or(0, |kept| kept.values.len());
         let transposed = self.transposed.as_ref().map_or(0, |transposed| transposed.bytes());
-        self.staged_bytes() + transposed + ((guesses + kept) * size_of::<T>()) as u64
+        let packed = self.plan.outcome_arrays().packed_bytes();
+        self.staged_bytes() + transposed + packed + ((guesses + kept) * size_of::<T>()) as u64
     }
 
     fn report(

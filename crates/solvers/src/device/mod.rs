@@ -34,8 +34,8 @@ use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
 use crate::gpu::{
-    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, PinnedOutcomes,
-    RefusedItems, SchemeItems, ValueGradient, check_apart, solver_for_batch,
+    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, RefusedItems, SchemeItems,
+    ValueGradient, check_apart, solver_for_batch,
 };
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
@@ -121,7 +121,7 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     /// Analyses of later rungs.
     kept: KeptRungs<T>,
     /// Pinned memory for the outcomes of a solve, from the first one on. Threads do not share it.
-    on_host: Mutex<Option<PinnedOutcomes<E>>>,
+    on_host: Mutex<Option<E::Pinned<u64>>>,
     plan_time: Duration,
 }
 
@@ -451,8 +451,9 @@ fn plan_for<E: GpuExecutor, T: SolveScalar>(
     let of_scheme =
         |chosen: &Chosen| SchemeItems { scheme: chosen.scheme, items: chosen.items.clone() };
     let schemes: Vec<SchemeItems> = choices.iter().map(of_scheme).collect();
-    let (plan, refused) =
+    let (mut plan, refused) =
         solver_for_batch::<E, T>(executor, batch, &schemes, options, &tuning(None))?;
+    plan.outcome_arrays_mut().keep_packed(executor)?;
     let (chosen, others) = without_refused(choices, &refused);
     Ok((chosen, others, plan))
 }

@@ -19,7 +19,7 @@ pub struct DeviceReport(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    Listed(BatchReport),
+    Listed(Box<BatchReport>),
     /// All systems converged by the first method, as the device says. `frame` lists no systems.
     Unlisted {
         outcomes: HostOutcomes,
@@ -44,7 +44,7 @@ impl DeviceReport {
     pub(super) fn on_gpu(mut self, gpu: GpuRun) -> Self {
         let report = match &mut self.0 {
             Form::Listed(report) => report,
-            Form::Unlisted { frame, .. } => &mut **frame,
+            Form::Unlisted { frame, .. } => frame,
             Form::Parts { .. } => return self,
         };
         if let Some(first) = report.runs.first_mut() {
@@ -62,7 +62,7 @@ impl DeviceReport {
     pub fn nsystems(&self) -> usize {
         match &self.0 {
             Form::Listed(report) => report.systems.len(),
-            Form::Unlisted { outcomes, .. } => outcomes.slices().len(),
+            Form::Unlisted { outcomes, .. } => outcomes.len(),
             Form::Parts { parts, .. } => parts.iter().map(Self::nsystems).sum(),
         }
     }
@@ -71,7 +71,7 @@ impl DeviceReport {
     pub fn converged(&self) -> usize {
         match &self.0 {
             Form::Listed(report) => report.converged(),
-            Form::Unlisted { outcomes, .. } => outcomes.slices().len(),
+            Form::Unlisted { outcomes, .. } => outcomes.len(),
             Form::Parts { parts, .. } => parts.iter().map(Self::converged).sum(),
         }
     }
@@ -88,7 +88,7 @@ impl DeviceReport {
     pub fn status(&self, system: usize) -> Status {
         match &self.0 {
             Form::Listed(report) => report.systems[system].outcome.status,
-            Form::Unlisted { outcomes, .. } => outcomes.slices().status(system),
+            Form::Unlisted { outcomes, .. } => outcomes.status(system),
             Form::Parts { parts, .. } => {
                 let mut system = system;
                 for part in parts {
@@ -105,7 +105,7 @@ impl DeviceReport {
     /// The report with its list.
     pub fn into_report(self) -> BatchReport {
         match self.0 {
-            Form::Listed(report) => report,
+            Form::Listed(report) => *report,
             Form::Unlisted { outcomes, frame, listed } => {
                 *listed.into_inner().unwrap_or_else(|| Box::new(list(&outcomes, *frame)))
             }
@@ -118,7 +118,7 @@ impl DeviceReport {
 
 impl From<BatchReport> for DeviceReport {
     fn from(report: BatchReport) -> Self {
-        Self(Form::Listed(report))
+        Self(Form::Listed(Box::new(report)))
     }
 }
 
@@ -144,8 +144,7 @@ impl Deref for DeviceReport {
 
 /// Lists the systems of a report that has none.
 fn list(outcomes: &HostOutcomes, frame: BatchReport) -> BatchReport {
-    let slices = outcomes.slices();
-    let systems = (0..slices.len()).map(|system| SystemReport::first(slices.outcome(system)));
+    let systems = outcomes.outcomes().map(SystemReport::first);
     BatchReport { systems: systems.collect(), ..frame }
 }
 

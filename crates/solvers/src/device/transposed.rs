@@ -58,7 +58,11 @@ pub(super) struct TransposedSide<E: GpuExecutor, T: SolveScalar> {
 impl<E: GpuExecutor, T: SolveScalar> TransposedSide<E, T> {
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
-        let of_plan = self.side.plan.as_ref().map_or(0, |plan| plan.explain().bytes());
+        let of_plan = self
+            .side
+            .plan
+            .as_ref()
+            .map_or(0, |plan| plan.explain().bytes() + plan.outcome_arrays().packed_bytes());
         self.side.confirmer.bytes() + of_plan + (self.values.len() * size_of::<T>()) as u64
     }
 }

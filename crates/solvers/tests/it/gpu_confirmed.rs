@@ -7,8 +7,8 @@ use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, RaggedCsr, Scalar, Un
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
-    ComposedSolver, Confirmer, FactoredSolver, FusedSolver, GpuLu, GpuTuning, Guess, Layouts,
-    ProductKernel,
+    ComposedSolver, Confirmer, FactoredSolver, FusedSolver, GpuLu, GpuSolver, GpuTuning, Guess,
+    HostOutcomes, Layouts, ProductKernel,
 };
 use sparsebatch_solvers::{
     Engine, InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
@@ -158,6 +158,14 @@ macro_rules! confirmed {
         $plan.confirm($confirmer, values, b, x).unwrap();
         [before, $plan.outcomes().unwrap()]
     }};
+    // The confirmation packs them, too.
+    ($plan:expr, $confirmer:expr, $executor:expr, $arrays:expr) => {{
+        $plan.outcome_arrays_mut().keep_packed($executor).unwrap();
+        let [before, after] = confirmed!($plan, $confirmer, $arrays);
+        let packed = HostOutcomes::download($executor, $plan.outcome_arrays(), &mut None).unwrap();
+        assert_eq!(packed.outcomes().collect::<Vec<_>>(), after);
+        [before, after]
+    }};
 }
 
 /// Solves by [`FusedSolver`].
@@ -172,7 +180,7 @@ fn fused<T: Value>(
     let (mut plan, mut arrays) = (plan.unwrap(), Arrays::of(executor, systems));
     plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();
     let confirmer = Confirmer::new(executor, pattern, items, options).unwrap();
-    confirmed!(plan, &confirmer, arrays)
+    confirmed!(plan, &confirmer, executor, arrays)
 }
 
 #[test]
@@ -206,7 +214,7 @@ fn fused_solves_of_ragged_batches() {
     let mut arrays = Arrays::new(&executor, batch.values(), &b, &x0);
     plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();
     let confirmer = Confirmer::for_batch(&executor, &Batch::Ragged(batch), &options).unwrap();
-    check("ragged", &confirmed!(plan, &confirmer, arrays), true);
+    check("ragged", &confirmed!(plan, &confirmer, &executor, arrays), true);
 }
 
 #[test]
@@ -230,7 +238,7 @@ fn fused_solves_of_interleaved_arrays_with_right_hand_sides() {
     let mut arrays = Arrays::new(&executor, values, &twice(&systems.b), &twice(&systems.x0));
     plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();
     let confirmer = Confirmer::with_layouts(&executor, pattern, items, layouts, &options).unwrap();
-    let all = confirmed!(plan, &confirmer, arrays);
+    let all = confirmed!(plan, &confirmer, &executor, arrays);
     for rhs in 0..2 {
         let own = |all: &Vec<Outcome>| all.iter().skip(rhs).step_by(2).cloned().collect();
         check(&format!("right-hand side {rhs}"), &[own(&all[0]), own(&all[1])], true);
@@ -250,7 +258,7 @@ fn factored_solves() {
             let (mut plan, mut arrays) = (plan.unwrap(), Arrays::of(&executor, &systems));
             plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();
             let confirmer = Confirmer::new(&executor, systems.pattern(), 6, &options).unwrap();
-            let outcomes = confirmed!(plan, &confirmer, arrays);
+            let outcomes = confirmed!(plan, &confirmer, &executor, arrays);
             check(&format!("n = {n} {method} {preconditioner}"), &outcomes, true);
         }
     }
@@ -266,12 +274,12 @@ fn lu_in_one_launch_and_with_kept_factors() {
         let confirmer = Confirmer::new(&executor, systems.pattern(), 12, &options).unwrap();
         let mut arrays = Arrays::of(&executor, &systems);
         plan.solve(&arrays.values, &arrays.b, Guess::InX, &mut arrays.x).unwrap();
-        check(&format!("n = {n}"), &confirmed!(plan, &confirmer, arrays), false);
+        check(&format!("n = {n}"), &confirmed!(plan, &confirmer, &executor, arrays), false);
 
         let mut arrays = Arrays::of(&executor, &systems);
         plan.factor(&arrays.values).unwrap();
         plan.solve_again(&arrays.b, Guess::InX, &mut arrays.x).unwrap();
-        check(&format!("n = {n} again"), &confirmed!(plan, &confirmer, arrays), false);
+        check(&format!("n = {n} again"), &confirmed!(plan, &confirmer, &executor, arrays), false);
     }
 }
 
@@ -368,4 +376,23 @@ fn arrays_that_do_not_fit_are_refused() {
     six.solve(&all, &b, Guess::Zero, &mut x).unwrap();
     six.confirm(&by, values, &b, &x).unwrap();
     assert_eq!(six.outcomes().unwrap().len(), 6);
+    let refused = HostOutcomes::download(&executor, six.outcome_arrays(), &mut None).unwrap_err();
+    assert!(refused.to_string().contains("packed outcomes"), "{refused}");
+}
+
+/// Items that take no part keep their outcomes, which are packed with those of the others.
+#[test]
+fn outcomes_of_all_items_are_packed_where_some_take_no_part() {
+    let executor = Emulator::new(Order::Forward);
+    for active in [0, 1, 6] {
+        let systems = systems::<f64>(7, 6, false);
+        let options = options(Method::Lu, Preconditioner::None);
+        let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), 6, &options).unwrap();
+        let mut arrays = Arrays::of(&executor, &systems);
+        plan.solve(&arrays.values, &arrays.b, Guess::Zero, &mut arrays.x).unwrap();
+        plan.set_active(active).unwrap();
+        let confirmer = Confirmer::new(&executor, systems.pattern(), 6, &options).unwrap();
+        let [before, after] = confirmed!(plan, &confirmer, &executor, arrays);
+        assert_eq!(before[active..], after[active..]);
+    }
 }

@@ -9,7 +9,8 @@
 // that do not are evaluated by the block, one after the other. ROW_LANES threads share a row then; the
 // rows of a warp are spread over the system, so that all threads have some. The order of sums
 // depends on the number of rows only, and no verdict on whether a system passed before. Traffic: A, b
-// and x of each system that converged, once to three times, and 17 B of its outcome.
+// and x of each system that converged, once to three times, and 17 B of its outcome; 50 B of every
+// outcome where they are packed.
 //
 // Launch: blocks of CONFIRM_THREADS; any grid. Arguments:
 // - row_ptr, col_idx: patterns in the order of CSR; each has nrows + 1 words of `row_ptr`, from 0
@@ -21,6 +22,8 @@
 // - Strides: value_step between the entries of an item, row_step between rows, nrows * row_step
 //   between right-hand sides.
 // - Arrays of tolerances are null or hold one per system; arrays of outcomes hold one per system.
+// - packed: null, or where the outcomes of all `packed_systems` systems go, so that they are copied at
+//   once (`Packed`). The first `nsystems` of them are confirmed.
 
 #include "evaluate.cuh"
 
@@ -293,23 +296,43 @@ struct ConfirmedSystems {
     }
 };
 
+// The outcomes of `count` systems, array by array from the widest type on; the host knows this order
+// (HostOutcomes).
+struct Packed {
+    u64* words;
+    u64 count;
+
+    __device__ __forceinline__ void store(u64 number, const SystemOutcomes& outcomes) const {
+        double* const norms = reinterpret_cast<double*>(words);
+        u32* const counts = reinterpret_cast<u32*>(words + 2 * count);
+        u8* const statuses = reinterpret_cast<u8*>(words + 3 * count);
+        norms[number] = outcomes.residual_norms[number];
+        norms[count + number] = outcomes.rhs_norms[number];
+        counts[number] = outcomes.iterations[number];
+        counts[count + number] = outcomes.restarts[number];
+        statuses[number] = outcomes.statuses[number];
+    }
+};
+
 template <typename V, typename Index>
 __global__ void __launch_bounds__(CONFIRM_THREADS)
     confirm(u32 nsystems, u32 nrhs, u32 nrows, const u32* __restrict__ row_ptr,
             const Index* __restrict__ col_idx, const u64* __restrict__ items,
             const V* __restrict__ values, u64 value_stride, u64 value_step, u64 row_step,
             const V* __restrict__ b, const V* __restrict__ x,
-            SystemLimits limits, SystemOutcomes outcomes) {
+            SystemLimits limits, SystemOutcomes outcomes, u64* packed, u32 packed_systems) {
     __shared__ ConfirmShared shared;
     const ConfirmedSystems<V, Index> all{nrhs,         nrows,      row_ptr,  col_idx, items, values,
                                          value_stride, value_step, row_step, b,       x,     limits,
                                          outcomes};
     // Each block takes contiguous systems.
-    const u32 each = (nsystems + gridDim.x - 1) / gridDim.x;
-    const u64 begin = u64(blockIdx.x) * each, end = minimum(begin + each, u64(nsystems));
+    const u32 count_of_all = packed != nullptr ? packed_systems : nsystems;
+    const u32 each = (count_of_all + gridDim.x - 1) / gridDim.x;
+    const u64 begin = u64(blockIdx.x) * each, end = minimum(begin + each, u64(count_of_all));
     for (u64 first = begin; first < end; first += CONFIRM_THREADS) {
         const u64 own = first + threadIdx.x;
-        const bool asks = own < end && outcomes.statuses[own < end ? own : first] == CONVERGED;
+        const bool exists = own < minimum(end, u64(nsystems));
+        const bool asks = exists && outcomes.statuses[exists ? own : first] == CONVERGED;
         if (threadIdx.x == 0) {
             shared.count = shared.left = 0;
         }
@@ -331,6 +354,9 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
         for (u32 k = 0; k < left; ++k) {
             all.judge(u32(first) + shared.unsure[k], shared);
         }
-        __syncthreads(); // all threads have read the lists
+        __syncthreads(); // all threads have read the lists, and verdicts are written
+        if (packed != nullptr && own < end) {
+            Packed{packed, packed_systems}.store(own, outcomes);
+        }
     }
 }
