@@ -439,6 +439,16 @@ def check_c_api(_):
         expect(result.returncode == 0, result, "all checks to hold")
 
 
+def check_fortran_api(_):
+    """The Fortran module: see crates/capi/tests/mpi/ranks.f90."""
+    if not (PROGRAMS / "ranks-f").exists():
+        print("  the compiler of Fortran is not installed: not checked")
+        return
+    for ranks in (1, 3, 5):
+        result = run([*launcher(), "-n", ranks, PROGRAMS / "ranks-f"])
+        expect(result.returncode == 0, result, "all checks to hold")
+
+
 def check_one_process_without_launcher(inputs):
     """A process that no launcher started is one rank."""
     result = run([PROGRAMS / "sparsebatch", "solve", "--mpi", inputs.two, "--json"])

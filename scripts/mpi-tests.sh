@@ -36,6 +36,16 @@ for flavour in "${flavours[@]}"; do
     OMPI_CC=gcc MPICH_CC=gcc "mpicc.$flavour" -std=gnu11 -Wall -Wextra -Werror -I"$programs/prefix/include" \
         crates/capi/tests/mpi/ranks.c -o "$programs/ranks-c" \
         -L"$programs/prefix/lib" -Wl,-rpath,"$PWD/$programs/prefix/lib" -lsparsebatch -lm
+    # And of the Fortran module.
+    rm -f "$programs/ranks-f"
+    if command -v gfortran >/dev/null && command -v "mpifort.$flavour" >/dev/null; then
+        OMPI_FC=gfortran MPICH_FC=gfortran "mpifort.$flavour" -std=f2018 -fall-intrinsics -Wall -Wextra -Werror \
+            -fcheck=all -J "$programs" "$programs/prefix/include/sparsebatch.f90" crates/capi/tests/mpi/ranks.f90 \
+            -o "$programs/ranks-f" -L"$programs/prefix/lib" -Wl,-rpath,"$PWD/$programs/prefix/lib" -lsparsebatch
+    elif [[ -n ${SPARSEBATCH_REQUIRE_MPI:-} ]]; then
+        echo "gfortran or mpifort.$flavour is not installed" >&2
+        exit 1
+    fi
     python3 scripts/mpi-checks.py "$flavour" "$programs"
     ran=$((ran + 1))
 done

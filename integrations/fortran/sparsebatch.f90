@@ -28,6 +28,7 @@ module sparsebatch
     private
 
     public :: sb_context, sb_batch, sb_solver, sb_options, sb_outcome_name
+    public :: sb_ranks, sb_ranks_shares
 
     integer, parameter, public :: SB_OK = 0, SB_ERROR_ARGUMENT = 1, SB_ERROR_FORMAT = 2, &
         SB_ERROR_UNSUPPORTED = 3, SB_ERROR_OUT_OF_MEMORY = 4, SB_ERROR_GPU = 5, &
@@ -104,6 +105,27 @@ module sparsebatch
         !> outcomes(statuses [, residual_norms] [, iterations] [, stat, errmsg]) of the last solve
         procedure :: outcomes => solver_outcomes
         final :: solver_final
+    end type
+
+    !> The ranks of an MPI communicator, of which this process is one; a library without MPI makes
+    !> none. All calls but `place` are collective: all ranks make them, in the same order, and an error
+    !> that one finds is the error of all. Ranks do not destroy themselves: that is a collective call,
+    !> too, before MPI is finalised.
+    type :: sb_ranks
+        type(c_ptr) :: handle = c_null_ptr
+    contains
+        !> create(context, comm [, seconds] [, stat, errmsg]); `comm` is the integer handle of a
+        !> communicator, of mpi_f08 `comm%MPI_VAL`
+        procedure :: create => ranks_create
+        !> place([rank] [, nranks] [, local_rank] [, nlocal] [, nthreads] [, stat, errmsg])
+        procedure :: place => ranks_place
+        !> agree(status [, message] [, stat, errmsg]): whether the step before succeeded everywhere
+        procedure :: agree => ranks_agree
+        !> check_solver(solver [, stat, errmsg]): equal options, library and machine everywhere
+        procedure :: check_solver => ranks_check_solver
+        !> outcomes(solver, statuses [, residual_norms] [, iterations] [, stat, errmsg]) of all ranks
+        procedure :: outcomes => ranks_outcomes
+        procedure :: destroy => ranks_destroy
     end type
 
     type, bind(c) :: context_options
@@ -250,6 +272,55 @@ module sparsebatch
             type(c_ptr), value :: report
             integer(c_int32_t) :: out(*)
             integer(c_int64_t), value :: len
+        end function
+        integer(c_int32_t) function c_report_sizes(report, nsystems, nconverged) &
+                bind(c, name='sb_report_sizes')
+            import
+            type(c_ptr), value :: report, nconverged
+            integer(c_int64_t) :: nsystems
+        end function
+        integer(c_int32_t) function c_ranks_create(context, comm, seconds, handle) &
+                bind(c, name='sb_ranks_create')
+            import
+            type(c_ptr), value :: context
+            integer(c_int32_t), value :: comm
+            real(c_double), value :: seconds
+            type(c_ptr) :: handle
+        end function
+        integer(c_int32_t) function c_ranks_destroy(handle) bind(c, name='sb_ranks_destroy')
+            import
+            type(c_ptr), value :: handle
+        end function
+        integer(c_int32_t) function c_ranks_place(ranks, rank, nranks, local_rank, nlocal, &
+                nthreads) bind(c, name='sb_ranks_place')
+            import
+            type(c_ptr), value :: ranks
+            integer(c_int32_t) :: rank, nranks, local_rank, nlocal, nthreads
+        end function
+        integer(c_int32_t) function c_ranks_shares(costs, nitems, nranks, first) &
+                bind(c, name='sb_ranks_shares')
+            import
+            real(c_double), intent(in) :: costs(*)
+            integer(c_int64_t), value :: nitems
+            integer(c_int32_t), value :: nranks
+            integer(c_int64_t) :: first(*)
+        end function
+        integer(c_int32_t) function c_ranks_agree(ranks, status, message) &
+                bind(c, name='sb_ranks_agree')
+            import
+            type(c_ptr), value :: ranks, message
+            integer(c_int32_t), value :: status
+        end function
+        integer(c_int32_t) function c_ranks_check_solver(ranks, solver) &
+                bind(c, name='sb_ranks_check_solver')
+            import
+            type(c_ptr), value :: ranks, solver
+        end function
+        integer(c_int32_t) function c_ranks_report(ranks, report, whole) &
+                bind(c, name='sb_ranks_report')
+            import
+            type(c_ptr), value :: ranks, report
+            type(c_ptr) :: whole
         end function
         integer(c_int32_t) function c_last_error(context, buffer, len) bind(c, name='sb_last_error')
             import
@@ -752,22 +823,158 @@ contains
         integer(c_int32_t), intent(out), contiguous, optional :: iterations(:)
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        integer(c_int8_t) :: codes(size(statuses))
         integer(c_int32_t) :: status, ignored
         type(c_ptr) :: report
         status = c_solver_report(self%handle, report)
         if (status == SB_OK) then
-            status = c_report_statuses(report, codes, size(codes, kind=c_int64_t))
-            if (status == SB_OK) statuses = iand(int(codes), 255)
-            if (status == SB_OK .and. present(residual_norms)) then
-                status = c_report_residual_norms(report, residual_norms, size(residual_norms, &
-                    kind=c_int64_t))
-            end if
-            if (status == SB_OK .and. present(iterations)) then
-                status = c_report_iterations(report, iterations, size(iterations, kind=c_int64_t))
-            end if
+            status = read_outcomes(report, statuses, residual_norms, iterations)
             ignored = c_report_destroy(report)
         end if
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    !> Copies what a report says of its systems.
+    integer(c_int32_t) function read_outcomes(report, statuses, residual_norms, iterations) &
+            result(status)
+        type(c_ptr), intent(in) :: report
+        integer, intent(out) :: statuses(:)
+        real(real64), intent(out), contiguous, optional :: residual_norms(:)
+        integer(c_int32_t), intent(out), contiguous, optional :: iterations(:)
+        integer(c_int8_t) :: codes(size(statuses))
+        status = c_report_statuses(report, codes, size(codes, kind=c_int64_t))
+        if (status == SB_OK) statuses = iand(int(codes), 255)
+        if (status == SB_OK .and. present(residual_norms)) then
+            status = c_report_residual_norms(report, residual_norms, size(residual_norms, &
+                kind=c_int64_t))
+        end if
+        if (status == SB_OK .and. present(iterations)) then
+            status = c_report_iterations(report, iterations, size(iterations, kind=c_int64_t))
+        end if
+    end function
+
+    !> The ranks of a communicator, which is duplicated and may be freed afterwards. Waits at most
+    !> `seconds` (default 60) for the other ranks to come here.
+    subroutine ranks_create(self, context, comm, seconds, stat, errmsg)
+        class(sb_ranks), intent(inout) :: self
+        type(sb_context), intent(in) :: context
+        integer, intent(in) :: comm
+        real(real64), intent(in), optional :: seconds
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        real(c_double) :: limit
+        if (c_associated(self%handle)) then
+            call refuse('the ranks exist, expected destroy before', stat, errmsg)
+            return
+        end if
+        limit = 60
+        if (present(seconds)) limit = seconds
+        call conclude(c_ranks_create(context%handle, int(comm, c_int32_t), limit, self%handle), &
+            stat, errmsg)
+    end subroutine
+
+    !> The number of this rank, from 0, and of all ranks; those of its host; and the threads that this
+    !> rank should use.
+    subroutine ranks_place(self, rank, nranks, local_rank, nlocal, nthreads, stat, errmsg)
+        class(sb_ranks), intent(in) :: self
+        integer, intent(out), optional :: rank, nranks, local_rank, nlocal, nthreads
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int32_t) :: places(5), status
+        places = 0
+        status = c_ranks_place(self%handle, places(1), places(2), places(3), places(4), places(5))
+        if (present(rank)) rank = places(1)
+        if (present(nranks)) nranks = places(2)
+        if (present(local_rank)) local_rank = places(3)
+        if (present(nlocal)) nlocal = places(4)
+        if (present(nthreads)) nthreads = places(5)
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    !> Divides items into consecutive shares of about equal cost, one for each rank: rank r, from 0 on,
+    !> gets the items from first(r + 1) to first(r + 2) - 1. `first` has one element more than there are
+    !> ranks. No collective call: ranks with the same costs get the same shares.
+    subroutine sb_ranks_shares(costs, first, stat, errmsg)
+        real(real64), intent(in), contiguous :: costs(:)
+        integer(int64), intent(out), contiguous :: first(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int32_t) :: status
+        if (size(first) < 2) then
+            call refuse('first has no element for a rank', stat, errmsg)
+            return
+        end if
+        first = 0
+        status = c_ranks_shares(costs, size(costs, kind=c_int64_t), &
+            int(size(first) - 1, c_int32_t), first)
+        if (status == SB_OK) first = first + 1
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    !> Ends a step that may fail on one rank: each gives the status of its own part. All get SB_OK where
+    !> all gave it, else SB_ERROR_RANKS with the message of the lowest rank that failed.
+    subroutine ranks_agree(self, status, message, stat, errmsg)
+        class(sb_ranks), intent(in) :: self
+        integer, intent(in) :: status
+        character(len=*), intent(in), optional :: message
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        character(kind=c_char, len=:), allocatable, target :: text
+        type(c_ptr) :: address
+        address = c_null_ptr
+        if (present(message)) then
+            text = trim(message) // c_null_char
+            address = c_loc(text)
+        end if
+        call conclude(c_ranks_agree(self%handle, int(status, c_int32_t), address), stat, errmsg)
+    end subroutine
+
+    subroutine ranks_check_solver(self, solver, stat, errmsg)
+        class(sb_ranks), intent(in) :: self
+        type(sb_solver), intent(in) :: solver
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call conclude(c_ranks_check_solver(self%handle, solver%handle), stat, errmsg)
+    end subroutine
+
+    !> How each system of the last solves of all ranks ended, in the order of ranks: on rank 0; the
+    !> other ranks get arrays without elements.
+    subroutine ranks_outcomes(self, solver, statuses, residual_norms, iterations, stat, errmsg)
+        class(sb_ranks), intent(in) :: self
+        type(sb_solver), intent(in) :: solver
+        integer, allocatable, intent(out) :: statuses(:)
+        real(real64), allocatable, intent(out), optional :: residual_norms(:)
+        integer(c_int32_t), allocatable, intent(out), optional :: iterations(:)
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int64_t) :: nsystems
+        integer(c_int32_t) :: status, ignored
+        type(c_ptr) :: report, whole
+        report = c_null_ptr
+        whole = c_null_ptr
+        nsystems = 0
+        ! A rank without a report takes part with none, which is the error of all.
+        ignored = c_solver_report(solver%handle, report)
+        status = c_ranks_report(self%handle, report, whole)
+        if (c_associated(report)) ignored = c_report_destroy(report)
+        if (c_associated(whole)) status = c_report_sizes(whole, nsystems, c_null_ptr)
+        allocate (statuses(nsystems))
+        if (present(residual_norms)) allocate (residual_norms(nsystems))
+        if (present(iterations)) allocate (iterations(nsystems))
+        if (c_associated(whole)) then
+            status = read_outcomes(whole, statuses, residual_norms, iterations)
+            ignored = c_report_destroy(whole)
+        end if
+        call conclude(status, stat, errmsg)
+    end subroutine
+
+    !> Destroys the ranks, before MPI is finalised.
+    subroutine ranks_destroy(self, stat, errmsg)
+        class(sb_ranks), intent(inout) :: self
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int32_t) :: status
+        status = c_ranks_destroy(self%handle)
+        self%handle = c_null_ptr
         call conclude(status, stat, errmsg)
     end subroutine
 
