@@ -44,8 +44,8 @@ pub use banded::{BandedShape, BandedSolver, BandedTuning};
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
 pub use common::{
-    ArrayMove, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeSlices, Outcomes,
-    PinnedOutcomes, ValueSquares, check_apart, kernels_in_words,
+    ArrayMove, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,
+    OutcomeSlices, Outcomes, PinnedOutcomes, ValueSquares, check_apart, kernels_in_words,
 };
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,

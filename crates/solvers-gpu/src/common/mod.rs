@@ -18,7 +18,7 @@ pub use gradient::ValueGradient;
 pub use items::{ItemArray, ItemExtents, ItemList};
 pub use moves::ArrayMove;
 pub use outcomes::DeviceOutcomes;
-pub use outcomes::{HostOutcomes, Limits, OutcomeSlices, Outcomes, PinnedOutcomes};
+pub use outcomes::{HostOutcomes, Limits, OutcomeMemory, OutcomeSlices, Outcomes, PinnedOutcomes};
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
 pub use solver::GpuSolver;

@@ -1,5 +1,7 @@
 //! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
+use std::sync::Arc;
+
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
 use sparsebatch_solve_core::{
     ArgumentError, Criteria, Outcome, PerSystem, Status, check_len, is_stopped,
@@ -353,17 +355,28 @@ impl<E: Executor> PinnedOutcomes<E> {
     }
 }
 
+/// Host memory for the packed outcomes of the solves of a plan.
+pub struct OutcomeMemory<E: Executor> {
+    pinned: E::Pinned<u64>,
+    /// What the last solve left, which its report shares.
+    last: Arc<Vec<u64>>,
+}
+
 /// The packed outcomes of a solve on the host: norms of residuals and of right-hand sides,
 /// iterations, restarts and statuses, array by array (`Packed` of confirm.cu).
 #[derive(Clone, Debug)]
 pub struct HostOutcomes {
-    words: Vec<u64>,
+    words: Arc<Vec<u64>>,
     systems: usize,
 }
 
+// Words of statuses are 0 where all systems converged, also behind the last system.
+const _: () = assert!(Status::Converged as u8 == 0);
+
 impl HostOutcomes {
-    /// Copies the packed outcomes of the last confirmation through `pinned`, which is allocated in the
-    /// first call. Waits for the solve.
+    /// Copies the packed outcomes of the last confirmation to the host. `memory` is allocated in the
+    /// first call, and its list again where the outcomes before are still in use. Waits for the
+    /// solve.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`], what the device reports, and [`GpuError::InvalidArgument`] where
@@ -371,19 +384,30 @@ impl HostOutcomes {
     pub fn download<E: Executor>(
         executor: &E,
         outcomes: &Outcomes<E>,
-        pinned: &mut Option<E::Pinned<u64>>,
+        memory: &mut Option<OutcomeMemory<E>>,
     ) -> Result<Self, GpuError> {
         let packed = outcomes.packed().ok_or_else(|| GpuError::InvalidArgument {
             name: "outcomes",
             expected: "packed outcomes".to_owned(),
             found: "none".to_owned(),
         })?;
-        let pinned = match pinned {
-            Some(pinned) => pinned,
-            none => none.insert(executor.alloc_pinned(packed.len())?),
+        let memory = match memory {
+            Some(memory) => memory,
+            none => none.insert(OutcomeMemory {
+                pinned: executor.alloc_pinned(packed.len())?,
+                last: Arc::default(),
+            }),
         };
-        executor.copy_to_pinned(packed, pinned)?;
-        Ok(Self { words: pinned.as_slice()?.to_vec(), systems: outcomes.systems() })
+        executor.copy_to_pinned(packed, &mut memory.pinned)?;
+        let words = memory.pinned.as_slice()?;
+        match Arc::get_mut(&mut memory.last) {
+            Some(last) => {
+                last.clear();
+                last.extend_from_slice(words);
+            }
+            None => memory.last = Arc::new(words.to_vec()),
+        }
+        Ok(Self { words: Arc::clone(&memory.last), systems: outcomes.systems() })
     }
 
     /// The number of systems.
@@ -399,7 +423,7 @@ impl HostOutcomes {
 
     /// Whether every system converged.
     pub fn all_converged(&self) -> bool {
-        (0..self.systems).all(|s| self.status(s) == Status::Converged)
+        self.words[3 * self.systems..].iter().all(|&of_eight| of_eight == 0)
     }
 
     /// The status of a system.

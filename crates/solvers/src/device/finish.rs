@@ -152,8 +152,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 
     /// How every system ended on the device. Waits for the solve, and for one copy.
     fn first_outcomes(&mut self) -> Result<First, SolveError> {
-        let pinned = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let ended = HostOutcomes::download(&self.executor, self.plan.outcome_arrays(), pinned)?;
+        let memory = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let ended = HostOutcomes::download(&self.executor, self.plan.outcome_arrays(), memory)?;
         Ok(match self.others.is_empty() && ended.all_converged() {
             true => First::Solved(ended),
             false => First::Left(ended.outcomes().map(SystemReport::first).collect()),

@@ -34,8 +34,8 @@ use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
 use crate::gpu::{
-    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, RefusedItems, SchemeItems,
-    ValueGradient, check_apart, solver_for_batch,
+    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, OutcomeMemory,
+    RefusedItems, SchemeItems, ValueGradient, check_apart, solver_for_batch,
 };
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
@@ -120,8 +120,8 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     transposed: Option<Box<TransposedSide<E, T>>>,
     /// Analyses of later rungs.
     kept: KeptRungs<T>,
-    /// Pinned memory for the outcomes of a solve, from the first one on. Threads do not share it.
-    on_host: Mutex<Option<E::Pinned<u64>>>,
+    /// Host memory for the outcomes of a solve, from the first one on. Threads do not share it.
+    on_host: Mutex<Option<OutcomeMemory<E>>>,
     plan_time: Duration,
 }
 
