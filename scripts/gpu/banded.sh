@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # Banded solves on a machine with a GPU and no cargo: tests, memcheck over them, and times beside
-# cuSPARSE's solvers of tridiagonal systems and the sparse LU.
+# cuSPARSE's solvers of tridiagonal and pentadiagonal systems and the sparse LU.
 #
 # usage: scripts/gpu/banded.sh BINARIES RESULTS [PART...]
 #   BINARIES   folder with programs built with --release elsewhere: solvers-device (the test `device` of
 #              sparsebatch-solvers) and sparsebatch
 #   RESULTS    folder for logs, rows and reports
-#   PART       tests, memcheck, tri, tri-f32, few, large [default: tests memcheck tri]
+#   PART       tests, memcheck, tri, tri-f32, few, large; penta, penta-f32, penta-few, penta-large: the same
+#              for pentadiagonal systems [default: tests memcheck tri penta]
 # CUDA's libraries must be on LD_LIBRARY_PATH. A part of rows that takes longer than PART_SECONDS (default
 # 570) is ended; its rows so far stay in RESULTS/PART.jsonl.part. The part memcheck solves SANITIZER_SYSTEMS
 # (default 12) systems of each size.
 set -u -o pipefail
 binaries=$1 results=$2
 shift 2
-[[ $# -gt 0 ]] || set -- tests memcheck tri
+[[ $# -gt 0 ]] || set -- tests memcheck tri penta
 mkdir -p "$results"
 nvidia-smi >"$results/nvidia-smi.txt" 2>&1
 export SPARSEBATCH_REQUIRE_GPU=1
@@ -32,6 +33,11 @@ part() {
 }
 
 methods=(--method "banded,lu")
+# The sizes of the family tri.
+penta=()
+for rows in 32 64 128 256 512 1024; do
+    penta+=(--case "penta $rows")
+done
 for name in "$@"; do
     case $name in
         tests)
@@ -50,6 +56,15 @@ for name in "$@"; do
         large)
             part large solvers --batch 100,1000,10000 --case "tri 2048" --case "tri 4096" \
                 --case "tri 6656" --case "tri 8192" "${methods[@]}"
+            ;;
+        penta) part penta solvers "${penta[@]}" "${methods[@]}" --batch 1000,10000,65536 ;;
+        penta-f32)
+            part penta-f32 solvers "${penta[@]}" "${methods[@]}" --batch 1000,10000,65536 --precision f32
+            ;;
+        penta-few) part penta-few solvers "${penta[@]}" "${methods[@]}" --batch 1,10,100 ;;
+        penta-large)
+            part penta-large solvers --batch 100,1000,10000 --case "penta 2048" --case "penta 3584" \
+                "${methods[@]}"
             ;;
         *)
             echo "unknown part $name" >&2

@@ -78,6 +78,8 @@ impl Synthetic {
 enum Kind {
     /// Symmetric positive definite, 3-point stencil, with right-hand sides
     Tri(Sized),
+    /// Symmetric positive definite, two neighbours on each side, with right-hand sides
+    Penta(Sized),
     /// Symmetric positive definite, 5-point stencil on a square grid, with right-hand sides
     Lap2d(Sized),
     /// Nonsymmetric, 9 entries a row, diagonally dominant, with right-hand sides
@@ -176,7 +178,9 @@ type Made = (Batch<f64>, Option<Vec<f64>>);
 impl Kind {
     fn out(&self) -> &Out {
         match self {
-            Self::Tri(sized) | Self::Lap2d(sized) | Self::Rand9(sized) => &sized.out,
+            Self::Tri(sized) | Self::Penta(sized) | Self::Lap2d(sized) | Self::Rand9(sized) => {
+                &sized.out
+            }
             Self::Mix(mixed) | Self::MixSpd(mixed) => &mixed.out,
             Self::Dense(synthetic)
             | Self::Pareto { synthetic, .. }
@@ -196,6 +200,7 @@ impl Kind {
         };
         match self {
             Self::Tri(sized) => family(Family::Tri, sized),
+            Self::Penta(sized) => family(Family::Penta, sized),
             Self::Lap2d(sized) => family(Family::Lap2d, sized),
             Self::Rand9(sized) => family(Family::Rand9, sized),
             Self::Mix(mixed) => mix(mixed.batch as usize).map(batch),

@@ -13,7 +13,9 @@ use crate::named::named;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Chosen for each system from its pattern, the symmetry of its values and the signs of its
-    /// diagonal; the report says which method was chosen and why.
+    /// diagonal; the report says which method was chosen and why. On the CPU one of [`Method::Lu`],
+    /// [`Method::Cg`] and [`Method::BiCgStab`]; on a GPU also [`Method::Banded`], for at most two
+    /// diagonals on each side, and [`Method::PivotingLu`].
     #[default]
     Auto,
     /// Conjugate gradients, for symmetric positive definite matrices.

@@ -56,7 +56,7 @@ pub(crate) fn cases(
     let mut cases = Vec::new();
     for member in MIX {
         let full: &[usize] = match member.0 {
-            Family::Tri => &[1000, 10_000, 65_536],
+            Family::Tri | Family::Penta => &[1000, 10_000, 65_536],
             Family::Lap2d | Family::Rand9 => &[1000, 10_000, 40_000],
         };
         let source = SystemSource::Family(member.0, member.1);
@@ -86,8 +86,7 @@ pub(crate) fn others(names: &[String], batches: &[usize], known: &[SolverCase]) 
     let is_new = |name: &&String| known.iter().all(|case| case.name != **name);
     let case = |name: &String| {
         let (family, nrows) = name.split_once(' ')?;
-        let families = [Family::Tri, Family::Lap2d, Family::Rand9];
-        let family = families.into_iter().find(|known| known.name() == family)?;
+        let family = Family::ALL.into_iter().find(|known| known.name() == family)?;
         let nrows = nrows.parse().ok()?;
         Problem::new(family, nrows).ok()?;
         let (name, source) = (family_name((family, nrows)), SystemSource::Family(family, nrows));
@@ -213,21 +212,30 @@ mod tests {
     #[test]
     fn families_have_other_sizes_where_they_are_asked_for() {
         let known = cases(Size::Paper, &[], &[]).unwrap();
-        let names = ["lap2d 10000", "rand9 20000", "lap2d 900", "lap2d 10001", "mix 3", "tri"];
+        let names = [
+            "lap2d 10000",
+            "rand9 20000",
+            "penta 32",
+            "lap2d 900",
+            "lap2d 10001",
+            "penta",
+            "mix 3",
+            "tri",
+        ];
         let names = names.map(str::to_owned);
 
         let found = others(&names, &[], &known);
 
         let names_of =
             |cases: &[SolverCase]| cases.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names_of(&found), ["lap2d 10000", "rand9 20000"]);
+        assert_eq!(names_of(&found), ["lap2d 10000", "rand9 20000", "penta 32"]);
         assert_eq!(found[0].batches, [100, 1000]);
         assert_eq!(others(&names, &[7, 3, 7], &known)[1].batches, [3, 7]);
     }
 
     #[test]
     fn systems_made_on_all_cores_are_those_of_the_generator() {
-        for (family, nrows) in [(Family::Tri, 32), (Family::Rand9, 54)] {
+        for (family, nrows) in [(Family::Tri, 32), (Family::Penta, 33), (Family::Rand9, 54)] {
             let expected = Problem::new(family, nrows).unwrap().batch(150).unwrap();
 
             let found = family_systems(family, nrows, 150).unwrap();

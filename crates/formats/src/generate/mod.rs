@@ -2,8 +2,8 @@
 //!
 //! | function | matrices |
 //! | --- | --- |
-//! | [`Problem`] | the batched families `tri`, `lap2d`, `rand9`, with right-hand sides |
-//! | [`mix`], [`mix_spd`] | ragged batches of these families |
+//! | [`Problem`] | the batched families `tri`, `penta`, `lap2d`, `rand9`, with right-hand sides |
+//! | [`mix`], [`mix_spd`] | ragged batches of `tri`, `lap2d` and `rand9` |
 //! | [`hetero`], [`replicate`] | batches of perturbed copies of given matrices |
 //! | [`laplace`] | 3-, 5-, 7-, 9- and 27-point Laplacians on grids |
 //! | [`trefethen`] | primes on the diagonal, ones at distances that are powers of two |

@@ -1,4 +1,4 @@
-//! The benchmark families of the batched solvers: `tri`, `lap2d`, `rand9`, and their mixes.
+//! The benchmark families of the batched solvers: `tri`, `penta`, `lap2d`, `rand9`, and mixes of them.
 //!
 //! All arithmetic is IEEE binary64 in the written order, without fused multiply-add, so that any
 //! implementation makes the same bits; [`checksum`] proves it.
@@ -17,6 +17,9 @@ use crate::{
 pub enum Family {
     /// 3-point stencil, symmetric positive definite, 3n - 2 entries.
     Tri,
+    /// Two neighbours on each side, symmetric positive definite, strictly diagonally dominant,
+    /// 5n - 6 entries (n at least 2). No mix has it.
+    Penta,
     /// 5-point stencil on an m x m grid, n = m * m, symmetric positive definite, 5n - 4m entries.
     Lap2d,
     /// Nonsymmetric, 9 entries per row at random columns, strictly diagonally dominant by 5 % with
@@ -25,10 +28,14 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family's name: `"tri"`, `"lap2d"`, `"rand9"`.
+    /// Every family.
+    pub const ALL: [Self; 4] = [Self::Tri, Self::Penta, Self::Lap2d, Self::Rand9];
+
+    /// The family's name: `"tri"`, `"penta"`, `"lap2d"`, `"rand9"`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tri => "tri",
+            Self::Penta => "penta",
             Self::Lap2d => "lap2d",
             Self::Rand9 => "rand9",
         }
@@ -96,7 +103,8 @@ impl Problem {
     pub fn new(family: Family, nrows: usize) -> Result<Self, FormatError> {
         check_i32("nrows", nrows)?;
         let pattern = match family {
-            Family::Tri => tri_pattern(nrows)?,
+            Family::Tri => band_pattern(nrows, 1)?,
+            Family::Penta => band_pattern(nrows, 2)?,
             Family::Lap2d => lap2d_pattern(nrows)?,
             Family::Rand9 => rand9_pattern(nrows)?,
         };
@@ -117,6 +125,7 @@ impl Problem {
     pub fn push_values(&self, item: u64, out: &mut Vec<f64>) {
         match self.family {
             Family::Tri => self.push_tri(item, out),
+            Family::Penta => self.push_penta(item, out),
             Family::Lap2d => self.push_lap2d(item, out),
             Family::Rand9 => self.push_rand9(item, out),
         }
@@ -126,6 +135,7 @@ impl Problem {
     pub fn push_rhs(&self, item: u64, out: &mut Vec<f64>) {
         let stream = match self.family {
             Family::Tri => 4,
+            Family::Penta => 45,
             Family::Lap2d => 12,
             Family::Rand9 => 23,
         };
@@ -165,6 +175,25 @@ impl Problem {
         }
     }
 
+    fn push_penta(&self, item: u64, out: &mut Vec<f64>) {
+        let (near_key, far_key, diagonal_key) = (key(42, item), key(43, item), key(44, item));
+        let shift = 0.1 + 0.4 * rng::uniform(41, item, 0);
+        // Entry k couples row k with the row one or two behind it.
+        let near = |k: usize| -(1.0 - 0.05 * keyed(near_key, k as u64));
+        let far = |k: usize| -(0.5 - 0.025 * keyed(far_key, k as u64));
+        let pattern = self.pattern.view();
+        for row in 0..pattern.nrows() {
+            out.extend(pattern.col_idx()[pattern.row(row)].iter().map(|&col| {
+                let col = col as usize;
+                match row.abs_diff(col) {
+                    0 => (3.0 + shift) + 0.1 * keyed(diagonal_key, row as u64),
+                    1 => near(row.min(col)),
+                    _ => far(row.min(col)),
+                }
+            }));
+        }
+    }
+
     fn push_lap2d(&self, item: u64, out: &mut Vec<f64>) {
         let pattern = self.pattern.view();
         let key = key(11, item);
@@ -197,15 +226,20 @@ impl Problem {
     }
 }
 
-fn tri_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
-    check_i32("nnz", (3 * nrows).saturating_sub(2))?;
+/// All entries at most `half_width` away from the diagonal.
+fn band_pattern(nrows: usize, half_width: usize) -> Result<CsrPattern, FormatError> {
+    // The band leaves the matrix at two corners.
+    let outside = half_width * (half_width + 1);
+    let diagonals = 2 * half_width + 1;
+    check_i32("nnz", (diagonals * nrows).saturating_sub(outside))?;
     let mut row_ptr = vec![0];
-    let mut col_idx = Vec::with_capacity(3 * nrows);
-    for row in 0..nrows as i32 {
-        col_idx.extend((row - 1).max(0)..(row + 2).min(nrows as i32));
+    let mut col_idx = Vec::with_capacity(diagonals * nrows);
+    let (nrows, half_width) = (nrows as i32, half_width as i32);
+    for row in 0..nrows {
+        col_idx.extend((row - half_width).max(0)..(row + half_width + 1).min(nrows));
         row_ptr.push(col_idx.len() as i32);
     }
-    CsrPattern::try_new(nrows, nrows, row_ptr, col_idx)
+    CsrPattern::try_new(nrows as usize, nrows as usize, row_ptr, col_idx)
 }
 
 fn lap2d_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
@@ -346,6 +380,20 @@ mod tests {
         }
     }
 
+    /// Fingerprints of another implementation of the same formulas.
+    #[test]
+    fn pentadiagonal_systems_are_those_of_their_formulas() {
+        for (nrows, expected) in [(1, 0x34b6_1705_07b9_ab16), (32, 0x7ef4_93e0_e736_58ef)] {
+            let generated = Problem::new(Family::Penta, nrows).unwrap().batch(100).unwrap();
+            let Batch::Uniform(batch) = &generated.batch else {
+                panic!("a family makes a uniform batch");
+            };
+            assert_eq!(checksum(batch, &generated.rhs).unwrap(), expected, "{nrows}");
+        }
+        let none = Problem::new(Family::Penta, 0).unwrap().batch(2).unwrap();
+        assert_eq!(none.rhs.len(), 0);
+    }
+
     #[test]
     fn sizes_outside_a_family_are_refused() {
         for (family, nrows) in [
@@ -353,6 +401,7 @@ mod tests {
             (Family::Rand9, 8),
             (Family::Tri, usize::MAX),
             (Family::Tri, 1 << 30),
+            (Family::Penta, 1 << 29),
         ] {
             assert!(Problem::new(family, nrows).is_err(), "{family:?} {nrows}");
         }

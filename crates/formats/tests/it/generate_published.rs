@@ -57,6 +57,8 @@ fn laplacians_are_symmetric_and_dominant() {
 fn families_keep_their_promises() {
     for (family, nrows, nnz, symmetric) in [
         (Family::Tri, 32, 94, true),
+        (Family::Penta, 2, 4, true),
+        (Family::Penta, 32, 5 * 32 - 6, true),
         (Family::Lap2d, 256, 5 * 256 - 4 * 16, true),
         (Family::Rand9, 54, 9 * 54, false),
     ] {

@@ -6,7 +6,7 @@ use sparsebatch_solve_core::symbolic::Band;
 use sparsebatch_solve_core::{ArgumentError, Method, Outcome, Scheme, SolveOptions, check_len};
 
 use super::kernels;
-use super::shape::{BandedShape, BandedTuning};
+use super::shape::{BandedShape, BandedTuning, MOST_HALF_WIDTH};
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
@@ -216,6 +216,28 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
     }
+}
+
+/// The diagonals with entries on each side of the main one, in the order of the [`Band`] of a pattern
+/// that [`BandedSolver`] takes by default; `None` where it refuses the pattern. `value_bytes`: bytes
+/// of a value; `shared_bytes`: shared memory of a block.
+pub fn banded_half_width(
+    pattern: CsrPatternRef<'_>,
+    value_bytes: usize,
+    shared_bytes: u32,
+) -> Option<usize> {
+    let nrows = pattern.nrows();
+    let fits = |half_width: usize| {
+        let tuning = BandedTuning::default();
+        BandedShape::choose((nrows, half_width), value_bytes, shared_bytes, &tuning).is_ok()
+    };
+    // No order is looked for where none would do.
+    let has_room = pattern.nnz() <= (2 * MOST_HALF_WIDTH + 1) * nrows;
+    if !(has_room && fits(0)) {
+        return None;
+    }
+    let half_width = Band::of(pattern).ok()?.half_width();
+    fits(half_width).then_some(half_width)
 }
 
 /// Where each entry lies in the band, row by row; `None` where entry `k` lies at `k + 1`, as those

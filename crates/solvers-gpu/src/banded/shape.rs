@@ -9,6 +9,9 @@ use crate::GpuSolveError;
 /// Threads of a warp.
 const LANES: u32 = 32;
 
+/// The most diagonals on each side of the main one that there are kernels for.
+pub(super) const MOST_HALF_WIDTH: usize = 2;
+
 /// A kernel: rows per thread, and threads per system.
 type Instance = (u32, u32);
 
@@ -83,7 +86,7 @@ impl BandedShape {
         }
         let (half_width, instances) = match half_width {
             0 | 1 => (1, TRIDIAGONAL),
-            2 => (2, PENTADIAGONAL),
+            MOST_HALF_WIDTH => (2, PENTADIAGONAL),
             _ => {
                 return Err(GpuSolveError::Unsupported {
                     what: "banded elimination with more than two diagonals on a side",

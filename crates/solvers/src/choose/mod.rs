@@ -46,8 +46,12 @@ pub(crate) struct PatternFeatures {
     pub(crate) bandwidth: usize,
     /// Whether every diagonal entry is stored.
     pub(crate) has_diagonal: bool,
-    /// Costs of the factors in minimum-degree order, if they are within the limit of the target.
+    /// Costs of the factors in minimum-degree order, if they are within the limit of the target and
+    /// every diagonal entry is stored.
     pub(crate) factors: Option<LuCosts>,
+    /// Diagonals on each side in the order of the band, if banded elimination on a GPU takes them and
+    /// every diagonal entry is stored.
+    pub(crate) band: Option<usize>,
 }
 
 /// Features of the values of a system.
@@ -151,7 +155,11 @@ impl PatternFeatures {
         let of_row = |row: usize| &pattern.col_idx()[pattern.row(row)];
         let has_diagonal = (0..nrows).all(|row| of_row(row).contains(&(row as i32)));
         let factors = if has_diagonal { lu_costs(pattern, limit) } else { None };
-        Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors }
+        let band = match target {
+            Target::Gpu(chip) if has_diagonal => chip.band(pattern),
+            Target::Cpu | Target::Gpu(_) => None,
+        };
+        Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors, band }
     }
 }
 
@@ -169,8 +177,8 @@ fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
 /// CG where the matrix is symmetric with a positive diagonal, else BiCGStab; but sparse LU where
 /// that costs less. On the CPU it does where elimination in minimum-degree order fills in little
 /// (at most 2 entries for one of A, 20,000 in all) and no diagonal entry is missing. On a GPU times
-/// are estimated ([`OnChip`]), those of dense elimination with partial pivoting too. The preconditioner `auto` is Jacobi that takes 1 for zero diagonal
-/// entries.
+/// are estimated ([`OnChip`]), those of banded elimination and of dense elimination with partial
+/// pivoting too. The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries.
 pub(crate) fn method_of(
     pattern: &PatternFeatures,
     flags: Flags,
@@ -184,13 +192,15 @@ pub(crate) fn method_of(
     let is_for_cg = flags.finite && flags.symmetric && flags.diagonal == Diagonal::Positive;
     const LITTLE_FILL: &str = "elimination in minimum-degree order fills in little";
     const QUICKER: &str = "estimated to be quicker than iterations";
+    const BAND: &str = "a narrow band, estimated to be quicker than iterations";
     const PIVOTS: &str = "small, with a diagonal that elimination without pivoting cannot take";
     const DENSE: &str = "small and nearly full: dense elimination is estimated to be quickest";
     let factorisation = match (target, &pattern.factors) {
         (Target::Cpu, factors) => factors.as_ref().map(|_| (Method::Lu, LITTLE_FILL)),
         (Target::Gpu(chip), factors) => {
             // Elimination has no residuals to record.
-            match chip.quicker_factorisation(pattern, !options.history, flags, rel_tol) {
+            match chip.quicker_factorisation(pattern, options.history, flags, rel_tol) {
+                Some(Method::Banded) => Some((Method::Banded, BAND)),
                 Some(Method::PivotingLu) if factors.is_none() => Some((Method::PivotingLu, PIVOTS)),
                 Some(Method::PivotingLu) => Some((Method::PivotingLu, DENSE)),
                 method => method.map(|method| (method, QUICKER)),
@@ -506,8 +516,11 @@ mod tests {
     #[test]
     fn families_have_the_method_that_is_quickest_on_a_gpu() {
         for (family, n, method) in [
-            (Family::Tri, 128, Method::Lu),
-            (Family::Tri, 1024, Method::Lu),
+            (Family::Tri, 8, Method::Banded),
+            (Family::Tri, 128, Method::Banded),
+            (Family::Tri, 1024, Method::Banded),
+            (Family::Penta, 128, Method::Banded),
+            (Family::Penta, 1024, Method::Banded),
             (Family::Lap2d, 256, Method::Cg),
             (Family::Lap2d, 900, Method::Cg),
             (Family::Rand9, 54, Method::BiCgStab),
@@ -541,6 +554,62 @@ mod tests {
         assert_ne!(chosen(chain, gpu()).scheme, Scheme::PivotingLu);
     }
 
+    /// A matrix of `n` rows with entries at distances `is_near` from the diagonal.
+    fn near(n: usize, is_near: impl Fn(usize) -> bool) -> Csr<f64> {
+        let entry = |row: usize, col: usize| if row == col { 9.0 } else { -1.0 };
+        let all = (0..n).flat_map(|row| (0..n).map(move |col| (row, col)));
+        let stored = all.filter(|&(row, col)| is_near(row.abs_diff(col)));
+        let (places, values): (Vec<_>, Vec<_>) = stored.map(|(r, c)| ((r, c), entry(r, c))).unzip();
+        let (rows, cols): (Vec<_>, Vec<_>) =
+            places.into_iter().map(|(row, col)| (row as i32, col as i32)).unzip();
+        Csr::from_triplets(n, n, &rows, &cols, &values).unwrap()
+    }
+
+    #[test]
+    fn bands_of_at_most_two_diagonals_on_a_side_are_eliminated_on_a_gpu() {
+        let ring = |distance: usize| [0, 1, 99].contains(&distance);
+        // Neighbours lie 7 rows apart: a shuffled ring.
+        let shuffled = |distance: usize| [0, 7, 93].contains(&distance);
+        let bands = [
+            near(100, |distance| distance == 0),
+            near(100, |distance| distance <= 1),
+            near(100, |distance| distance <= 2),
+            near(100, |distance| distance == 0 || distance == 2),
+            near(100, ring),
+            near(100, shuffled),
+        ];
+        for (number, band) in bands.into_iter().enumerate() {
+            let choice = chosen(band.clone(), gpu());
+            assert_eq!(choice.scheme, Scheme::Banded, "{number}");
+            assert!(choice.reason.starts_with("a narrow band"), "{}", choice.reason);
+            assert_ne!(chosen(band.clone(), Target::Cpu).scheme, Scheme::Banded, "{number}");
+            // It records no residuals.
+            let options = SolveOptions::new().history(true);
+            let recorded = choose(&Batch::from(band), &options, gpu());
+            assert_ne!(recorded[0].scheme, Scheme::Banded, "{number}");
+        }
+        assert_ne!(chosen(near(100, |distance| distance <= 3), gpu()).scheme, Scheme::Banded);
+        // Without entries on the diagonal.
+        assert_ne!(chosen(near(100, |distance| distance == 1), gpu()).scheme, Scheme::Banded);
+    }
+
+    #[test]
+    fn bands_that_exceed_shared_memory_are_not_eliminated() {
+        let tri = |n| Problem::new(Family::Tri, n).unwrap().batch(1).unwrap().batch;
+        let on = |shared_bytes, value_bytes| Target::Gpu(OnChip { shared_bytes, value_bytes });
+        for (n, target, expected) in [
+            (6656, gpu(), true),
+            (6657, gpu(), false),
+            (8704, on(232_448, 4), true),
+            (8705, on(232_448, 4), false),
+            (544, on(49_152, 8), true),
+            (6656, on(49_152, 8), false),
+        ] {
+            let choices = choose(&tri(n), &SolveOptions::default(), target);
+            assert_eq!(choices[0].scheme == Scheme::Banded, expected, "{n}");
+        }
+    }
+
     /// Every combination of flags.
     fn all_flags() -> Vec<Flags> {
         let mut all = Vec::new();
@@ -561,7 +630,9 @@ mod tests {
     fn a_factorisation_for_the_flags_of_estimates_is_one_for_all_flags() {
         let options = SolveOptions::default();
         let (mut always, mut not_always) = (0, 0);
-        for (family, n) in [(Family::Tri, 100), (Family::Lap2d, 100), (Family::Rand9, 54)] {
+        for (family, n) in
+            [(Family::Tri, 100), (Family::Penta, 1000), (Family::Lap2d, 100), (Family::Rand9, 54)]
+        {
             let batch = Problem::new(family, n).unwrap().batch(1).unwrap().batch;
             for shared_bytes in [2048, 1 << 14, 1 << 17] {
                 let target = Target::Gpu(OnChip { shared_bytes, value_bytes: 8 });

@@ -192,6 +192,7 @@ impl<T: Diagonals + Real + Value> Solve<T> for BandedPeer<T> {
 mod tests {
     use super::*;
     use sparsebatch_formats::Csr;
+    use sparsebatch_formats::generate::{Family, Problem};
 
     #[test]
     fn diagonals_are_taken_in_the_layout_of_the_call() {
@@ -210,5 +211,33 @@ mod tests {
         assert_eq!(of_diagonal(&systems, 4, 2, BandedCall::Pentadiagonal), [0.0; 4]);
         assert_eq!(turned(&interleaved(&[1.0, 2.0, 3.0, 4.0], 2), 2, 2), [1.0, 2.0, 3.0, 4.0]);
         assert_eq!(half_width(systems.batch.pattern(0)), 1);
+    }
+
+    /// Element `row * systems + item` of diagonal d is the entry of that row in column `row + d - 2`.
+    #[test]
+    fn pentadiagonal_systems_have_one_call_that_takes_five_diagonals() {
+        let made = Problem::new(Family::Penta, 5).unwrap().batch(3).unwrap();
+        let systems = Systems { batch: made.batch, b: made.rhs.into() };
+        let call = match BandedCall::of(half_width(systems.batch.pattern(0))) {
+            [call] => *call,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((call.name(), call.diagonals()), ("gpsvInterleavedBatch", 5));
+
+        for diagonal in 0..5 {
+            let found = of_diagonal(&systems, diagonal, 2, call);
+            assert_eq!(found.len(), 15);
+            for (place, &found) in found.iter().enumerate() {
+                let (row, item) = (place / 3, place % 3);
+                let matrix = systems.batch.to_csr(item);
+                let col = (row + diagonal).checked_sub(2).filter(|&col| col < 5);
+                let position = col.and_then(|col| matrix.view().pattern().position(row, col));
+                let expected = position.map_or(0.0, |k| matrix.values()[k]);
+                assert_eq!(found, expected, "{diagonal} {row} {item}");
+                assert_eq!(found == 0.0, col.is_none());
+            }
+        }
+        // Solutions come back item by item.
+        assert_eq!(turned(&interleaved(&systems.b, 5), 5, 3), *systems.b);
     }
 }

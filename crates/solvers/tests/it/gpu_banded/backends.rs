@@ -1,9 +1,13 @@
 //! Banded elimination through `BatchSolver`: layouts, right-hand sides, ragged batches, the ladder,
-//! kept factors, transposed systems.
+//! kept factors, transposed systems, the choice of `auto`.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, UniformBatch};
-use sparsebatch_solvers::{BatchSolver, Machine, Method, Rung, SolveOptions, Status};
+use sparsebatch_solvers::gpu::Guess;
+use sparsebatch_solvers::{
+    BatchSolver, DeviceSolver, Machine, Method, Rung, Scheme, SolveOptions, Status,
+};
 use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{agree, bits, gpu, ragged, rhs};
@@ -133,4 +137,82 @@ fn kept_factors_and_transposed_systems() {
     let dot = |x: &[f64]| x.iter().zip(&b).map(|(x, b)| x * b).sum::<f64>();
     let (one, other) = (dot(&first), dot(&transposed));
     assert!((one - other).abs() <= 1e-8 * one.abs().max(1.0), "{one} {other}");
+}
+
+/// What `auto` takes on a GPU, from the host and with all data on the device.
+#[test]
+fn auto_eliminates_narrow_bands() {
+    let options = one_step().method(Method::Auto);
+    for (pattern, is_band) in [
+        (band(40, 1, Look::Whole), true),
+        (band(100, 1, Look::Shuffled), true),
+        (band(70, 2, Look::WithHoles), true),
+        (band(40, 3, Look::Whole), false),
+        (band(6657, 1, Look::Whole), false),
+    ] {
+        let matrices: Vec<Csr<f64>> = (0..2).map(|seed| matrix(&pattern, 1.4, seed)).collect();
+        let batch = ragged(matrices.clone());
+        let b = rhs(&batch, 1);
+        let executor = emulator();
+
+        let solver = BatchSolver::on_executor(&gpu(&executor), &batch, None, &options);
+        let mut x = vec![0.0; b.len()];
+        let report = solver.unwrap().solve(&batch, &b, &mut x).unwrap();
+
+        let what = format!("{} {is_band} {}", pattern.nrows(), report.kernel);
+        assert!(report.all_converged(), "{what}");
+        assert_eq!(report.scheme == Scheme::Banded, is_band, "{what}");
+        assert_eq!(report.kernel.starts_with("banded("), is_band, "{what}");
+        assert_eq!(report.reason.starts_with("a narrow band"), is_band, "{}", report.reason);
+        // The same systems in the memory of the device.
+        let mut solver = DeviceSolver::new(&executor, &batch, &options).unwrap();
+        let values: Vec<f64> = matrices.iter().flat_map(|m| m.values().to_vec()).collect();
+        let up = |v: &[f64]| executor.upload(v).unwrap();
+        let mut there = up(&vec![0.0; b.len()]);
+        let on_device = solver.solve(&up(&values), &up(&b), Guess::Zero, &mut there).unwrap();
+        assert_eq!(on_device.into_report().scheme, report.scheme, "{what}");
+        assert_eq!(executor.download(&there).unwrap(), x, "{what}");
+    }
+}
+
+/// Pivots that vanish in the parts of the elimination, under `auto`: the ladder's, as after LU.
+#[test]
+fn systems_that_auto_eliminates_climb_the_ladder() {
+    let n = 40;
+    let pattern = band(n, 1, Look::Whole);
+    let healthy = matrix::<f64>(&pattern, 1.5, 4);
+    let mut values = healthy.values().to_vec();
+    for row in 0..n {
+        for k in pattern.view().row(row) {
+            // Pairs of rows, to be exchanged.
+            let col = pattern.view().col_idx()[k] as usize;
+            values[k] = match (row == col, row / 2 == col / 2) {
+                (true, _) => 0.0,
+                (_, true) => 2.0,
+                _ => 0.1,
+            };
+        }
+    }
+    let without = Csr::from_parts(pattern.clone().into(), values).unwrap();
+    let batch = ragged([healthy.clone(), without, healthy]);
+    let b = rhs(&batch, 1);
+    for fallback in [false, true] {
+        let options = one_step().method(Method::Auto).fallback(fallback);
+        let solver = BatchSolver::on_executor(&gpu(&emulator()), &batch, None, &options);
+        let mut x = vec![0.0; b.len()];
+
+        let report = solver.unwrap().solve(&batch, &b, &mut x).unwrap();
+
+        assert_eq!(report.scheme, Scheme::Banded);
+        assert!(report.all_converged(), "{fallback} {:?}", report.systems);
+        let rungs: Vec<Rung> = report.systems.iter().map(|system| system.rung).collect();
+        assert_eq!(rungs, [Rung::First, Rung::StaticPivotingLu, Rung::First]);
+        assert_eq!(x[..n], {
+            let alone = ragged([batch.to_csr(0)]);
+            let solver = BatchSolver::on_executor(&gpu(&emulator()), &alone, None, &options);
+            let mut x = vec![0.0; n];
+            solver.unwrap().solve(&alone, &b[..n], &mut x).unwrap();
+            x
+        });
+    }
 }
