@@ -44,6 +44,7 @@ const SOURCES: &[Source] = &[
     library("../spmv-gpu/src/packed/kernels"),
     library("../spmv-gpu/src/flexible/kernels"),
     library("../spmv-gpu/src/single/kernels"),
+    library("../spmv-gpu/src/halo/kernels"),
     library(SOLVERS),
     solver("../solvers-gpu/src/fused/kernels"),
     solver("../solvers-gpu/src/factored/kernels"),

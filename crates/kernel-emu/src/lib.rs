@@ -23,6 +23,7 @@
 
 mod args;
 mod emulator;
+mod failing;
 mod ffi;
 mod host_buffer;
 mod names;
@@ -30,6 +31,7 @@ pub mod nvrtc;
 
 pub use args::Args;
 pub use emulator::{Emulator, Pinned, emulators};
+pub use failing::{Call, Failing};
 pub use host_buffer::HostBuffer;
 
 use std::cell::Cell;

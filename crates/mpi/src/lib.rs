@@ -11,7 +11,7 @@
 //! | hold that all ranks were asked the same | [`Ranks::same`] with [`described`] options |
 //! | GPUs and threads of a rank | [`Ranks::gpus`], [`Ranks::threads`] |
 //! | plans as on rank 0, where models of GPUs differ | [`Ranks::planned_as_first`] |
-//! | multiply by one large matrix, or solve with it, on CPUs | [`DistributedMatrix`], of a [`Partition`] or a [`MatrixFile`] |
+//! | multiply by one large matrix, or solve with it, on CPUs or GPUs | [`DistributedMatrix`], of a [`Partition`] or a [`MatrixFile`] |
 //! | ranks without MPI, for tests | [`Ranks::on_threads`] |
 //!
 //! A share is solved as a batch of its own. Solutions have the bits of a solve of the whole batch

@@ -53,7 +53,9 @@ pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
     ShiftedValues, ValueGradient,
 };
-pub use composed::{Amortisation, ComposedExplain, ComposedSolver, DeviceLinOp, ProductKernel};
+pub use composed::{
+    Amortisation, CgSteps, ComposedExplain, ComposedSolver, DeviceLinOp, ProductKernel,
+};
 pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
 pub use divided::{DividedSolver, RefusedItems, SchemeItems};
 pub use error::GpuSolveError;
@@ -86,6 +88,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &common::kernels::MOVES,
     &common::kernels::GRADIENT,
     &composed::kernels::DIAGONAL,
+    &composed::kernels::CG_STEPS,
 ];
 
 /// A module of the solvers.

@@ -17,63 +17,164 @@ use sparsebatch_solve_core::verdict::Stop;
 
 use super::run::{Run, Settled};
 use super::vectors::{axpby, dot, zeros};
-use crate::{MpiError, Ranks};
+use crate::{Failure, MpiError, Ranks};
+
+/// What CG does with the vectors of a rank, on a CPU or a GPU. Sums are those of this rank; what fails
+/// is told to the others with the next sum.
+pub(super) trait Steps<T: CpuScalar> {
+    /// Starts from the residual in `run.r`: `r'r` and `r'M r`.
+    fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> [f64; 2];
+
+    /// `w = A p`: `p'w`.
+    fn product(&mut self, run: &mut Run<'_, '_, '_, T>) -> f64;
+
+    /// `x += alpha p` and `r -= alpha w`: `r'r` and `r'M r`.
+    fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64) -> [f64; 2];
+
+    /// `p = M r + beta p`; p is not read where `beta` is 0.
+    fn direct(&mut self, run: &mut Run<'_, '_, '_, T>, beta: f64);
+
+    /// x on the host.
+    fn x(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T];
+}
 
 /// CG from the residual in `run.r`.
 pub(super) fn cg<T: CpuScalar>(
-    ranks: &Ranks,
     run: &mut Run<'_, '_, '_, T>,
-    x: &mut [T],
+    steps: &mut dyn Steps<T>,
 ) -> Result<(), MpiError> {
-    if run.has_ended() {
-        return Ok(());
-    }
-    let vectors = || Ok((zeros(x.len())?, zeros(x.len())?, zeros(x.len())?));
-    let (mut p, mut ap, mut z) = ranks.agree(vectors())?;
-    run.precondition_residual(&mut z);
-    let [mut rho] = run.sums.sum([dot(&run.r, &z)])?;
+    let own = steps.start(run);
+    let [_, mut rho] = run.sums.sum(own)?;
     if !is_positive(rho) {
-        return run.settle(Stop::not_positive(rho), x).map(drop);
+        return settle(run, steps, Stop::not_positive(rho)).map(drop);
     }
-    p.copy_from_slice(&z);
+    steps.direct(run, 0.0);
     loop {
         run.heed_watch();
-        run.product(&p, &mut ap);
-        let [curvature] = run.sums.sum([dot(&ap, &p)])?;
+        let own = steps.product(run);
+        let [curvature] = run.sums.sum([own])?;
         let alpha = if curvature > 0.0 { rho / curvature } else { 0.0 };
-        axpby(alpha, &p, 1.0, x);
-        axpby(-alpha, &ap, 1.0, &mut run.r);
-        let (rr, mut rz) = squares(run, &mut z)?;
+        let own = steps.advance(run, alpha);
+        let [rr, mut rz] = run.sums.sum(own)?;
         run.count(rr);
         let mut restarted = false;
         if let Some(stop) = stop_of(run, curvature, rr) {
-            if run.settle(stop, x)? == Settled::Ended {
+            if settle(run, steps, stop)? == Settled::Ended {
                 return Ok(());
             }
             restarted = true;
-            (_, rz) = squares(run, &mut z)?;
+            let own = steps.start(run);
+            [_, rz] = run.sums.sum(own)?;
         }
         if !is_positive(rz) {
-            return run.settle(Stop::not_positive(rz), x).map(drop);
+            return settle(run, steps, Stop::not_positive(rz)).map(drop);
         }
-        axpby(1.0, &z, if restarted { 0.0 } else { rz / rho }, &mut p);
+        steps.direct(run, if restarted { 0.0 } else { rz / rho });
         rho = rz;
     }
 }
 
-/// `z = M r`, and the sums `r'r` and `r'z`, which are the same without a preconditioner.
-fn squares<T: CpuScalar>(
+fn settle<T: CpuScalar>(
     run: &mut Run<'_, '_, '_, T>,
-    z: &mut [T],
-) -> Result<(f64, f64), MpiError> {
-    run.precondition_residual(z);
-    let own = dot(&run.r, &run.r);
-    if run.is_preconditioned() {
-        let [rr, rz] = run.sums.sum([own, dot(&run.r, z)])?;
-        return Ok((rr, rz));
+    steps: &mut dyn Steps<T>,
+    stop: Stop,
+) -> Result<Settled, MpiError> {
+    let x = steps.x(run);
+    run.settle(stop, x)
+}
+
+/// Vectors in the memory of a CPU.
+pub(super) struct OnCpu<'x, T> {
+    x: &'x mut [T],
+    p: Vec<T>,
+    w: Vec<T>,
+    z: Vec<T>,
+}
+
+impl<'x, T: CpuScalar> OnCpu<'x, T> {
+    /// # Errors
+    /// Where there is no memory.
+    pub(super) fn new(x: &'x mut [T]) -> Result<Self, Failure> {
+        let len = x.len();
+        Ok(Self { x, p: zeros(len)?, w: zeros(len)?, z: zeros(len)? })
     }
-    let [rr] = run.sums.sum([own])?;
-    Ok((rr, rr))
+}
+
+impl<T: CpuScalar> Steps<T> for OnCpu<'_, T> {
+    fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> [f64; 2] {
+        run.precondition_residual(&mut self.z);
+        let rr = dot(&run.r, &run.r);
+        // The same without a preconditioner.
+        [rr, if run.is_preconditioned() { dot(&run.r, &self.z) } else { rr }]
+    }
+
+    fn product(&mut self, run: &mut Run<'_, '_, '_, T>) -> f64 {
+        run.product(&self.p, &mut self.w);
+        dot(&self.w, &self.p)
+    }
+
+    fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64) -> [f64; 2] {
+        axpby(alpha, &self.p, 1.0, self.x);
+        axpby(-alpha, &self.w, 1.0, &mut run.r);
+        self.start(run)
+    }
+
+    fn direct(&mut self, _: &mut Run<'_, '_, '_, T>, beta: f64) {
+        match beta == 0.0 {
+            true => self.p.copy_from_slice(&self.z),
+            false => axpby(1.0, &self.z, beta, &mut self.p),
+        }
+    }
+
+    fn x(&mut self, _: &mut Run<'_, '_, '_, T>) -> &mut [T] {
+        self.x
+    }
+}
+
+/// Vectors on the GPU that has the matrix. `x` is on the host before and after the iterations.
+pub(super) struct OnGpu<'x, T> {
+    x: &'x mut [T],
+}
+
+impl<'x, T: CpuScalar> OnGpu<'x, T> {
+    /// Copies x and the preconditioner to the GPU.
+    ///
+    /// # Errors
+    /// Where there is no memory, and what the GPU reports.
+    pub(super) fn new(run: &mut Run<'_, '_, '_, T>, x: &'x mut [T]) -> Result<Self, Failure> {
+        run.begin_on_gpu(x)?;
+        Ok(Self { x })
+    }
+}
+
+impl<T: CpuScalar> Steps<T> for OnGpu<'_, T> {
+    fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> [f64; 2] {
+        let sums = run.start_on_gpu();
+        run.sums.expect(sums, [f64::NAN; 2])
+    }
+
+    fn product(&mut self, run: &mut Run<'_, '_, '_, T>) -> f64 {
+        let sum = run.multiply_on_gpu();
+        run.sums.expect(sum, f64::NAN)
+    }
+
+    fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64) -> [f64; 2] {
+        let alpha = T::from_f64(alpha);
+        let sums = run.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.advance_cg(alpha));
+        run.sums.expect(sums, [f64::NAN; 2])
+    }
+
+    fn direct(&mut self, run: &mut Run<'_, '_, '_, T>, beta: f64) {
+        let beta = T::from_f64(beta);
+        let directed = run.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.direct_cg(beta));
+        run.sums.attend(directed);
+    }
+
+    fn x(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T] {
+        let copied = run.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.x_of_cg(self.x));
+        run.sums.attend(copied);
+        self.x
+    }
 }
 
 /// Why an iteration is the last, if it is, by `p'Ap` and `r'r`.
@@ -168,7 +269,7 @@ pub(super) fn pipelined<T: CpuScalar>(
 }
 
 impl<T: CpuScalar> Pipeline<T> {
-    fn new(len: usize) -> Result<Self, crate::Failure> {
+    fn new(len: usize) -> Result<Self, Failure> {
         let vector = || zeros(len);
         let (u, w, m, n) = (vector()?, vector()?, vector()?, vector()?);
         let (p, s, q, z) = (vector()?, vector()?, vector()?, vector()?);

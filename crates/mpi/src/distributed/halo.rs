@@ -63,6 +63,11 @@ impl Halo {
         self.sent.len()
     }
 
+    /// Which own elements are sent, in their order.
+    pub(super) fn places(&self) -> &[u32] {
+        &self.sent
+    }
+
     /// The number of ranks that this one exchanges elements with.
     pub(super) fn neighbours(&self) -> usize {
         let to = self.to.iter().map(|(rank, _)| *rank);
@@ -89,6 +94,19 @@ impl Halo {
         for (element, bytes) in halo.iter_mut().zip(self.receive.chunks_exact(size)) {
             *element = from_bytes(bytes);
         }
+    }
+
+    /// As [`Halo::exchange`], of elements that are bytes already, those to send and those to receive
+    /// in their order.
+    pub(super) fn exchange_bytes(&self, ranks: &Ranks, sent: &[u8], received: &mut [u8]) {
+        ranks.transport().exchange(&self.to, sent, &self.from, received, &mut || ());
+    }
+
+    /// Sends NaN in the place of all elements, where a rank has failed and others wait.
+    pub(super) fn exchange_nothing(&mut self, ranks: &Ranks) {
+        self.send.fill(0xff);
+        let Self { to, from, send, receive, .. } = self;
+        ranks.transport().exchange(to, send, from, receive, &mut || ());
     }
 }
 

@@ -6,9 +6,11 @@ use sparsebatch_cpu_ref::{CpuScalar, Explain, SpmvPlan};
 use sparsebatch_formats::io::MemoryLimit;
 use sparsebatch_formats::{Csr, FormatError, Scalar};
 use sparsebatch_solve_core::{ArgumentError, SpmvOptions, check_len};
-use sparsebatch_solvers::{LinOp, OperatorError};
+use sparsebatch_solvers::{Backend, GpuExecutor, LinOp, OperatorError, SolveScalar};
+use sparsebatch_spmv_gpu::SingleOptions;
 
 use super::Partition;
+use super::gpu::{GpuPart, on_gpu};
 use super::halo::Halo;
 use crate::{Described, Failure, MpiError, Ranks};
 
@@ -24,6 +26,9 @@ const BYTES_PER_ENTRY: u128 = 48;
 /// the elements that others need, multiplies the local part meanwhile, waits, and adds the remote
 /// part.
 ///
+/// The parts lie in the memory of the CPU, or on one GPU for each rank
+/// ([`DistributedMatrix::from_rows_on`]).
+///
 /// All ranks make the matrix and multiply it together. It is a [`LinOp`] on the vectors of a rank.
 #[derive(Debug)]
 pub struct DistributedMatrix<'a, T> {
@@ -32,15 +37,32 @@ pub struct DistributedMatrix<'a, T> {
     columns: Partition,
     /// The own rows; columns are numbered anew: own ones first, then those of the halo.
     matrix: Csr<T>,
-    local: SpmvPlan<T>,
-    /// `None` where no element of other ranks is needed.
-    remote: Option<Remote<T>>,
+    plans: Plans<T>,
     halo: Halo,
     /// The positions of the halo, ascending.
     needed: Vec<i32>,
     /// The halo's elements of x.
     received: Vec<T>,
     sizes: [u64; 3],
+}
+
+/// The plans of the parts.
+#[derive(Debug)]
+enum Plans<T> {
+    Cpu {
+        local: SpmvPlan<T>,
+        /// `None` where no element of other ranks is needed.
+        remote: Option<Remote<T>>,
+    },
+    Gpu(Box<dyn GpuPart<T>>),
+}
+
+/// The parts of the own rows as matrices.
+pub(super) struct Divided<T> {
+    pub(super) local: Csr<T>,
+    /// The rows that have entries in columns of other ranks, without the others, and which of the
+    /// own rows they are. `None` where no element of other ranks is needed.
+    pub(super) remote: Option<(Csr<T>, Vec<u32>)>,
 }
 
 /// The remote part, of the rows that have entries in it.
@@ -56,8 +78,10 @@ struct Remote<T> {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MatrixOptions {
-    /// Format and kernel of both parts, for one right-hand side.
+    /// Format and kernel of both parts on a CPU, for one right-hand side.
     pub spmv: SpmvOptions,
+    /// Kernel of the local part on a GPU; that of the remote part is chosen.
+    pub gpu: SingleOptions,
     /// The most memory to take on this rank.
     pub memory: MemoryLimit,
 }
@@ -72,6 +96,12 @@ impl MatrixOptions {
     #[must_use]
     pub fn spmv(self, spmv: SpmvOptions) -> Self {
         Self { spmv, ..self }
+    }
+
+    /// Sets the kernel on a GPU.
+    #[must_use]
+    pub fn gpu(self, gpu: SingleOptions) -> Self {
+        Self { gpu, ..self }
     }
 
     /// Sets the most memory to take.
@@ -95,6 +125,8 @@ pub struct Parts {
     pub sent: usize,
     /// Ranks that elements come from or go to.
     pub neighbours: usize,
+    /// The name of the GPU; `None` on a CPU.
+    pub device: Option<String>,
     /// The plan of the local part.
     pub local: Explain,
     /// The plan of the remote part, if there is one.
@@ -103,7 +135,7 @@ pub struct Parts {
 
 impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, entries, received, sent, neighbours, local, remote } = self;
+        let Self { rows, entries, received, sent, neighbours, device, local, remote } = self;
         write!(
             f,
             "{rows} rows, {entries} entries; {received} elements from and {sent} to {neighbours} \
@@ -111,9 +143,10 @@ impl fmt::Display for Parts {
             local.format, local.kernel
         )?;
         match remote {
-            Some(remote) => write!(f, ", remote {} by {}", remote.format, remote.kernel),
-            None => Ok(()),
+            Some(remote) => write!(f, ", remote {} by {}", remote.format, remote.kernel)?,
+            None => {}
         }
+        device.as_ref().map_or(Ok(()), |device| write!(f, ", on {device}"))
     }
 }
 
@@ -136,6 +169,20 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         columns: &Partition,
         options: &MatrixOptions,
     ) -> Result<Self, MpiError> {
+        let spmv = options.spmv.clone().nrhs(1);
+        Self::assembled(ranks, own, (rows, columns), options, |divided, _| {
+            Plans::on_cpu(divided, &spmv)
+        })
+    }
+
+    /// Makes the plans by `plan`.
+    fn assembled(
+        ranks: &'a Ranks,
+        own: Csr<T>,
+        (rows, columns): (&Partition, &Partition),
+        options: &MatrixOptions,
+        plan: impl FnOnce(Divided<T>, &Halo) -> Result<Plans<T>, Failure>,
+    ) -> Result<Self, MpiError> {
         ranks.same(&described(rows, columns))?;
         let needed = ranks.run(|| {
             check_fit(ranks, &own, rows, columns)?;
@@ -149,11 +196,10 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         let entries = own.nnz();
         let made = ranks.run(|| {
             let matrix = renumbered(own, own_columns.clone(), &needed).map_err(refused)?;
-            let spmv = options.spmv.clone().nrhs(1);
-            let (local, remote) = split(&matrix, own_columns.len(), &spmv)?;
-            Ok((matrix, local, remote))
+            let plans = plan(divided(&matrix, own_columns.len()).map_err(refused)?, &halo)?;
+            Ok((matrix, plans))
         });
-        let (matrix, local, remote) = made?;
+        let (matrix, plans) = made?;
         let longest = (0..matrix.nrows()).map(|row| matrix.row(row).0.len()).max().unwrap_or(0);
         let all: Vec<[u64; 2]> = ranks.all_gather(&[entries as u64, longest as u64])?;
         let nnz = all.iter().map(|[nnz, _]| nnz).sum();
@@ -161,7 +207,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         let sizes = [rows.len() as u64, nnz, longest];
         let received = vec![T::ZERO; needed.len()];
         let (rows, columns) = (rows.clone(), columns.clone());
-        Ok(Self { ranks, rows, columns, matrix, local, remote, halo, needed, received, sizes })
+        Ok(Self { ranks, rows, columns, matrix, plans, halo, needed, received, sizes })
     }
 
     /// As [`DistributedMatrix::from_rows`], from a matrix of which every rank has all rows, in the
@@ -176,14 +222,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         columns: &Partition,
         options: &MatrixOptions,
     ) -> Result<Self, MpiError> {
-        let own = ranks.run(|| {
-            let expected = [(rows.len(), whole.nrows()), (columns.len(), whole.ncols())];
-            for (name, (expected, found)) in ["rows", "columns"].into_iter().zip(expected) {
-                check_len(name, expected, found).map_err(refused)?;
-            }
-            check_ranks(ranks, rows)?;
-            own_rows(whole, rows, columns, ranks.rank()).map_err(refused)
-        })?;
+        let own = ranks.run(|| own_part(ranks, whole, rows, columns))?;
         Self::from_rows(ranks, own, rows, columns, options)
     }
 
@@ -201,27 +240,26 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
             .and_then(|()| check_len("y", self.own_rows(), y.len()));
         if let Err(error) = fits {
             // The other ranks wait for elements.
-            self.exchange_nothing();
+            self.halo.exchange_nothing(self.ranks);
             return Err(refused(error));
         }
+        let Self { ranks, plans, halo, received, .. } = self;
+        let (local, remote) = match plans {
+            Plans::Cpu { local, remote } => (local, remote),
+            Plans::Gpu(part) => return through_gpu(&mut **part, (ranks, halo), alpha, x, beta, y),
+        };
         let mut multiplied = Ok(());
-        let (local, halo, received) = (&self.local, &mut self.halo, &mut self.received);
-        halo.exchange(self.ranks, x, received, &mut || {
+        halo.exchange(ranks, x, received, &mut || {
             multiplied = local.apply(alpha, x, beta, y);
         });
         multiplied.map_err(refused)?;
-        if let Some(Remote { plan, rows, sums }) = &mut self.remote {
+        if let Some(Remote { plan, rows, sums }) = remote {
             plan.apply(alpha, received, T::ZERO, sums).map_err(refused)?;
             for (&row, &sum) in rows.iter().zip(&*sums) {
                 y[row as usize] += sum;
             }
         }
         Ok(())
-    }
-
-    fn exchange_nothing(&mut self) {
-        let nothing = vec![T::from_f64(f64::NAN); self.own_columns()];
-        self.halo.exchange(self.ranks, &nothing, &mut self.received, &mut || ());
     }
 
     /// The elements of x that the own rows need: the own ones, then those of the halo.
@@ -232,14 +270,30 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
 
     /// What this rank has, and how it multiplies.
     pub fn parts(&self) -> Parts {
+        let (local, remote) = match &self.plans {
+            Plans::Gpu(part) => part.explain(),
+            Plans::Cpu { local, remote } => {
+                let remote = remote.as_ref().map(|remote| remote.plan.explain().clone());
+                (local.explain().clone(), remote)
+            }
+        };
         Parts {
             rows: self.own_rows(),
             entries: self.matrix.nnz(),
             received: self.received.len(),
             sent: self.halo.sent(),
             neighbours: self.halo.neighbours(),
-            local: self.local.explain().clone(),
-            remote: self.remote.as_ref().map(|remote| remote.plan.explain().clone()),
+            device: self.device(),
+            local,
+            remote,
+        }
+    }
+
+    /// The name of the GPU, if the parts are on one.
+    pub(super) fn device(&self) -> Option<String> {
+        match &self.plans {
+            Plans::Gpu(part) => Some(part.device()),
+            Plans::Cpu { .. } => None,
         }
     }
 
@@ -292,7 +346,125 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     }
 }
 
+/// On a CPU or a GPU.
+impl<'a, T: SolveScalar> DistributedMatrix<'a, T> {
+    /// As [`DistributedMatrix::from_rows`], with the parts in the memory of a backend: the CPU, or
+    /// one GPU for each rank, which several ranks may share. Ranks may have different ones.
+    ///
+    /// On a GPU, elements of x that others need go through page-locked memory of the host beside the
+    /// product of the local part. CG without preconditioner or with the diagonal solves there
+    /// ([`DistributedMatrix::solve`]).
+    ///
+    /// # Errors
+    /// As [`DistributedMatrix::from_rows`]; [`MpiError::Rank`] or [`MpiError::All`] for several GPUs
+    /// in a rank, for a format or kernel of the CPU asked for on a GPU, and for what a GPU reports.
+    pub fn from_rows_on<E: GpuExecutor>(
+        ranks: &'a Ranks,
+        backend: &Backend<E>,
+        own: Csr<T>,
+        rows: &Partition,
+        columns: &Partition,
+        options: &MatrixOptions,
+    ) -> Result<Self, MpiError> {
+        let executor = ranks.agree(executor_of(backend, options))?;
+        let Some(executor) = executor else {
+            return Self::from_rows(ranks, own, rows, columns, options);
+        };
+        Self::assembled(ranks, own, (rows, columns), options, |divided, halo| {
+            Ok(Plans::Gpu(on_gpu(executor, &divided, halo, &options.gpu)?))
+        })
+    }
+
+    /// As [`DistributedMatrix::from_matrix`], on a backend.
+    ///
+    /// # Errors
+    /// As [`DistributedMatrix::from_rows_on`].
+    pub fn from_matrix_on<E: GpuExecutor>(
+        ranks: &'a Ranks,
+        backend: &Backend<E>,
+        whole: &Csr<T>,
+        rows: &Partition,
+        columns: &Partition,
+        options: &MatrixOptions,
+    ) -> Result<Self, MpiError> {
+        let own = ranks.run(|| own_part(ranks, whole, rows, columns))?;
+        Self::from_rows_on(ranks, backend, own, rows, columns, options)
+    }
+}
+
+/// Products on a GPU whose vectors stay there.
+impl<T: CpuScalar> DistributedMatrix<'_, T> {
+    /// Copies x to the GPU, for [`DistributedMatrix::multiply_loaded`].
+    ///
+    /// # Errors
+    /// The failure of this rank alone, for a vector of another length, a matrix on a CPU, and what
+    /// the GPU reports.
+    pub fn load(&mut self, x: &[T]) -> Result<(), Failure> {
+        check_len("x", self.own_columns(), x.len()).map_err(refused)?;
+        self.gpu()?.load(x)
+    }
+
+    /// Starts `y = A x` of the x that was loaded, on all ranks together; [`DistributedMatrix::wait`] and
+    /// [`DistributedMatrix::store`] wait for it. The others go on where a rank fails, with NaN in the
+    /// place of its elements.
+    ///
+    /// # Errors
+    /// As [`DistributedMatrix::load`].
+    pub fn multiply_loaded(&mut self) -> Result<(), Failure> {
+        let Self { ranks, plans, halo, .. } = self;
+        match plans {
+            Plans::Gpu(part) => part.multiply((ranks, halo), T::ONE, T::ZERO),
+            Plans::Cpu { .. } => {
+                halo.exchange_nothing(ranks);
+                Err(not_on_gpu())
+            }
+        }
+    }
+
+    /// Waits until the GPU has done all that was started.
+    ///
+    /// # Errors
+    /// As [`DistributedMatrix::load`].
+    pub fn wait(&mut self) -> Result<(), Failure> {
+        self.gpu()?.wait()
+    }
+
+    /// Copies y of the last product to the host.
+    ///
+    /// # Errors
+    /// As [`DistributedMatrix::load`].
+    pub fn store(&mut self, y: &mut [T]) -> Result<(), Failure> {
+        check_len("y", self.own_rows(), y.len()).map_err(refused)?;
+        self.gpu()?.store(y)
+    }
+
+    /// The part of this rank on its GPU.
+    pub(super) fn gpu(&mut self) -> Result<&mut dyn GpuPart<T>, Failure> {
+        match &mut self.plans {
+            Plans::Gpu(part) => Ok(&mut **part),
+            Plans::Cpu { .. } => Err(not_on_gpu()),
+        }
+    }
+
+    /// `w = scale A p` of the vectors of CG on the GPU; `p'w` of this rank.
+    pub(super) fn multiply_cg(&mut self, scale: T) -> Result<f64, Failure> {
+        let Self { ranks, plans, halo, .. } = self;
+        match plans {
+            Plans::Gpu(part) => part.multiply_cg((ranks, halo), scale),
+            Plans::Cpu { .. } => {
+                halo.exchange_nothing(ranks);
+                Err(not_on_gpu())
+            }
+        }
+    }
+}
+
 impl<'a, T> DistributedMatrix<'a, T> {
+    /// Whether the parts of this rank are on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        matches!(self.plans, Plans::Gpu(_))
+    }
+
     /// The ranks that hold it.
     pub fn ranks(&self) -> &'a Ranks {
         self.ranks
@@ -380,6 +552,21 @@ fn check_fit<T: Scalar>(
     check_len("columns", columns.len(), own.ncols()).map_err(refused)
 }
 
+/// The rows of this rank of a whole matrix that its partitions fit.
+fn own_part<T: Scalar>(
+    ranks: &Ranks,
+    whole: &Csr<T>,
+    rows: &Partition,
+    columns: &Partition,
+) -> Result<Csr<T>, Failure> {
+    let expected = [(rows.len(), whole.nrows()), (columns.len(), whole.ncols())];
+    for (name, (expected, found)) in ["rows", "columns"].into_iter().zip(expected) {
+        check_len(name, expected, found).map_err(refused)?;
+    }
+    check_ranks(ranks, rows)?;
+    own_rows(whole, rows, columns, ranks.rank()).map_err(refused)
+}
+
 /// The rows of a rank, with rows and columns by their positions.
 fn own_rows<T: Scalar>(
     whole: &Csr<T>,
@@ -455,25 +642,82 @@ fn columns_of<T: Scalar>(
     Csr::try_new(matrix.nrows(), columns.len(), row_ptr, col_idx, values)
 }
 
-/// The plans of the local and the remote part.
-fn split<T: CpuScalar>(
-    matrix: &Csr<T>,
-    own_columns: usize,
-    spmv: &SpmvOptions,
-) -> Result<(SpmvPlan<T>, Option<Remote<T>>), Failure> {
-    let local = columns_of(matrix, 0..own_columns).map_err(refused)?;
-    let local = SpmvPlan::new(&local, spmv).map_err(refused)?;
+/// The local and the remote part.
+fn divided<T: Scalar>(matrix: &Csr<T>, own_columns: usize) -> Result<Divided<T>, FormatError> {
+    let local = columns_of(matrix, 0..own_columns)?;
     if matrix.ncols() == own_columns {
-        return Ok((local, None));
+        return Ok(Divided { local, remote: None });
     }
-    let remote = columns_of(matrix, own_columns..matrix.ncols()).map_err(refused)?;
+    let remote = columns_of(matrix, own_columns..matrix.ncols())?;
     let has_entries = |row: &u32| !remote.row(*row as usize).0.is_empty();
     let rows: Vec<u32> = (0..matrix.nrows() as u32).filter(has_entries).collect();
     let mut row_ptr = vec![0];
     row_ptr.extend(rows.iter().map(|&row| remote.row_ptr()[row as usize + 1]));
     let (col_idx, values) = (remote.col_idx().to_vec(), remote.values().to_vec());
-    let remote = Csr::try_new(rows.len(), remote.ncols(), row_ptr, col_idx, values);
-    let plan = SpmvPlan::new(&remote.map_err(refused)?, spmv).map_err(refused)?;
-    let sums = vec![T::ZERO; rows.len()];
-    Ok((local, Some(Remote { plan, rows, sums })))
+    let remote = Csr::try_new(rows.len(), remote.ncols(), row_ptr, col_idx, values)?;
+    Ok(Divided { local, remote: Some((remote, rows)) })
+}
+
+impl<T: CpuScalar> Plans<T> {
+    fn on_cpu(divided: Divided<T>, spmv: &SpmvOptions) -> Result<Self, Failure> {
+        let Divided { local, remote } = divided;
+        let local = SpmvPlan::new(&local, spmv).map_err(refused)?;
+        let remote = remote.map(|(remote, rows)| {
+            let plan = SpmvPlan::new(&remote, spmv).map_err(refused)?;
+            let sums = vec![T::ZERO; rows.len()];
+            Ok::<_, Failure>(Remote { plan, rows, sums })
+        });
+        Ok(Self::Cpu { local, remote: remote.transpose()? })
+    }
+}
+
+/// The GPU of a rank, if it has one.
+fn executor_of<'b, E: GpuExecutor>(
+    backend: &'b Backend<E>,
+    options: &MatrixOptions,
+) -> Result<Option<&'b E>, Failure> {
+    let refuse = |name, expected, found: String| {
+        Err(refused(ArgumentError::OutOfRange { name, expected, found }))
+    };
+    let gpu = match backend {
+        Backend::Gpu(gpu) => gpu,
+        Backend::Gpus(gpus) => {
+            return refuse("GPUs of a rank", "one", gpus.each().len().to_string());
+        }
+        _ => return Ok(None),
+    };
+    if options.spmv.clone().nrhs(1) != SpmvOptions::default().nrhs(1) {
+        let found = "one of a CPU".to_owned();
+        return refuse("format or kernel", "auto, or MatrixOptions::gpu, on a GPU", found);
+    }
+    Ok(Some(&gpu.executor))
+}
+
+fn not_on_gpu() -> Failure {
+    refused(ArgumentError::OutOfRange {
+        name: "the matrix",
+        expected: "on a GPU",
+        found: "on a CPU".to_owned(),
+    })
+}
+
+/// `y = alpha A x + beta y` on a GPU, of vectors of the host.
+fn through_gpu<T: CpuScalar>(
+    part: &mut dyn GpuPart<T>,
+    exchange: (&Ranks, &mut Halo),
+    alpha: T,
+    x: &[T],
+    beta: T,
+    y: &mut [T],
+) -> Result<(), Failure> {
+    let loaded = part.load(x).and_then(|()| match beta == T::ZERO {
+        true => Ok(()),
+        false => part.load_y(y),
+    });
+    if let Err(failure) = loaded {
+        exchange.1.exchange_nothing(exchange.0);
+        return Err(failure);
+    }
+    part.multiply(exchange, alpha, beta)?;
+    part.store(y)
 }

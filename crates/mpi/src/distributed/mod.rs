@@ -3,6 +3,7 @@
 
 mod bicgstab;
 mod cg;
+mod gpu;
 mod halo;
 mod matrix;
 mod partition;

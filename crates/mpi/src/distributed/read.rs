@@ -5,6 +5,7 @@ use std::path::Path;
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::Csr;
 use sparsebatch_formats::io::MatrixIndex;
+use sparsebatch_solvers::{Backend, GpuExecutor, SolveScalar};
 
 use super::matrix::refused;
 use super::{DistributedMatrix, MatrixOptions, Partition};
@@ -91,6 +92,20 @@ impl MatrixFile {
     ) -> Result<DistributedMatrix<'a, T>, MpiError> {
         let own = self.read_rows(ranks)?.cast::<T>();
         DistributedMatrix::from_rows(ranks, own, &self.rows, &self.columns, options)
+    }
+
+    /// As [`MatrixFile::read`], on a backend.
+    ///
+    /// # Errors
+    /// As [`MatrixFile::read`] and [`DistributedMatrix::from_rows_on`].
+    pub fn read_on<'a, T: SolveScalar, E: GpuExecutor>(
+        &self,
+        ranks: &'a Ranks,
+        backend: &Backend<E>,
+        options: &MatrixOptions,
+    ) -> Result<DistributedMatrix<'a, T>, MpiError> {
+        let own = self.read_rows(ranks)?.cast::<T>();
+        DistributedMatrix::from_rows_on(ranks, backend, own, &self.rows, &self.columns, options)
     }
 
     /// Every rank reads its rows, with all columns.

@@ -3,21 +3,43 @@
 //! Order of steps, tests and statuses are those of the composed solver
 //! (`sparsebatch_solvers`, `composed/`), for one system whose vectors are divided among ranks.
 
+use std::time::{Duration, Instant};
+
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_solve_core::verdict::{Entry, Stop, by_power_of_two};
 use sparsebatch_solve_core::{Outcome, Status, is_stopped};
 use sparsebatch_solvers::LinOp;
 
+use super::DistributedMatrix;
 use super::system::System;
 use super::vectors::{Sums, zeros};
 use crate::{Failure, MpiError, Ranks};
+
+/// What preconditions, if anything does.
+pub(super) enum Precond<'s, T> {
+    Nothing,
+    /// `M r` has the elements of r times these.
+    Diagonal(&'s [T]),
+    Operator(&'s mut dyn LinOp<T>),
+}
+
+impl<T> Precond<'_, T> {
+    /// The same for a shorter time.
+    pub(super) fn shorter(&mut self) -> Precond<'_, T> {
+        match self {
+            Self::Nothing => Precond::Nothing,
+            Self::Diagonal(diagonal) => Precond::Diagonal(diagonal),
+            Self::Operator(operator) => Precond::Operator(&mut **operator),
+        }
+    }
+}
 
 /// The state of a solve.
 pub(super) struct Run<'s, 'a, 'r, T> {
     ranks: &'s Ranks,
     pub(super) sums: Sums<'s>,
     system: System<'a, 'r, T>,
-    preconditioner: Option<&'s mut dyn LinOp<T>>,
+    preconditioner: Precond<'s, T>,
     entry: Entry,
     /// The initial guess; `None` when it is 0.
     guess: Option<Vec<T>>,
@@ -31,6 +53,8 @@ pub(super) struct Run<'s, 'a, 'r, T> {
     outcome: Option<Outcome>,
     /// Products of the iterations.
     pub(super) products: u64,
+    /// Time of the tests after iterations have stopped.
+    pub(super) settling: Duration,
     pub(super) r: Vec<T>,
 }
 
@@ -49,7 +73,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         ranks: &'s Ranks,
         mut system: System<'a, 'r, T>,
         mut sums: Sums<'s>,
-        preconditioner: Option<&'s mut dyn LinOp<T>>,
+        preconditioner: Precond<'s, T>,
         failed: Option<Status>,
         x: &mut [T],
     ) -> Result<Self, MpiError> {
@@ -76,6 +100,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
             history: Vec::new(),
             outcome: None,
             products: 0,
+            settling: Duration::ZERO,
             r,
         };
         let keeps_history = this.system.criteria.history;
@@ -94,6 +119,11 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         Ok(this)
     }
 
+    /// Whether the matrix is on a GPU.
+    pub(super) fn is_on_gpu(&mut self) -> bool {
+        self.system.on_gpu().is_some()
+    }
+
     /// Whether the solve has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.outcome.is_some()
@@ -105,7 +135,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
     }
 
     pub(super) fn is_preconditioned(&self) -> bool {
-        self.preconditioner.is_some()
+        !matches!(self.preconditioner, Precond::Nothing)
     }
 
     pub(super) fn iterations_left(&self) -> bool {
@@ -138,14 +168,23 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
 
     /// `z = M r`, with M scaled as the inverse of the scaled A.
     pub(super) fn precondition(&mut self, r: &[T], z: &mut [T]) {
-        let Some(preconditioner) = &mut self.preconditioner else {
-            z.copy_from_slice(r);
-            return;
-        };
-        let applied = preconditioner.apply(r, z).map_err(|error| {
-            Failure::internal(format!("an operator of the caller failed: {error}"))
-        });
-        self.sums.attend(applied);
+        match &mut self.preconditioner {
+            Precond::Nothing => {
+                z.copy_from_slice(r);
+                return;
+            }
+            Precond::Diagonal(diagonal) => {
+                for ((z, &r), &inverse) in z.iter_mut().zip(r).zip(*diagonal) {
+                    *z = inverse * r;
+                }
+            }
+            Precond::Operator(preconditioner) => {
+                let applied = preconditioner.apply(r, z).map_err(|error| {
+                    Failure::internal(format!("an operator of the caller failed: {error}"))
+                });
+                self.sums.attend(applied);
+            }
+        }
         rescale(self.system.matrix_scale(), z);
     }
 
@@ -156,8 +195,49 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         self.r = r;
     }
 
+    /// Copies x to the GPU that has the matrix, with the diagonal that preconditions, scaled as the
+    /// inverse of the scaled A.
+    pub(super) fn begin_on_gpu(&mut self, x: &[T]) -> Result<(), Failure> {
+        let diagonal = match self.preconditioner {
+            Precond::Diagonal(diagonal) => {
+                let mut scaled = diagonal.to_vec();
+                rescale(self.system.matrix_scale(), &mut scaled);
+                Some(scaled)
+            }
+            _ => None,
+        };
+        self.matrix_on_gpu()?.gpu()?.begin_cg(x, diagonal.as_deref())
+    }
+
+    /// Copies the residual there; `r'r` and `r'M r` of this rank.
+    pub(super) fn start_on_gpu(&mut self) -> Result<[f64; 2], Failure> {
+        let r = std::mem::take(&mut self.r);
+        let started = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.start_cg(&r));
+        self.r = r;
+        started
+    }
+
+    /// `w = A p` of the vectors there, with A scaled as in the iterations; `p'w` of this rank.
+    pub(super) fn multiply_on_gpu(&mut self) -> Result<f64, Failure> {
+        self.products += 1;
+        let scale = T::from_f64(2f64.powi(-self.system.matrix_scale()));
+        self.matrix_on_gpu()?.multiply_cg(scale)
+    }
+
+    /// The matrix, which is on a GPU.
+    pub(super) fn matrix_on_gpu(&mut self) -> Result<&mut DistributedMatrix<'r, T>, Failure> {
+        self.system.on_gpu().ok_or_else(|| Failure::internal("the matrix is on no GPU"))
+    }
+
     /// Judges the system, which has stopped. Where it ends `x` holds the solution.
     pub(super) fn settle(&mut self, stop: Stop, x: &mut [T]) -> Result<Settled, MpiError> {
+        let start = Instant::now();
+        let settled = self.judged(stop, x);
+        self.settling += start.elapsed();
+        settled
+    }
+
+    fn judged(&mut self, stop: Stop, x: &mut [T]) -> Result<Settled, MpiError> {
         let mut solution = x.to_vec();
         rescale(self.scale - self.system.matrix_scale(), &mut solution);
         let mut r = std::mem::take(&mut self.r);

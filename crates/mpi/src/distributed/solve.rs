@@ -7,14 +7,14 @@ use sparsebatch_solve_core::{
     ArgumentError, Criteria, Krylov, Method, Outcome, Preconditioner, Scheme, SolveOptions, Status,
     check_len,
 };
-use sparsebatch_solvers::{Backend, BatchReport, LinOp};
+use sparsebatch_solvers::{Backend, BatchReport, LinOp, Machine};
 
 use super::DistributedMatrix;
 use super::bicgstab::bicgstab;
-use super::cg::{cg, pipelined};
+use super::cg::{OnCpu, OnGpu, cg, pipelined};
 use super::matrix::refused;
-use super::precond::Analysed;
-use super::run::Run;
+use super::precond::{Analysed, Factored};
+use super::run::{Precond, Run};
 use super::system::{Operator, System};
 use super::vectors::Sums;
 use crate::{Failure, MpiError, Ranks, described};
@@ -73,12 +73,17 @@ pub struct DistributedReport {
     pub block_lu: bool,
     /// Why `auto` took the method; `asked for` otherwise.
     pub reason: String,
+    /// The GPU of this rank; `None` where it solved on its CPU.
+    pub device: Option<String>,
     /// Products of the iterations, each with an exchange.
     pub products: u64,
     /// Time of the analysis of the preconditioner on this rank.
     pub plan_time: Duration,
     /// Time of the solve on this rank.
     pub solve_time: Duration,
+    /// Time of the iterations on this rank: that of the solve without the tests on entry and at the
+    /// end.
+    pub iteration_time: Duration,
 }
 
 impl DistributedReport {
@@ -94,7 +99,14 @@ impl DistributedReport {
             false => kernel.to_owned(),
         };
         let times = [self.plan_time, self.solve_time];
-        BatchReport::of_ranks(self.outcome, self.scheme, &self.reason, (format, &kernel), times)
+        let products = (format, &*kernel);
+        let mut report =
+            BatchReport::of_ranks(self.outcome, self.scheme, &self.reason, products, times);
+        if let Some(device) = self.device {
+            report.runs.iter_mut().for_each(|run| run.backend = Machine::Gpu);
+            (report.backend, report.device) = (Machine::Gpu, device);
+        }
+        report
     }
 }
 
@@ -107,6 +119,9 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
     /// is no worse than its guess. Sums over ranks are added in their order, so that the bits are the
     /// same in every run with as many ranks and the same partition. [`Method::Auto`] is CG for a
     /// symmetric matrix with a positive diagonal, else BiCGStab.
+    ///
+    /// A matrix on GPUs is solved there by CG without preconditioner or with the diagonal: vectors
+    /// stay on the GPUs, which send their sums to the host, and the residual is recomputed by the CPU.
     ///
     /// # Errors
     /// [`MpiError::All`] or [`MpiError::Rank`] with the exit code 2 for what does not fit and for
@@ -124,6 +139,7 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         ranks.agree(self.check_square())?;
         let (method, reason) = self.method(options)?;
         let (scheme, of_block) = schemes::<T>(method, options);
+        ranks.agree(self.check_gpu(method, options))?;
         let analysed = ranks.run(|| Analysed::new(self, of_block))?;
         let factored = analysed.as_ref().map(|analysed| analysed.factor_all(ranks)).transpose()?;
         let plan_time = start.elapsed();
@@ -132,9 +148,14 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
             Some(Err(status)) => (None, Some(status)),
             None => (None, None),
         };
-        let preconditioner = preconditioner.as_mut().map(|p| p as &mut dyn LinOp<T>);
+        let preconditioner = match &mut preconditioner {
+            Some(Factored::Diagonal(inverse)) => Precond::Diagonal(inverse),
+            Some(factored) => Precond::Operator(factored),
+            None => Precond::Nothing,
+        };
         let mut report = self.iterate(preconditioner, failed, (b, x), scheme, options)?;
         (report.reason, report.plan_time) = (reason, plan_time);
+        report.device = self.device();
         Ok(report)
     }
 
@@ -156,13 +177,17 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         let ranks = self.ranks();
         ranks.same(&asked::<T>(options))?;
         ranks.agree(self.check_square().and_then(|()| check_given(options)))?;
+        ranks.agree(match self.is_on_gpu() {
+            true => Err(on_gpus("preconditioner", "none or jacobi", "one of the caller")),
+            false => Ok(()),
+        })?;
         let scheme = scheme_of_given::<T>(options);
-        self.iterate(Some(preconditioner), None, (b, x), scheme, options)
+        self.iterate(Precond::Operator(preconditioner), None, (b, x), scheme, options)
     }
 
     fn iterate(
         &mut self,
-        preconditioner: Option<&mut dyn LinOp<T>>,
+        mut preconditioner: Precond<'_, T>,
         failed: Option<Status>,
         (b, x): (&[T], &mut [T]),
         scheme: Scheme,
@@ -171,8 +196,33 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         let (ranks, rows) = (self.ranks(), self.own_rows());
         let criteria = ranks.agree(check::<T>(options, scheme, rows, (b, &*x)))?;
         let system = (Operator::Matrix(self), b, &criteria);
-        let preconditioner = preconditioner.map(|given| -> &mut dyn LinOp<T> { given });
-        iterate(ranks, system, preconditioner, failed, x, scheme, options)
+        iterate(ranks, system, preconditioner.shorter(), failed, x, scheme, options)
+    }
+
+    /// Refuses what a GPU does not do.
+    fn check_gpu(&self, method: Method, options: &DistributedOptions) -> Result<(), Failure> {
+        let DistributedOptions { solve, block_lu, pipelined } = options;
+        if !self.is_on_gpu() {
+            return Ok(());
+        }
+        if method != Method::Cg {
+            return Err(on_gpus("method", "cg", method.name()));
+        }
+        if *pipelined {
+            return Err(on_gpus("pipelined", "false", "true"));
+        }
+        let is_diagonal = matches!(
+            solve.preconditioner,
+            Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi
+        );
+        match is_diagonal && !block_lu {
+            true => Ok(()),
+            false => {
+                let found =
+                    if *block_lu { "LU of the blocks" } else { solve.preconditioner.name() };
+                Err(on_gpus("preconditioner", "none or jacobi", found))
+            }
+        }
     }
 
     fn check_square(&self) -> Result<(), Failure> {
@@ -233,14 +283,14 @@ pub fn solve_distributed_operator<T: CpuScalar>(
     let scheme = scheme_of_given::<T>(options);
     let criteria = ranks.agree(check::<T>(options, scheme, b.len(), (b, &*x)))?;
     let system = (Operator::Given(operator), b, &criteria);
-    let preconditioner = preconditioner.map(|given| -> &mut dyn LinOp<T> { given });
+    let preconditioner = preconditioner.map_or(Precond::Nothing, |p| Precond::Operator(p));
     iterate(ranks, system, preconditioner, None, x, scheme, options)
 }
 
 fn iterate<'a, T: CpuScalar>(
     ranks: &'a Ranks,
     (operator, b, criteria): (Operator<'a, '_, T>, &'a [T], &'a Criteria),
-    preconditioner: Option<&'a mut dyn LinOp<T>>,
+    preconditioner: Precond<'a, T>,
     failed: Option<Status>,
     x: &mut [T],
     scheme: Scheme,
@@ -253,11 +303,18 @@ fn iterate<'a, T: CpuScalar>(
     let mut sums = Sums::new(ranks);
     let system = System::new(operator, b, criteria, &mut sums, ranks.size())?;
     let mut run = Run::new(ranks, system, sums, preconditioner, failed, x)?;
+    let entered = Instant::now();
     match (scheme.krylov(), options.pipelined) {
+        _ if run.has_ended() => {}
         (Some(Krylov::Cg), true) => pipelined(ranks, &mut run, x)?,
-        (Some(Krylov::Cg), false) => cg(ranks, &mut run, x)?,
+        (Some(Krylov::Cg), false) if run.is_on_gpu() => {
+            let steps = OnGpu::new(&mut run, x);
+            cg(&mut run, &mut ranks.agree(steps)?)?;
+        }
+        (Some(Krylov::Cg), false) => cg(&mut run, &mut ranks.agree(OnCpu::new(x))?)?,
         _ => bicgstab(ranks, &mut run, x)?,
     }
+    let iteration_time = entered.elapsed().saturating_sub(run.settling);
     let (outcome, products) = run.finish();
     if let Some(watch) = &criteria.watch {
         watch.add(1);
@@ -267,9 +324,11 @@ fn iterate<'a, T: CpuScalar>(
         scheme,
         block_lu: options.block_lu,
         reason: "asked for".to_owned(),
+        device: None,
         products,
         plan_time: Duration::ZERO,
         solve_time: start.elapsed(),
+        iteration_time,
     })
 }
 
@@ -303,6 +362,13 @@ fn scheme_of_given<T: CpuScalar>(options: &DistributedOptions) -> Scheme {
 
 fn unsupported(name: &'static str, expected: &'static str, found: &str) -> Failure {
     refused(ArgumentError::OutOfRange { name, expected, found: found.to_owned() })
+}
+
+/// A failure by what the solve of a matrix on GPUs does not do.
+fn on_gpus(name: &'static str, expected: &'static str, found: &str) -> Failure {
+    refused(format!(
+        "{name} is {found}, expected {expected}: others are not supported yet for one matrix on GPUs"
+    ))
 }
 
 /// Refuses a preconditioner beside that of the caller.

@@ -65,6 +65,14 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
         self.facts.scale
     }
 
+    /// The matrix, where it is on a GPU.
+    pub(super) fn on_gpu(&mut self) -> Option<&mut DistributedMatrix<'r, T>> {
+        match &mut self.operator {
+            Operator::Matrix(matrix) if matrix.is_on_gpu() => Some(matrix),
+            _ => None,
+        }
+    }
+
     /// `y = A x`.
     pub(super) fn apply(&mut self, x: &[T], y: &mut [T]) -> Result<(), Failure> {
         match &mut self.operator {

@@ -83,6 +83,14 @@ impl<'a> Sums<'a> {
         }
     }
 
+    /// A result, or what stands in its place until the ranks meet next, where all of them end.
+    pub(super) fn expect<R>(&mut self, result: Result<R, Failure>, otherwise: R) -> R {
+        result.unwrap_or_else(|failure| {
+            self.fail(failure);
+            otherwise
+        })
+    }
+
     /// The numbers of each rank.
     ///
     /// # Errors

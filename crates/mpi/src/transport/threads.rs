@@ -2,10 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
 use super::{Late, Message, Transport};
+
+/// How long a rank looks for a message, letting other threads run, before it sleeps: waking up takes
+/// tens of microseconds, as long as an exchange between GPUs.
+const AWAKE: Duration = Duration::from_micros(200);
 
 /// What a message is for. Messages of one purpose arrive in the order in which they were sent, and
 /// those of another purpose may be between them.
@@ -59,10 +63,24 @@ impl ThreadComm {
             return early.remove(at).map(|(_, bytes)| bytes).unwrap_or_default();
         }
         loop {
-            match self.from[from].recv() {
+            match self.next(from) {
                 Ok((found, bytes)) if found == purpose => return bytes,
                 Ok(parcel) => early.push_back(parcel),
                 Err(_) => panic!("rank {from} has ended"),
+            }
+        }
+    }
+
+    /// The next message of a rank.
+    fn next(&self, from: usize) -> Result<Parcel, RecvError> {
+        let from = &self.from[from];
+        let start = Instant::now();
+        loop {
+            match from.try_recv() {
+                Ok(parcel) => return Ok(parcel),
+                Err(TryRecvError::Disconnected) => return Err(RecvError),
+                Err(TryRecvError::Empty) if start.elapsed() < AWAKE => std::thread::yield_now(),
+                Err(TryRecvError::Empty) => return from.recv(),
             }
         }
     }

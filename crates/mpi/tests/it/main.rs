@@ -2,5 +2,6 @@
 //! `tests/ranks.rs`.
 
 mod distributed_files;
+mod distributed_gpus;
 mod distributed_products;
 mod distributed_solves;

@@ -12,6 +12,7 @@
 //! | `jacobi.rs`, `diagonal.rs` | the preconditioner, from values on the host and on the device |
 //! | `sizes.rs` | the norms that rounding floors compare residuals with |
 //! | `history.rs` | residual norms of every iteration |
+//! | `steps.rs` | CG of one system that is divided among GPUs, between sums that the host forms |
 
 mod account;
 mod diagonal;
@@ -24,6 +25,7 @@ mod phases;
 mod product;
 mod run;
 mod sizes;
+mod steps;
 mod work;
 
 use sparsebatch_solve_core::{
@@ -49,6 +51,7 @@ use phases::SolveSteps;
 use product::PlannedProduct;
 pub use product::ProductKernel;
 use sizes::SystemSizes;
+pub use steps::CgSteps;
 use work::SystemBlocks;
 
 /// Words of a system's state, and sums of a part, as in `krylov.cuh`.

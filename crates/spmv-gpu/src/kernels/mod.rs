@@ -2,7 +2,7 @@
 
 use sparsebatch_cuda::Module;
 
-use crate::{flexible, packed, single};
+use crate::{flexible, halo, packed, single};
 
 /// Checks CSR arrays that lie on the device.
 pub(crate) static CHECK: Module = Module::new("check", include_str!("check.cu"), &[]);
@@ -25,6 +25,7 @@ pub static MODULES: &[&Module] = &[
     &flexible::kernels::BATCH_COO,
     &flexible::kernels::BATCH_ELL,
     &flexible::kernels::BATCH_SELLP,
+    &halo::kernels::HALO,
 ];
 
 /// The module of this name, if there is one.

@@ -4,6 +4,7 @@
 
 mod common;
 mod flexible;
+mod halo;
 mod interop;
 mod nvrtc;
 mod packed;

@@ -12,7 +12,6 @@ mod device_patterns;
 mod device_ragged;
 mod device_several;
 mod factors;
-mod failing;
 mod fallback;
 mod gradient;
 mod large_lu;

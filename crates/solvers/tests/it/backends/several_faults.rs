@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kernel_emu::{Emulator, Order};
+use kernel_emu::{Call, Emulator, Failing, Order};
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::{
@@ -11,7 +11,7 @@ use sparsebatch_solvers::{
 };
 
 use crate::backends::common::{cg, chain, gpu, patterns, ragged, rhs};
-use crate::backends::failing::{Call, Failing};
+
 use crate::backends::several::{assert_same, uniform};
 use crate::common::one_step;
 

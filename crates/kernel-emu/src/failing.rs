@@ -4,24 +4,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kernel_emu::Emulator;
 use sparsebatch_cuda::{
     Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelKey, LaunchConfig, Pod,
 };
 
+use crate::Emulator;
+
 /// The calls that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub enum Call {
+    /// Allocation of memory.
     Alloc,
+    /// Launches of kernels.
     Launch,
+    /// Copies from the GPU, to any memory.
     CopyToHost,
 }
 
 /// An emulated GPU. After some calls of one kind that kind fails, and every call does where the
 /// error is a lost context.
 #[derive(Clone)]
-pub(crate) struct Failing {
-    pub(crate) inner: Emulator,
+pub struct Failing {
+    /// What runs the calls that succeed.
+    pub inner: Emulator,
     fault: Option<Arc<Fault>>,
     /// Launches wait until this one has failed.
     behind: Option<Arc<Fault>>,
@@ -39,17 +44,17 @@ struct Fault {
 
 impl Failing {
     /// One that never fails.
-    pub(crate) fn never(inner: Emulator) -> Self {
+    pub fn never(inner: Emulator) -> Self {
         Self { inner, fault: None, behind: None }
     }
 
     /// One that fails after `left` calls.
-    pub(crate) fn after(left: u64, call: Call, error: GpuError, inner: Emulator) -> Self {
+    pub fn after(left: u64, call: Call, error: GpuError, inner: Emulator) -> Self {
         Self::with(left, call, error, false, inner)
     }
 
     /// One whose call panics after `left` calls.
-    pub(crate) fn panicking_after(left: u64, call: Call, inner: Emulator) -> Self {
+    pub fn panicking_after(left: u64, call: Call, inner: Emulator) -> Self {
         Self::with(left, call, GpuError::OutOfMemory { needed: 1, free: 0 }, true, inner)
     }
 
@@ -60,11 +65,12 @@ impl Failing {
     }
 
     /// This one, whose launches wait until `other` has failed, so that `other` gets work.
-    pub(crate) fn behind(self, other: &Self) -> Self {
+    pub fn behind(self, other: &Self) -> Self {
         Self { behind: other.fault.clone(), ..self }
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
+    /// Whether a call has failed.
+    pub fn has_failed(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| fault.has_failed.load(Ordering::SeqCst))
     }
 
