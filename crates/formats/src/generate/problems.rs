@@ -1,4 +1,5 @@
-//! The benchmark families of the batched solvers: `tri`, `penta`, `lap2d`, `rand9`, and mixes of them.
+//! The benchmark families of the batched solvers: `tri`, `penta`, `lap2d`, `rand9`, and mixes of
+//! them.
 //!
 //! All arithmetic is IEEE binary64 in the written order, without fused multiply-add, so that any
 //! implementation makes the same bits; [`checksum`] proves it.

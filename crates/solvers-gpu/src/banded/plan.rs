@@ -218,9 +218,9 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     }
 }
 
-/// The diagonals with entries on each side of the main one, in the order of the [`Band`] of a pattern
-/// that [`BandedSolver`] takes by default; `None` where it refuses the pattern. `value_bytes`: bytes
-/// of a value; `shared_bytes`: shared memory of a block.
+/// The diagonals with entries on each side of the main one, in the order of the [`Band`] of a
+/// pattern that [`BandedSolver`] takes by default; `None` where it refuses the pattern.
+/// `value_bytes`: bytes of a value; `shared_bytes`: shared memory of a block.
 pub fn banded_half_width(
     pattern: CsrPatternRef<'_>,
     value_bytes: usize,

@@ -49,8 +49,8 @@ pub(crate) struct PatternFeatures {
     /// Costs of the factors in minimum-degree order, if they are within the limit of the target and
     /// every diagonal entry is stored.
     pub(crate) factors: Option<LuCosts>,
-    /// Diagonals on each side in the order of the band, if banded elimination on a GPU takes them and
-    /// every diagonal entry is stored.
+    /// Diagonals on each side in the order of the band, if banded elimination on a GPU takes them
+    /// and every diagonal entry is stored.
     pub(crate) band: Option<usize>,
 }
 

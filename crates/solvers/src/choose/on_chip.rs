@@ -27,8 +27,8 @@ pub fn choose_schemes<T: Scalar>(
 /// measured solves of generated families and chemistry; only their ratios matter.
 mod nanoseconds {
     /// Banded elimination: constant, per number that goes through device memory. Within 3 % of the
-    /// times of tridiagonal systems of 32 to 2,048 rows in f64, where it is 1.8 times that of a copy,
-    /// and a third more than those in f32. Pentadiagonal systems are not measured.
+    /// times of tridiagonal systems of 32 to 2,048 rows in f64, where it is 1.8 times that of a
+    /// copy, and a third more than those in f32. Pentadiagonal systems are not measured.
     pub(super) const BANDED: [f64; 2] = [0.5, 0.0034];
     /// A product and its subtraction in a factorisation.
     pub(super) const LU_PAIR: f64 = 0.0006;
@@ -99,8 +99,8 @@ impl OnChip {
     ///
     /// Banded elimination: by the numbers of a system, the residual included. It takes a half to an
     /// eighth of the time of the sparse LU at every size, and so takes its place. LU: by the
-    /// operations of the factorisation. Dense elimination: by the number of rows, as far as it takes
-    /// them. CG, with Jacobi: by the number of iterations
+    /// operations of the factorisation. Dense elimination: by the number of rows, as far as it
+    /// takes them. CG, with Jacobi: by the number of iterations
     /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of
     /// Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth, as many as
     /// a wave takes to cross the grid four times. BiCGStab: an eighth of k, which is still twice as

@@ -213,7 +213,8 @@ mod tests {
         assert_eq!(half_width(systems.batch.pattern(0)), 1);
     }
 
-    /// Element `row * systems + item` of diagonal d is the entry of that row in column `row + d - 2`.
+    /// Element `row * systems + item` of diagonal d is the entry of that row in column
+    /// `row + d - 2`.
     #[test]
     fn pentadiagonal_systems_have_one_call_that_takes_five_diagonals() {
         let made = Problem::new(Family::Penta, 5).unwrap().batch(3).unwrap();
