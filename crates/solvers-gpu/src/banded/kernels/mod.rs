@@ -2,7 +2,8 @@
 
 use sparsebatch_cuda::Module;
 
-use crate::common::kernels::SOLVER;
+use crate::common::kernels::{NORM, SOLVER};
 
 /// Whole solves by LU without pivoting in parts.
-pub(crate) static BANDED: Module = Module::new("banded", include_str!("banded.cu"), &[SOLVER]);
+pub(crate) static BANDED: Module =
+    Module::new("banded", include_str!("banded.cu"), &[NORM, SOLVER]);

@@ -5,6 +5,8 @@ use sparsebatch_cuda::module::Header;
 
 /// How a system begins and ends, its teams of threads and their sums.
 pub(crate) const SOLVER: Header = ("solver.cuh", include_str!("solver.cuh"));
+/// Norms of vectors in registers.
+pub(crate) const NORM: Header = ("norm.cuh", include_str!("norm.cuh"));
 /// Residuals with bounds of their evaluation's error.
 pub(crate) const EVALUATE: Header = ("evaluate.cuh", include_str!("evaluate.cuh"));
 

@@ -32,6 +32,7 @@
 // - `values`: `value_stride` elements from item to item, 0 if all items share them.
 // - `b`, `x`: item-major, one right-hand side after the other. `flags`: DENSE_GUESS.
 // - Dynamic shared memory: for each group what DenseGroup::BYTES says for max(nrows, 1) rows.
+#include "norm.cuh"
 #include "solver.cuh"
 
 // A bit of `flags`: x holds initial guesses.
@@ -128,41 +129,8 @@ struct DenseGroup {
     // The right-hand side, 0 beyond the rows.
     __device__ __forceinline__ V b(u32 i) const { return has(i) ? load(own_b + row(i)) : V(0); }
 
-    // The norm of a vector, 0 beyond the rows, without spurious overflow or underflow: NaN when an
-    // element is NaN, infinite when one is.
     __device__ __forceinline__ double norm(const V (&vector)[ROWS]) const {
-        double sum = 0;
-#pragma unroll
-        for (u32 i = 0; i < ROWS; ++i) {
-            sum += double(vector[i]) * double(vector[i]);
-        }
-        sum = sum_apart<Threads>(sum, scratch);
-        const bool lossy = !(sum >= 1e-280 && sum < 1e280);
-        if (!Threads::any(lossy)) {
-            return __dsqrt_rn(sum);
-        }
-        double most = 0;
-#pragma unroll
-        for (u32 i = 0; i < ROWS; ++i) {
-            most = maximum(most, magnitude(double(vector[i])));
-        }
-        most = Threads::largest(most, scratch);
-        const int exponent = most > 0 && is_finite(most) ? exponent_of(most) : 0;
-        const double down = power_of_two(-exponent);
-        double scaled = 0;
-#pragma unroll
-        for (u32 i = 0; i < ROWS; ++i) {
-            const double part = double(vector[i]) * down;
-            scaled += part * part;
-        }
-        scaled = sum_apart<Threads>(scaled, scratch);
-        if (!lossy) {
-            return __dsqrt_rn(sum);
-        }
-        if (sum != sum || most == 0 || !is_finite(most)) {
-            return sum != sum ? sum : most;
-        }
-        return __dsqrt_rn(scaled) * power_of_two(exponent);
+        return norm_of_group<Threads>(vector, scratch);
     }
 
     // product = A x, or |A||x|, 0 beyond the rows.

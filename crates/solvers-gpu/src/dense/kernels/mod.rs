@@ -2,7 +2,7 @@
 
 use sparsebatch_cuda::Module;
 
-use crate::common::kernels::SOLVER;
+use crate::common::kernels::{NORM, SOLVER};
 
 /// Whole solves by elimination with partial pivoting.
-pub(crate) static DENSE: Module = Module::new("dense", include_str!("dense.cu"), &[SOLVER]);
+pub(crate) static DENSE: Module = Module::new("dense", include_str!("dense.cu"), &[NORM, SOLVER]);
