@@ -311,7 +311,8 @@ def check_distributed_faults(inputs):
     expect_error(solve(3, "--distributed", inputs.matrices), 2, "expected one file")
     expect_error(solve(3, "--distributed", inputs.uniform), 2, "a batch or an array by rows")
     expect_error(solve(3, *distributed, "--solver", "lu"), 2, "method is lu")
-    expect_error(solve(3, *distributed, "--backend", "gpu"), 2, "not supported on GPUs yet")
+    # Where there are GPUs: scripts/gpu/distributed.sh.
+    expect_error(solve(3, *distributed, "--backend", "gpu"), 2, "--backend gpu: no NVIDIA driver")
     expect_error(spmv(3, inputs.grid, "--backend", "gpu"), 2, "not supported on GPUs yet")
     expect_error(solve(3, *distributed, "--replicate", "2"), 2, "expected no copies")
     expect_error(solve(3, *distributed, "--rhs", inputs.wide), 2, "expected one column or one row")

@@ -12,12 +12,12 @@ use serde::Serialize;
 use sparsebatch_bench::suites::flexible_batch::{Experiment, Kernel};
 use sparsebatch_bench::suites::single::Configuration;
 use sparsebatch_bench::{
-    Backend, BenchError, FlexibleBatch, Outcome, Single, cpu, energy, flexible_batch, gpu_vs_cpu,
-    row_kernels, scaling, sell_p, single, solvers, suites, throughput,
+    Backend, BenchError, FlexibleBatch, Outcome, Single, cpu, distributed, energy, flexible_batch,
+    gpu_vs_cpu, row_kernels, scaling, sell_p, single, solvers, suites, throughput,
 };
 use sparsebatch_rows::{Gap, Row, RowsError, table};
 
-use self::machines::{CpuArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
+use self::machines::{CpuArgs, DistributedArgs, EnergyArgs, GpuVsCpuArgs, ScalingArgs};
 use self::products::{RowKernelArgs, SellPArgs, ThroughputArgs};
 use self::solves::SolverArgs;
 use super::error::CliError;
@@ -58,6 +58,9 @@ enum Suite {
     /// Growth of the cost with the systems of a batch, the rows of a system and the entries of a
     /// matrix
     Scaling(ScalingArgs),
+    /// Products and CG with one large matrix over several GPUs, compared with one, and over ranks of
+    /// the processor
+    Distributed(DistributedArgs),
     /// Energy of products and solves in joules, measured by NVML and RAPL
     Energy(EnergyArgs),
     /// Print Markdown tables of rows that earlier runs have written
@@ -247,6 +250,9 @@ pub(crate) fn run(args: &BenchArgs, global: Global) -> Result<Exit, CliError> {
         }
         Suite::Scaling(args) => {
             measured(global, &args.common, |report| scaling(&args.options()?, report))
+        }
+        Suite::Distributed(args) => {
+            measured(global, &args.common, |report| distributed(&args.options()?, report))
         }
         Suite::Energy(args) => {
             measured(global, &args.on.common, |report| energy(&args.options(), report))

@@ -1,4 +1,4 @@
-//! One matrix over all ranks: `solve --mpi --distributed` and `spmv --mpi`.
+//! One matrix over all ranks: `solve --distributed` and `spmv --mpi`.
 //!
 //! Every rank reads its rows of the file. Ranks go on together or end together, as in `ranks.rs`.
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use sparsebatch::io::{Packing, write_arrays, write_vector};
-use sparsebatch::{Backend, Batch, CpuScalar, KernelChoice, Scalar, SpmvOptions};
+use sparsebatch::{Backend, Batch, CpuScalar, KernelChoice, Scalar, SolveScalar, SpmvOptions};
 use sparsebatch_mpi::{
     DistributedMatrix, DistributedOptions, Failure, Gathered, MatrixFile, MatrixOptions, MpiError,
     Parts, Ranks,
@@ -48,6 +48,8 @@ pub(crate) struct AllParts {
     /// Elements that it sends.
     sent: Spread,
     neighbours: Spread,
+    /// The GPU of each rank; null where it has none.
+    devices: Vec<Option<String>>,
     /// Format and kernel of the local part of each rank.
     local: Vec<String>,
     /// Those of the remote part; null where a rank needs no other.
@@ -87,6 +89,7 @@ impl AllParts {
             received: spread(2),
             sent: spread(3),
             neighbours: spread(4),
+            devices: ranks.all_gather(&own.device)?,
             local: ranks.all_gather(&local)?,
             remote: ranks.all_gather(&remote)?,
         })
@@ -107,15 +110,15 @@ impl AllParts {
     }
 }
 
-/// `solve --mpi --distributed` on this rank.
+/// `solve --distributed` on this rank, with the backend that all ranks find together.
 ///
 /// # Errors
 /// The same on all ranks.
 pub(super) fn solve(
     ranks: &Ranks,
     args: &SolveArgs,
-    global: Global,
-    start: Instant,
+    backend: impl FnOnce() -> Result<Backend, MpiError>,
+    (global, start): (Global, Instant),
 ) -> Result<Exit, MpiError> {
     let prepared = ranks.agree(alone(|| {
         args.check_distributed()?;
@@ -129,6 +132,7 @@ pub(super) fn solve(
         Ok((solve, outputs, path, pool))
     }));
     let (solve, outputs, path, pool) = prepared?;
+    let backend = backend()?;
     let memory = args.input.memory.limit();
     let matrix = MatrixOptions::new().spmv(SolveArgs::spmv_options(&solve)).memory(memory);
     let options = DistributedOptions::new()
@@ -136,7 +140,7 @@ pub(super) fn solve(
         .block_lu(args.mpi.block_lu)
         .pipelined(args.mpi.pipelined);
     let file = MatrixFile::open(ranks, path, &matrix)?;
-    let asked = (args, &file, &matrix, &options);
+    let asked = (args, &backend, &file, &matrix, &options);
     let done = match args.machine.precision {
         Precision::F64 => solve_in::<f64>(ranks, asked, start)?,
         Precision::F32 => solve_in::<f32>(ranks, asked, start)?,
@@ -151,7 +155,7 @@ pub(super) fn solve(
         let threads = pool.current_num_threads();
         let summary = Summary { args, rhs_source, backend_reason, threads, start };
         let on_ranks = OnRanks { gathered: Some(gathered), parts: Some(parts) };
-        summary.tell(global, outputs, &Backend::Cpu, listing, &Solved { x, report }, on_ranks)
+        summary.tell(global, outputs, &backend, listing, &Solved { x, report }, on_ranks)
     });
     let exit = ranks.agree(told)?;
     Ok(Exit::of(ranks.from_first(&(exit as u8))?))
@@ -168,12 +172,16 @@ struct Done {
     nnz: u64,
 }
 
-fn solve_in<T: CpuScalar>(
+/// What is asked of one matrix: the command line, the GPU of this rank, the file, and options.
+type Asked<'a> =
+    (&'a SolveArgs, &'a Backend, &'a MatrixFile, &'a MatrixOptions, &'a DistributedOptions);
+
+fn solve_in<T: SolveScalar>(
     ranks: &Ranks,
-    (args, file, matrix, options): (&SolveArgs, &MatrixFile, &MatrixOptions, &DistributedOptions),
+    (args, backend, file, matrix, options): Asked<'_>,
     start: Instant,
 ) -> Result<Done, MpiError> {
-    let mut matrix: DistributedMatrix<'_, T> = file.read(ranks, matrix)?;
+    let mut matrix: DistributedMatrix<'_, T> = file.read_on(ranks, backend, matrix)?;
     let (len, range) = (file.rows().len(), file.rows().range(ranks.rank()));
     let vectors = ranks.agree(alone(|| {
         let memory = args.input.memory.limit();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use sparsebatch::gpu::device::availability::uuids;
 use sparsebatch::io::BatchIndex;
-use sparsebatch::{Backend, SolveOptions};
+use sparsebatch::{Backend, Gpu, SolveOptions};
 use sparsebatch_bench::processor::available_memory;
 use sparsebatch_mpi::{Failure, MpiError, Ranks, cost, described, shares};
 
@@ -44,8 +44,10 @@ pub(crate) struct MpiArgs {
     #[arg(long, requires = "mpi", conflicts_with = "pin_plan")]
     mpi_pin: bool,
     /// Solve one large matrix with all ranks together, by cg or bicgstab: each has its rows of the
-    /// file, and the blocks of block-jacobi, ilu0 and ic0 are those of the ranks
-    #[arg(long, requires = "mpi", conflicts_with_all = ["pin_plan", "mpi_pin", "export_plan", "skip_bad"])]
+    /// file, and the blocks of block-jacobi, ilu0 and ic0 are those of the ranks. With --backend gpu
+    /// each rank has a GPU, for cg without preconditioner or with jacobi; without --mpi the GPUs of
+    /// --gpus are the ranks
+    #[arg(long, conflicts_with_all = ["pin_plan", "mpi_pin", "export_plan", "skip_bad"])]
     pub(super) distributed: bool,
     /// Precondition by sparse LU of the block of each rank
     #[arg(long, requires = "distributed", conflicts_with_all = ["block_size", "order"])]
@@ -72,10 +74,37 @@ pub(crate) fn run(mut args: SolveArgs, global: Global) -> Result<Exit, CliError>
         }
     };
     let solved = match args.mpi.distributed {
-        true => unbroken(&ranks, || distributed::solve(&ranks, &args, global, start)),
+        true => unbroken(&ranks, || {
+            distributed::solve(&ranks, &args, || gpu_of(&ranks, &args), (global, start))
+        }),
         false => solve(&ranks, &args, global, start),
     };
     Ok(ended(&ranks, solved))
+}
+
+/// Solves one matrix with the GPUs of `--gpus`, each of which is a rank on a thread of this process.
+///
+/// # Errors
+/// As [`run`]; where there is no such list.
+pub(crate) fn on_gpus(mut args: SolveArgs, global: Global) -> Result<Exit, CliError> {
+    let start = Instant::now();
+    let devices = args.listed_gpus()?;
+    let own = available_memory().map(|bytes| memory_of_rank(bytes as u64, devices.len()));
+    args.input.memory.limit_to(own);
+    let quiet = Global { json: false, quiet: true, verbose: false };
+    let exits = Ranks::on_threads(devices.len(), |ranks| {
+        let global = if ranks.rank() == 0 { global } else { quiet };
+        let gpu = || Ok(Backend::Gpu(Gpu::new(devices[ranks.rank()].clone())));
+        let solved = unbroken(ranks, || distributed::solve(ranks, &args, gpu, (global, start)));
+        ended(ranks, solved)
+    });
+    Ok(exits.into_iter().next().unwrap_or(Exit::Internal))
+}
+
+/// The backend of this rank for one matrix: with `--backend gpu` a GPU of its host.
+fn gpu_of(ranks: &Ranks, args: &SolveArgs) -> Result<Backend, MpiError> {
+    let seen = ranks.gpus(&uuids().unwrap_or_default())?;
+    ranks.agree(alone(|| args.gpu_of_rank(seen.start)))
 }
 
 /// Joins the other ranks for another command than `solve`, and says what this rank may print.

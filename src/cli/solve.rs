@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use sparsebatch::gpu::Device;
 use sparsebatch::{
     Backend, Batch, BatchReport, BatchSolver, Budget, Engine, FormatChoice, Gpu, InnerPrecision,
     KernelChoice, Method, Order, PerSystem, PrecondPrecision, Preconditioner, Rhs, SolveError,
@@ -165,6 +166,9 @@ pub(crate) fn run(args: SolveArgs, global: Global) -> Result<Exit, CliError> {
     if args.mpi.mpi {
         return ranks::run(args, global);
     }
+    if args.mpi.distributed {
+        return ranks::on_gpus(args, global);
+    }
     let args = &args;
     let start = Instant::now();
     let solve_options = args.options()?;
@@ -321,6 +325,28 @@ impl SolveArgs {
         Ok((Backend::gpus(gpus)?, why.to_owned()))
     }
 
+    /// The GPUs of `--gpus`, for one matrix in this process.
+    pub(super) fn listed_gpus(&self) -> Result<Vec<Device>, CliError> {
+        match &self.gpus {
+            Some(gpus) => gpus.open(self.machine.backend),
+            None => Err(CliError::input(
+                "--distributed solves with ranks: expected --mpi, or --gpus 0,1 for GPUs of this \
+                 process",
+            )),
+        }
+    }
+
+    /// The backend of a rank for one matrix, with `--backend gpu` the GPU with this number.
+    pub(super) fn gpu_of_rank(&self, ordinal: usize) -> Result<Backend, CliError> {
+        if self.machine.backend != options::Backend::Gpu {
+            return Ok(Backend::Cpu);
+        }
+        match gpu::open_at(options::Backend::Gpu, ordinal)? {
+            Ok((device, _)) => Ok(Backend::Gpu(Gpu::new(device))),
+            Err(reason) => Err(CliError::input(reason)),
+        }
+    }
+
     /// The error of a solve that was refused.
     pub(super) fn refused(&self, error: SolveError) -> CliError {
         match (&error, self.machine.backend) {
@@ -349,11 +375,6 @@ impl SolveArgs {
 
     /// What cannot be asked for where all ranks solve one matrix.
     pub(super) fn check_distributed(&self) -> Result<(), CliError> {
-        if self.machine.backend == options::Backend::Gpu {
-            return Err(CliError::input(
-                "--distributed is not supported on GPUs yet, expected --backend cpu or auto",
-            ));
-        }
         if !self.copies.are_none() {
             return Err(CliError::input(
                 "--distributed solves one system, expected no copies of it",

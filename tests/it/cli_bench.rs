@@ -387,6 +387,24 @@ fn gpu_vs_cpu_measures_the_cpu_and_names_the_gpu_and_mkl() {
 }
 
 #[test]
+fn one_matrix_is_measured_over_ranks_of_the_processor() {
+    let folder = Folder::new();
+    let suite = ["bench", "distributed", "--backend", "cpu", "--edge", "8", "--iterations", "5"];
+
+    let done = folder.run(&[&suite[..], &["--output", "rows.jsonl"]].concat());
+
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stdout.contains("2 ranks are "), "{}", done.stdout);
+    let [rows, _] = lines(&folder, "rows.jsonl");
+    rows.iter().for_each(assert_row);
+    assert_eq!(rows.iter().filter(|row| row["operation"] == "cg").count(), 4);
+    let distributed = |option: &str, value: &str| run(&["bench", "distributed", option, value]);
+    distributed("--edge", "0").assert_bad_input(&["--edge is 0, expected 1 to 670"]);
+    distributed("--case", "tri").assert_bad_input(&["--case is tri, expected --edge"]);
+    distributed("--gpus", "0,0").assert_bad_input(&["expected each GPU once"]);
+}
+
+#[test]
 fn scaling_fits_exponents_to_what_grows() {
     let folder = Folder::new();
     let suite = ["bench", "scaling", "--size", "small", "--backend", "cpu", "--most", "1100"];

@@ -21,5 +21,10 @@ fn what_is_wrong_with_the_command_comes_first() {
 
 #[test]
 fn a_limit_of_time_needs_ranks() {
+    // One matrix without MPI needs GPUs, which are looked for before the file is.
+    run(&["solve", "x", "--distributed"])
+        .assert_bad_input(&["expected --mpi, or --gpus 0,1 for GPUs of this process"]);
+    run(&["solve", "x", "--distributed", "--gpus", "0", "--backend", "cpu"])
+        .assert_bad_input(&["--gpus asks for GPUs"]);
     run(&["solve", "x", "--mpi-timeout", "3"]).assert_bad_input(&["--mpi"]);
 }

@@ -12,6 +12,7 @@
 //! | [`gpu_vs_cpu()`] | the suite `gpu-vs-cpu`: both in the same run, with copies and without |
 //! | [`scaling()`] | the suite `scaling`: growth of cost with systems, rows and entries |
 //! | [`energy()`] | the suite `energy`: joules of products and solves |
+//! | [`distributed()`] | the suite `distributed`: one large matrix over GPUs, and over ranks of the processor |
 //! | [`cpu()`] | the suite `cpu`: every kernel of the processor on 1 to all threads |
 //!
 //! Every answer is checked before it is timed: products against the sequential sums of the host,
@@ -45,6 +46,7 @@ pub use cublas::DenseFactors;
 pub use error::BenchError;
 pub use session::{Backend, machine_of};
 pub use suites::cpu::{Cpu, cpu};
+pub use suites::distributed::{Distributed, distributed};
 pub use suites::energy::{Energy, energy};
 pub use suites::flexible_batch::{FlexibleBatch, flexible_batch};
 pub use suites::gpu_vs_cpu::{GpuVsCpu, gpu_vs_cpu};

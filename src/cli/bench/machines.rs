@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sparsebatch_bench::suites::{HostKernel, OnMachines};
-use sparsebatch_bench::{Backend, BenchError, Cpu, Energy, GpuVsCpu, Scaling};
+use sparsebatch_bench::{Backend, BenchError, Cpu, Distributed, Energy, GpuVsCpu, Scaling};
 
+use super::super::gpu::Gpus;
 use super::{Common, Measured, kernels};
 
 /// Options of `cpu`.
@@ -59,6 +60,23 @@ pub(super) struct ScalingArgs {
     /// Largest size to measure: systems of a batch, rows of a system, or entries of a matrix
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     most: Option<u32>,
+}
+
+/// Options of `distributed`.
+#[derive(Args)]
+pub(super) struct DistributedArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Points along an edge of the cube, separated by commas [default: 200; 40 at small size, 300 and
+    /// 400 at full size]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    edge: Vec<usize>,
+    /// GPUs: numbers as in 0,1, or all [default: all]
+    #[arg(long, value_name = "LIST")]
+    gpus: Option<Gpus>,
+    /// Iterations of the solves of a fixed number [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: Option<u32>,
 }
 
 /// Options of `energy`.
@@ -117,6 +135,31 @@ impl ScalingArgs {
             axis: self.experiment.as_deref().map(str::parse).transpose()?,
             size: (*size).into(),
             most: self.most.map(|most| most as usize),
+            backend: backend.map(Backend::from),
+            output: output.clone(),
+        })
+    }
+}
+
+impl DistributedArgs {
+    /// The options of the suite.
+    pub(super) fn options(&self) -> Result<Distributed, BenchError> {
+        let Common { size, cases, backend, output, .. } = &self.common;
+        if let Some(case) = cases.first() {
+            return Err(BenchError::Option {
+                option: "--case",
+                expected: "--edge, which names the cases of this suite".to_owned(),
+                found: case.clone(),
+            });
+        }
+        Ok(Distributed {
+            edges: self.edge.clone(),
+            ordinals: match &self.gpus {
+                Some(Gpus::Numbers(numbers)) => numbers.clone(),
+                _ => Vec::new(),
+            },
+            iterations: self.iterations,
+            size: (*size).into(),
             backend: backend.map(Backend::from),
             output: output.clone(),
         })

@@ -3,6 +3,7 @@
 mod cases;
 mod chunks;
 pub mod cpu;
+pub mod distributed;
 pub mod energy;
 mod families;
 pub mod flexible_batch;

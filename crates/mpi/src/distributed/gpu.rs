@@ -59,13 +59,18 @@ pub(super) trait GpuPart<T>: fmt::Debug {
     fn x_of_cg(&self, x: &mut [T]) -> Result<(), Failure>;
 }
 
+/// x and y of products alone.
+struct Operands<E: GpuExecutor, T: Value> {
+    x: E::Buffer<T>,
+    y: E::Buffer<T>,
+}
+
 /// A part on the GPU `E`.
 struct OnGpu<E: GpuExecutor, T: Value> {
     executor: E,
     plan: HaloPlan<E, T>,
     size: (usize, usize),
-    /// x and y of products alone.
-    vectors: Option<(E::Buffer<T>, E::Buffer<T>)>,
+    vectors: Option<Operands<E, T>>,
     cg: Option<CgSteps<E, T>>,
 }
 
@@ -92,11 +97,12 @@ impl<E: GpuExecutor, T: Value> fmt::Debug for OnGpu<E, T> {
 
 impl<E: GpuExecutor, T: Value> OnGpu<E, T> {
     /// x and y of products alone.
-    fn vectors(&mut self) -> Result<&mut (E::Buffer<T>, E::Buffer<T>), GpuError> {
+    fn vectors(&mut self) -> Result<&mut Operands<E, T>, GpuError> {
         if self.vectors.is_none() {
             let (nrows, ncols) = self.size;
             let executor = &self.executor;
-            self.vectors = Some((executor.alloc_zeroed(ncols)?, executor.alloc_zeroed(nrows)?));
+            let (x, y) = (executor.alloc_zeroed(ncols)?, executor.alloc_zeroed(nrows)?);
+            self.vectors = Some(Operands { x, y });
         }
         self.vectors.as_mut().ok_or_else(no_vectors)
     }
@@ -117,13 +123,13 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
 
     fn load(&mut self, x: &[T]) -> Result<(), Failure> {
         let executor = self.executor.clone();
-        let (to, _) = self.vectors().map_err(failed)?;
+        let Operands { x: to, .. } = self.vectors().map_err(failed)?;
         executor.copy_from_host(x, to).map_err(failed)
     }
 
     fn load_y(&mut self, y: &[T]) -> Result<(), Failure> {
         let executor = self.executor.clone();
-        let (_, to) = self.vectors().map_err(failed)?;
+        let Operands { y: to, .. } = self.vectors().map_err(failed)?;
         executor.copy_from_host(y, to).map_err(failed)
     }
 
@@ -132,7 +138,7 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
             exchange.1.exchange_nothing(exchange.0);
             return Err(failed(error));
         }
-        let Some((x, y)) = &mut self.vectors else { return Err(failed(no_vectors())) };
+        let Some(Operands { x, y }) = &mut self.vectors else { return Err(failed(no_vectors())) };
         product(&mut self.plan, exchange, (alpha, x, beta, y))
     }
 
@@ -142,7 +148,7 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
 
     fn store(&self, y: &mut [T]) -> Result<(), Failure> {
         match &self.vectors {
-            Some((_, from)) => self.executor.copy_to_host(from, y).map_err(failed),
+            Some(Operands { y: from, .. }) => self.executor.copy_to_host(from, y).map_err(failed),
             None => Err(failed(no_vectors())),
         }
     }

@@ -49,12 +49,16 @@ pub struct DistributedMatrix<'a, T> {
 /// The plans of the parts.
 #[derive(Debug)]
 enum Plans<T> {
-    Cpu {
-        local: SpmvPlan<T>,
-        /// `None` where no element of other ranks is needed.
-        remote: Option<Remote<T>>,
-    },
+    Cpu(Box<CpuPart<T>>),
     Gpu(Box<dyn GpuPart<T>>),
+}
+
+/// The plans of a CPU.
+#[derive(Debug)]
+struct CpuPart<T> {
+    local: SpmvPlan<T>,
+    /// `None` where no element of other ranks is needed.
+    remote: Option<Remote<T>>,
 }
 
 /// The parts of the own rows as matrices.
@@ -142,9 +146,8 @@ impl fmt::Display for Parts {
              ranks; local {} by {}",
             local.format, local.kernel
         )?;
-        match remote {
-            Some(remote) => write!(f, ", remote {} by {}", remote.format, remote.kernel)?,
-            None => {}
+        if let Some(remote) = remote {
+            write!(f, ", remote {} by {}", remote.format, remote.kernel)?;
         }
         device.as_ref().map_or(Ok(()), |device| write!(f, ", on {device}"))
     }
@@ -244,8 +247,8 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
             return Err(refused(error));
         }
         let Self { ranks, plans, halo, received, .. } = self;
-        let (local, remote) = match plans {
-            Plans::Cpu { local, remote } => (local, remote),
+        let CpuPart { local, remote } = match plans {
+            Plans::Cpu(part) => &mut **part,
             Plans::Gpu(part) => return through_gpu(&mut **part, (ranks, halo), alpha, x, beta, y),
         };
         let mut multiplied = Ok(());
@@ -272,7 +275,8 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     pub fn parts(&self) -> Parts {
         let (local, remote) = match &self.plans {
             Plans::Gpu(part) => part.explain(),
-            Plans::Cpu { local, remote } => {
+            Plans::Cpu(part) => {
+                let CpuPart { local, remote } = &**part;
                 let remote = remote.as_ref().map(|remote| remote.plan.explain().clone());
                 (local.explain().clone(), remote)
             }
@@ -293,7 +297,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     pub(super) fn device(&self) -> Option<String> {
         match &self.plans {
             Plans::Gpu(part) => Some(part.device()),
-            Plans::Cpu { .. } => None,
+            Plans::Cpu(_) => None,
         }
     }
 
@@ -414,7 +418,7 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         let Self { ranks, plans, halo, .. } = self;
         match plans {
             Plans::Gpu(part) => part.multiply((ranks, halo), T::ONE, T::ZERO),
-            Plans::Cpu { .. } => {
+            Plans::Cpu(_) => {
                 halo.exchange_nothing(ranks);
                 Err(not_on_gpu())
             }
@@ -442,7 +446,7 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
     pub(super) fn gpu(&mut self) -> Result<&mut dyn GpuPart<T>, Failure> {
         match &mut self.plans {
             Plans::Gpu(part) => Ok(&mut **part),
-            Plans::Cpu { .. } => Err(not_on_gpu()),
+            Plans::Cpu(_) => Err(not_on_gpu()),
         }
     }
 
@@ -451,7 +455,7 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         let Self { ranks, plans, halo, .. } = self;
         match plans {
             Plans::Gpu(part) => part.multiply_cg((ranks, halo), scale),
-            Plans::Cpu { .. } => {
+            Plans::Cpu(_) => {
                 halo.exchange_nothing(ranks);
                 Err(not_on_gpu())
             }
@@ -667,7 +671,7 @@ impl<T: CpuScalar> Plans<T> {
             let sums = vec![T::ZERO; rows.len()];
             Ok::<_, Failure>(Remote { plan, rows, sums })
         });
-        Ok(Self::Cpu { local, remote: remote.transpose()? })
+        Ok(Self::Cpu(Box::new(CpuPart { local, remote: remote.transpose()? })))
     }
 }
 

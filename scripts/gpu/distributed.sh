@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# One large matrix over the GPUs of one process, on a machine with at least two and no cargo: the command line on one
+# and on all GPUs, and the bench.
+#
+# usage: scripts/gpu/distributed.sh BINARIES RESULTS [PART...]
+#   BINARIES   folder with the program sparsebatch, built with --release elsewhere
+#   RESULTS    folder for logs, and for rows in distributed-EDGE.jsonl
+#   PART       cli, or the edge of a cube to measure, such as 300 [default: cli 300 400]
+# CUDA's libraries must be on LD_LIBRARY_PATH. GPUS (default 0,1) is the list of GPUs, BACKEND (both or gpu; default
+# gpu from an edge of 400 on, where solves of the processor take minutes) what the bench measures, and a part has
+# PART_SECONDS (default 500). BENCH_COMMIT overrides the commit in the rows.
+set -u -o pipefail
+binaries=$1 results=$2
+shift 2
+[[ $# -gt 0 ]] || set -- cli 300 400
+mkdir -p "$results"
+{ nvidia-smi; nvidia-smi topo -m; lscpu | head -25; free -g; } >"$results/machine.txt" 2>&1
+gpus=${GPUS:-0,1} seconds=${PART_SECONDS:-500} failed=0
+
+# run NAME COMMAND...: one command, its output and its exit code.
+run() {
+    local name=$1
+    shift
+    echo "== $name: $*"
+    timeout "$seconds" "$@" 2>&1 | tee "$results/$name.txt"
+    local code=$?
+    echo "== $name: exit $code" | tee -a "$results/$name.txt"
+    [[ $code -eq 0 ]] || failed=1
+}
+
+# expect NAME CODE TEXT COMMAND...: a command that ends with this code and says this.
+expect() {
+    local name=$1 code=$2 text=$3
+    shift 3
+    echo "== $name: $*"
+    timeout "$seconds" "$@" >"$results/$name.txt" 2>&1
+    local found=$?
+    cat "$results/$name.txt"
+    if [[ $found -ne $code ]] || ! grep -qF -- "$text" "$results/$name.txt"; then
+        echo "== $name: exit $found, expected $code and: $text"
+        failed=1
+    fi
+}
+
+for part in "$@"; do
+    case $part in
+        cli)
+            "$binaries/sparsebatch" generate laplace --stencil 7 --grid 64x64x64 "$results/grid.mtx" >/dev/null || failed=1
+            solve=("$binaries/sparsebatch" solve "$results/grid.mtx" --distributed --rhs random:1 --json)
+            for list in 0 "$gpus"; do
+                for turn in first second; do
+                    run "solve-$list-$turn" "${solve[@]}" --gpus "$list" --output "$results/x-$list-$turn.npz"
+                done
+                cmp "$results/x-$list-first.npz" "$results/x-$list-second.npz" &&
+                    echo "== equal bits in two runs on $list" || failed=1
+            done
+            run "solve-jacobi" "${solve[@]}" --gpus "$gpus" --precond jacobi
+            expect bicgstab 2 "method is bicgstab, expected cg" "${solve[@]}" --gpus "$gpus" --solver bicgstab
+            expect pipelined 2 "pipelined is true, expected false" "${solve[@]}" --gpus "$gpus" --solver cg --pipelined
+            expect no-gpu-97 2 "--gpus: no GPU number 97" "${solve[@]}" --gpus 0,97
+            expect no-ranks 2 "expected --mpi, or --gpus" "${solve[@]}"
+            rm -f "$results"/x-*.npz "$results/grid.mtx"
+            ;;
+        *[!0-9]* | "")
+            echo "unknown part $part" >&2
+            exit 2
+            ;;
+        *)
+            if [[ $part -ge 400 ]]; then usual=gpu; else usual=both; fi
+            run "distributed-$part" "$binaries/sparsebatch" bench distributed --edge "$part" --gpus "$gpus" \
+                --backend "${BACKEND:-$usual}" --output "$results/distributed-$part.jsonl"
+            ;;
+    esac
+done
+grep -h "times as fast\|of the time of a plan" "$results"/distributed-*.txt 2>/dev/null | tee "$results/ratios.txt"
+exit $failed
