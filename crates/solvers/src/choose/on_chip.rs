@@ -121,8 +121,9 @@ impl OnChip {
         let (nrows, nnz) = (pattern.nrows as f64, pattern.nnz as f64);
         let band = pattern.band.filter(|_| !has_history);
         // Entries of the band, b and x.
-        let of_band =
-            |half_width: usize| BANDED[0] + BANDED[1] * (2 * half_width + 3) as f64 * nrows;
+        let of_band = |half_width: usize| {
+            BANDED[0] + BANDED[half_width] * (2 * half_width + 3) as f64 * nrows
+        };
         let banded = band.map_or(f64::INFINITY, |half_width| of_band(half_width.max(1)));
         let of_lu = |factors: &LuCosts| {
             LU_PAIR * factors.products as f64 + LU_ENTRY * factors.entries as f64
