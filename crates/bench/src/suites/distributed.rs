@@ -122,7 +122,22 @@ pub fn distributed(options: &Distributed, report: &mut dyn Write) -> Result<Outc
             cube.on_cpu(machine)?;
         }
     }
+    copies_at_end(&mut recorder, devices.first(), on_cpu.as_ref());
     recorder.finish()
+}
+
+/// Measures the bandwidth of copies again, so that rows show whether the machine was as it was.
+fn copies_at_end(recorder: &mut Recorder<'_>, gpu: Option<&Device>, cpu: Option<&Machine>) {
+    if let Some(gpu) = gpu
+        && let Ok(found) = timed(Ceilings, || measure_bandwidth(gpu))
+    {
+        recorder.copy_at_end(Some(&gpu.info().name), found.copy_gb_per_s);
+    }
+    if let Some(cpu) = cpu
+        && let Some(found) = timed(Ceilings, processor::measure_bandwidth)
+    {
+        recorder.copy_at_end(cpu.device.as_deref(), found.copy_gb_per_s);
+    }
 }
 
 /// Numbers of ranks: powers of two, and all.
