@@ -292,6 +292,8 @@ impl Transport for MpiComm {
     }
 
     fn abort(&self, code: u8) -> ! {
+        // The launcher of MPICH drops lines that it has not yet read when a rank aborts.
+        sleep(Duration::from_millis(200));
         self.comm.abort(i32::from(code))
     }
 }
