@@ -33,17 +33,7 @@ counts+=("$most")
 # list COUNT: the first GPUs, such as 0,1.
 list() { seq -s, 0 $(($1 - 1)); }
 
-# run NAME COMMAND...: one command, its output and its exit code.
-run() {
-    local name=$1 code
-    shift
-    echo "== $name: $*"
-    timeout "$seconds" "$@" 2>&1 | tee "$results/$name.txt"
-    code=$?
-    echo "== $name: exit $code" | tee -a "$results/$name.txt"
-    [[ $code -eq 0 ]] || failed=1
-    return $code
-}
+source "$(dirname "$0")/commands.sh"
 
 # batches NAME ARGUMENTS...: one GPU in turns with each larger number of them.
 batches() {
