@@ -4,7 +4,7 @@
 #
 #   scripts/install-capi.sh /usr/local
 #   scripts/install-capi.sh target/prefix --workspace     with what `cargo build --workspace` has compiled already
-#   scripts/install-capi.sh /usr/local --mpi              with ranks of MPI: MPICC names its compiler, default mpicc
+#   scripts/install-capi.sh /usr/local --mpi              with what ranks of MPI need, by scripts/install-mpi.sh
 #
 # Needs Rust alone. DESTDIR is put before the folder, as packagers expect; files that name the folder name it without.
 set -euo pipefail
@@ -16,11 +16,11 @@ prefix=$(cd "${DESTDIR:-}$1" && pwd)
 place=$prefix
 [[ -z ${DESTDIR:-} ]] || place=${1%/}
 features=(--no-default-features)
+with_mpi=
 for option in "${@:2}"; do
     case $option in
         --workspace) features=(--features=default) ;;
-        # Of what a workspace with MPI has compiled, or alone.
-        --mpi) [[ ${features[0]} == --no* ]] && features+=(--features=mpi) || features=(--features=default,mpi,sparsebatch/mpi) ;;
+        --mpi) with_mpi=yes ;;
         *) echo "expected --workspace or --mpi after the folder: $option" >&2; exit 2 ;;
     esac
 done
@@ -44,4 +44,5 @@ for file in sparsebatch.pc sparsebatchConfig.cmake sparsebatchConfigVersion.cmak
     sed -e "s|@prefix@|$place|; s|@version@|$version|; s|@abi@|$abi|" \
         "crates/capi/install/$file.in" >"$prefix/lib/$folder/$file"
 done
+[[ -z $with_mpi ]] || scripts/install-mpi.sh "$prefix/lib"
 echo "sparsebatch $version is in $prefix"

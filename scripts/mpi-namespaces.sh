@@ -5,7 +5,7 @@
 #
 # Needs root, ip and unshare; changes nothing beyond its namespaces, which it removes at its end.
 #
-# usage: scripts/mpi-namespaces.sh PROGRAM    a sparsebatch with the feature mpi, for Open MPI
+# usage: scripts/mpi-namespaces.sh PROGRAM    a sparsebatch with the transport of Open MPI beside it
 #        DELAY=50us: each packet takes so much longer to the other host (tc, netem)
 set -euo pipefail
 program=$(realpath "${1:?usage: scripts/mpi-namespaces.sh PROGRAM}")

@@ -2,7 +2,7 @@
 # Ranks of MPI on a machine with one GPU or several, which they divide: the bits of a process on one GPU.
 #
 # usage: scripts/gpu/ranks.sh PROGRAM RESULTS
-#   PROGRAM   a sparsebatch with the feature mpi, built elsewhere for Open MPI 4
+#   PROGRAM   a sparsebatch with the transport of Open MPI 4 beside it, built elsewhere
 #   RESULTS   folder for reports and the log
 # CUDA's libraries must be on LD_LIBRARY_PATH.
 set -u -o pipefail

@@ -4,7 +4,7 @@
 # has no memory. For a machine with at least two GPUs and no cargo. Keep NVLink multicast off (NCCL_NVLS_ENABLE=0).
 #
 # usage: scripts/gpu/scaling.sh BINARIES DATA RESULTS [PART...]
-#   BINARIES   folder with sparsebatch (sparsebatch-mpi with the feature mpi, for Open MPI 4) and nuclear_burning, built
+#   BINARIES   folder with sparsebatch (for ranks: libsparsebatch_mpi_transport.so of Open MPI 4 beside it) and nuclear_burning, built
 #              with --release elsewhere; what a missing one is for is left out, and said
 #   DATA       folder with batch_mid57.bin and batch_sn156.bin with their .meta.json, reaclib_sn156.json and
 #              reference_sn156.json
@@ -47,8 +47,8 @@ batches() {
 
 # One process with all GPUs, and a rank for each: times of the solve, and equal bits.
 ranks() {
-    [[ -x $binaries/sparsebatch-mpi ]] && command -v mpirun >/dev/null || { echo "ranks: left out, no MPI"; return; }
-    local program=$binaries/sparsebatch-mpi batch=$results/ranks.batch count
+    [[ -e $binaries/libsparsebatch_mpi_transport.so ]] && command -v mpirun >/dev/null || { echo "ranks: left out, no MPI"; return; }
+    local program=$binaries/sparsebatch batch=$results/ranks.batch count
     "$program" generate tri --n 128 --batch 200000 "$batch" -q || failed=1
     for count in "${counts[@]}"; do
         run "ranks-process-$count" "$program" solve "$batch" --backend gpu --gpus "$(list "$count")" \

@@ -1,14 +1,33 @@
 //! `solve --mpi` without MPI ranks; with them: `scripts/mpi-tests.sh`.
 
-use crate::common::run;
+use std::path::Path;
 
-/// The tests run a program without MPI, unless they are built with the feature.
+use crate::common::{root, run, run_with};
+
+/// A program that is linked to an MPI (feature `mpi`) looks for no library.
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn a_build_without_mpi_says_how_to_build_one_with_it() {
+fn without_a_transport_the_line_says_how_to_build_one() {
     let refused = run(&["solve", "examples/data/alpha13_small.batch", "--mpi"]);
 
-    refused.assert_bad_input(&["--mpi: built without MPI", "--features mpi"]);
+    refused.assert_bad_input(&["--mpi: no MPI", "scripts/install-mpi.sh"]);
+}
+
+/// A file that is not there, one that is no library, and a library of something else.
+#[cfg(all(not(feature = "mpi"), target_os = "linux"))]
+#[test]
+fn a_transport_that_cannot_be_used_is_named() {
+    let data = root().join("examples/data/alpha13_small.batch");
+    let data = data.to_str().unwrap();
+    for (file, reason) in [
+        ("absent.so", "No such file"),
+        (data, "cannot be used for MPI"),
+        ("libm.so.6", "no transport of version 1: build it with scripts/install-mpi.sh"),
+    ] {
+        let variables = [("SPARSEBATCH_MPI_TRANSPORT", Path::new(file))];
+
+        run_with(&variables, &["solve", data, "--mpi"]).assert_bad_input(&[file, reason]);
+    }
 }
 
 #[cfg(not(feature = "mpi"))]

@@ -97,10 +97,9 @@ impl Ranks {
 impl From<MpiError> for Failure {
     fn from(error: MpiError) -> Self {
         match error {
-            MpiError::Unsupported => Self::unsupported(
-                "this library was built without MPI: install it with scripts/install-capi.sh PREFIX --mpi, \
-                 where mpicc and libclang are installed",
-            ),
+            MpiError::Unsupported | MpiError::Transport { .. } => {
+                Self::unsupported(error.to_string())
+            }
             MpiError::Finalised => Self::argument(error.to_string()),
             MpiError::Unequal { rank, host, what, expected, found } => {
                 let what = in_c(&what).to_owned();

@@ -30,29 +30,38 @@ impl From<SolveError> for Failure {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
-    /// This build has no MPI.
+    /// There is no MPI: the library that carries data between its ranks was not found.
     #[error(
-        "built without MPI: build with the feature mpi, as in \
-         cargo install --path . --features mpi, where mpicc and libclang are installed"
+        "no MPI: libsparsebatch_mpi_transport.so was not found beside the program, nor where the \
+         system looks for libraries; scripts/install-mpi.sh FOLDER builds it, where mpicc and \
+         libclang are installed, and SPARSEBATCH_MPI_TRANSPORT names it elsewhere"
     )]
     Unsupported,
+    /// The library that carries data between ranks cannot be used.
+    #[error("{path} cannot be used for MPI: {reason}")]
+    Transport {
+        /// The file.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
     /// MPI was finalised before, or, for a communicator of the caller, not initialised yet.
     #[error(
         "MPI does not run in this process: it was finalised before, or a communicator was given \
          before MPI was initialised"
     )]
     Finalised,
-    /// The launcher started several processes, and each is alone to the MPI of this build.
+    /// The launcher started several processes, and each is alone to the MPI that was found.
     #[error(
         "the launcher started {launched} processes ({variable}), but for {library} this process is \
-         alone: start it with the mpirun, mpiexec or srun of that MPI, or build against the other"
+         alone: start it with the mpirun, mpiexec or srun of that MPI, or take a transport of the other"
     )]
     OtherMpi {
         /// Number of processes.
         launched: usize,
         /// The variable of the environment that says so.
         variable: &'static str,
-        /// Name and version of the MPI that this build is linked to.
+        /// Name and version of the MPI that was found.
         library: String,
     },
     /// Some ranks did not come within the time limit.
@@ -117,7 +126,10 @@ impl MpiError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Rank { failure, .. } | Self::All(failure) => failure.code,
-            Self::Unsupported | Self::OtherMpi { .. } | Self::Unequal { .. } => 2,
+            Self::Unsupported
+            | Self::Transport { .. }
+            | Self::OtherMpi { .. }
+            | Self::Unequal { .. } => 2,
             Self::Finalised | Self::Missing { .. } | Self::NoAnswer { .. } | Self::Message(_) => 1,
         }
     }

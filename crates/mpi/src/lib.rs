@@ -20,8 +20,9 @@
 //! refused ([`MpiError::Unequal`]) unless their backends are
 //! [pinned](sparsebatch_solvers::Backend::pinned) alike.
 //!
-//! MPI is a feature of this crate, `mpi`, since it needs headers and a compiler of the machine.
-//! Without it all functions are there, and joining returns [`MpiError::Unsupported`].
+//! MPI itself is behind a library that is loaded when ranks are asked for: `scripts/install-mpi.sh`
+//! builds it with the MPI of a machine. Where it is not found, joining returns
+//! [`MpiError::Unsupported`]. With the feature `mpi` a program is linked to one MPI instead.
 //!
 //! # Examples
 //! ```

@@ -75,7 +75,6 @@ pub fn threads_among(rank: usize, all: &[Place]) -> usize {
 /// The number of processes that the innermost launcher has started, and the variable of the
 /// environment that says so: a job of Slurm may start mpirun. Of Slurm its step says how many tasks
 /// it has; what the job asked for (`SLURM_NTASKS`) says nothing of this process.
-#[cfg(any(test, feature = "mpi"))]
 pub(crate) fn launched_by(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Option<(&'static str, usize)> {

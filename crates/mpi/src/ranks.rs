@@ -89,7 +89,7 @@ impl Ranks {
     /// other ranks to come here, once MPI is initialised.
     ///
     /// # Errors
-    /// [`MpiError::Unsupported`] in a build without MPI, [`MpiError::Finalised`],
+    /// [`MpiError::Unsupported`] and [`MpiError::Transport`] without an MPI, [`MpiError::Finalised`],
     /// [`MpiError::OtherMpi`] where `mpirun` is that of another MPI, [`MpiError::Missing`] and
     /// [`MpiError::NoAnswer`] where ranks do not come: the process should then end by
     /// [`Ranks::world_or_abort`]'s means.
@@ -118,7 +118,7 @@ impl Ranks {
     /// which must happen before MPI is finalised. `limit` is as for [`Ranks::world`].
     ///
     /// # Errors
-    /// [`MpiError::Unsupported`] in a build without MPI, [`MpiError::Finalised`] where MPI is not
+    /// [`MpiError::Unsupported`] and [`MpiError::Transport`] without an MPI, [`MpiError::Finalised`] where MPI is not
     /// initialised or was finalised, [`MpiError::Missing`], [`MpiError::NoAnswer`].
     ///
     /// # Safety
@@ -457,13 +457,13 @@ mod tests {
     #[cfg(not(feature = "mpi"))]
     #[test]
     #[allow(unsafe_code)]
-    fn a_build_without_mpi_says_so() {
+    fn without_a_transport_there_is_no_mpi() {
         let world = Ranks::world(Duration::ZERO).err();
         // SAFETY: without MPI the handle is not used.
         let handle = unsafe { Ranks::from_fortran(0, Duration::ZERO) }.err();
 
         assert_eq!((world.clone(), handle), (Some(MpiError::Unsupported), world.clone()));
-        assert!(world.unwrap().to_string().contains("--features mpi"));
+        assert!(world.unwrap().to_string().contains("scripts/install-mpi.sh"));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use kernel_emu::{Emulator, Order};
-use mpi::topology::SimpleCommunicator;
 use sparsebatch_cuda::{DeviceInfo, Executor};
 use sparsebatch_formats::generate::{Stencil, laplace};
 use sparsebatch_formats::{Batch, Csr};
@@ -227,25 +226,6 @@ fn distributed(ranks: &Ranks) {
     assert!(error.to_string().contains("entries, expected"), "{error}");
 }
 
-/// Half of the ranks, by the handle that Fortran, C and mpi4py have of their communicator.
-#[allow(unsafe_code)]
-fn handle() {
-    use mpi::traits::*;
-    let universe = mpi::initialize().expect("not initialised before");
-    let world = universe.world();
-    let color = mpi::topology::Color::with_value(world.rank() % 2);
-    let half: SimpleCommunicator = world.split_by_color(color).expect("a color");
-    // SAFETY: MPI is initialised, and the communicator lives.
-    let handle = unsafe { mpi::ffi::RSMPI_Comm_c2f(half.as_raw()) };
-    // SAFETY: the handle is that of a living communicator of the same MPI.
-    let ranks = unsafe { Ranks::from_fortran(handle, LIMIT) }.expect("joins");
-    assert_eq!((ranks.rank(), ranks.size()), (half.rank() as usize, half.size() as usize));
-    solves(&ranks);
-    drop(ranks);
-    // The communicator of the caller is as it was.
-    half.barrier();
-}
-
 /// Before MPI is initialised there is no communicator to take, and after it was finalised there are
 /// no ranks.
 #[allow(unsafe_code)]
@@ -265,15 +245,8 @@ fn finalised() {
     assert!(line.contains("finalised before") && !line.contains('\n'), "{line}");
 }
 
-/// The last rank, or the first one, starts MPI and does not come: the others end within their limit.
-fn late(is_missing: impl Fn(i32, i32) -> bool) {
-    let universe = mpi::initialize().expect("not initialised before");
-    use mpi::traits::*;
-    let world = universe.world();
-    if is_missing(world.rank(), world.size()) {
-        std::thread::sleep(Duration::from_secs(60));
-        return;
-    }
+/// Another process of the job starts MPI and does not come: this one ends within its limit.
+fn waits() {
     let tell = |error: &MpiError| eprintln!("error: {error}");
     let _ = Ranks::world_or_abort(Duration::from_secs(1), tell);
     unreachable!("a rank is missing");
@@ -282,9 +255,7 @@ fn late(is_missing: impl Fn(i32, i32) -> bool) {
 fn main() {
     let case = std::env::args().nth(1).unwrap_or_default();
     match &*case {
-        "handle" => handle(),
-        "late" => late(|rank, size| rank == size - 1),
-        "late-first" => late(|rank, _| rank == 0),
+        "waits" => waits(),
         "finalised" => finalised(),
         _ => {
             let ranks = Ranks::world(LIMIT).expect("joins");

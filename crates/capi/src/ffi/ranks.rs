@@ -44,7 +44,7 @@ handle_of!(sb_ranks => Ranks, "ranks", |ranks| &ranks.context);
 /// duplicated, and may be freed afterwards. Waits at most `seconds` for the other ranks to come
 /// here. MPI is initialised by the program, and finalised after `sb_ranks_destroy`.
 ///
-/// Errors: `SB_ERROR_UNSUPPORTED` in a build without MPI, `SB_ERROR_ARGUMENT` where MPI does not
+/// Errors: `SB_ERROR_UNSUPPORTED` where the transport of an MPI is not installed, `SB_ERROR_ARGUMENT` where MPI does not
 /// run, `SB_ERROR_RANKS` for ranks that do not come. Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sb_ranks_create(

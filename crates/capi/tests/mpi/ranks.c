@@ -1,5 +1,6 @@
 // Ranks of MPI, started by scripts/mpi-tests.sh: shares of items, one report, errors of one rank.
 #include <mpi.h>
+#include <unistd.h>
 
 #include "../c/check.h"
 
@@ -109,7 +110,28 @@ static void a_rank_that_does_not_come(sb_context *context) {
     }
 }
 
+// Half of the ranks, by the handle of their communicator, which is as it was afterwards.
+static void ranks_of_half_the_job(sb_context *context) {
+    MPI_Comm half;
+    sb_ranks *ranks = NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Comm_rank(half, &rank);
+    MPI_Comm_size(half, &size);
+    OK(sb_ranks_create(context, MPI_Comm_c2f(half), 20.0, &ranks));
+    ranks_are_those_of_the_communicator(ranks);
+    OK(sb_ranks_agree(ranks, SB_OK, NULL));
+    OK(sb_ranks_destroy(ranks));
+    MPI_Barrier(half);
+    MPI_Comm_free(&half);
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "sleeps") == 0) {
+        // For others that wait for this rank.
+        MPI_Init(&argc, &argv);
+        sleep(60);
+        return 1;
+    }
     sb_context *context = cpu_context(1);
     sb_ranks *ranks = NULL;
     REFUSED(sb_ranks_create(context, 0, 1.0, &ranks), SB_ERROR_ARGUMENT, "MPI does not run");
@@ -122,6 +144,12 @@ int main(int argc, char **argv) {
         // Ranks that gave up have sent messages that nobody reads.
         fflush(NULL);
         MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Finalize();
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "halves") == 0) {
+        ranks_of_half_the_job(context);
+        OK(sb_context_destroy(context));
         MPI_Finalize();
         return 0;
     }

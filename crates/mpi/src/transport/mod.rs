@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | [`Alone`] | this process |
 //! | [`ThreadComm`](threads::ThreadComm) | threads of this process |
-//! | `MpiComm`, with the feature `mpi` | the processes of an MPI communicator |
+//! | [`MpiComm`](mpi::MpiComm) | the processes of an MPI communicator |
 
-#[cfg(feature = "mpi")]
+mod library;
 mod mpi;
 pub(crate) mod threads;
 
@@ -16,7 +16,6 @@ use std::time::Duration;
 use crate::MpiError;
 
 /// Why not all ranks have come in time.
-#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "a single rank waits for no other"))]
 pub(crate) enum Late {
     /// Rank 0 knows who came.
     Missing { came: usize, first_missing: usize },
@@ -88,27 +87,13 @@ pub(crate) trait Transport {
 }
 
 /// Initialises MPI, if that was not done, and takes all ranks of the job.
-#[cfg(feature = "mpi")]
 pub(crate) fn world() -> Result<Box<dyn Transport>, MpiError> {
-    Ok(Box::new(self::mpi::MpiComm::world()?))
-}
-
-/// Without MPI there is no world.
-#[cfg(not(feature = "mpi"))]
-pub(crate) fn world() -> Result<Box<dyn Transport>, MpiError> {
-    Err(MpiError::Unsupported)
+    Ok(Box::new(self::mpi::MpiComm::world(library::table()?)?))
 }
 
 /// Takes the communicator of a Fortran handle.
-#[cfg(feature = "mpi")]
 pub(crate) fn from_fortran(handle: i32) -> Result<Box<dyn Transport>, MpiError> {
-    Ok(Box::new(self::mpi::MpiComm::from_fortran(handle)?))
-}
-
-/// Without MPI there are no handles.
-#[cfg(not(feature = "mpi"))]
-pub(crate) fn from_fortran(_handle: i32) -> Result<Box<dyn Transport>, MpiError> {
-    Err(MpiError::Unsupported)
+    Ok(Box::new(self::mpi::MpiComm::from_fortran(library::table()?, handle)?))
 }
 
 /// This process is the only rank.

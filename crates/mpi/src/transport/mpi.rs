@@ -1,248 +1,176 @@
-//! Ranks of an MPI communicator.
+//! Ranks of an MPI communicator, by the functions of `sparsebatch-mpi-transport`.
+#![allow(unsafe_code, reason = "calls by the table of another library")]
 
-use std::mem::ManuallyDrop;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::null_mut;
+use std::time::Duration;
 
-use mpi::Threading;
-use mpi::collective::SystemOperation;
-use mpi::datatype::PartitionMut;
-use mpi::environment::{self, Universe};
-use mpi::request::WaitGuard;
-use mpi::topology::SimpleCommunicator;
-use mpi::traits::*;
+use sparsebatch_mpi_transport::{FINALISED, Joined, Part, Sink, Slice, Table, Work};
 
 use super::{Late, Message, Transport};
 use crate::MpiError;
 use crate::places::launched_by;
 
-/// Tags of the messages by which ranks come together, on the communicator of the caller. Other
-/// messages go over a communicator of our own.
-const COME: i32 = 31_007;
-const GO: i32 = 31_008;
-
-/// Tags of messages between any two ranks, on the communicator of our own: lists of each other's
-/// columns, and elements of vectors.
-const LISTS: i32 = 1;
-const HALO: i32 = 2;
-
-/// Most elements of one message: MPI counts them in 32 bits.
-const MOST: usize = 1 << 27;
-
-/// How long the other ranks wait beyond the limit, so that rank 0 tells first who is missing.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// A communicator, and MPI itself if this process initialised it for us.
+/// A communicator of the MPI behind a table.
 pub(crate) struct MpiComm {
-    /// A duplicate of the caller's communicator, once all ranks have come.
-    comm: ManuallyDrop<SimpleCommunicator>,
-    universe: ManuallyDrop<Option<Universe>>,
-    is_own: bool,
+    table: &'static Table,
+    comm: *mut c_void,
 }
 
 impl MpiComm {
-    pub(crate) fn world() -> Result<Self, MpiError> {
-        if environment::is_finalized() {
-            return Err(MpiError::Finalised);
-        }
-        let universe = mpi::initialize_with_threading(Threading::Funneled);
-        let universe = universe.map(|(universe, _)| universe);
-        let comm = SimpleCommunicator::world();
+    /// Initialises MPI, if that was not done, and takes all ranks of the job.
+    pub(crate) fn world(table: &'static Table) -> Result<Self, MpiError> {
+        let mut comm = null_mut();
+        // SAFETY: the place is this one.
+        let made = unsafe { (table.world)(&mut comm) };
+        let comm = Self::made(table, made, comm)?;
         if comm.size() == 1 {
-            check_launcher()?;
+            comm.check_launcher()?;
         }
-        Ok(Self::new(comm, universe))
+        Ok(comm)
     }
 
-    /// A duplicate of the communicator with this handle, made when all ranks have come.
-    pub(crate) fn from_fortran(handle: i32) -> Result<Self, MpiError> {
-        if !environment::is_initialized() || environment::is_finalized() {
-            return Err(MpiError::Finalised);
-        }
-        Ok(Self::new(communicator_of(handle), None))
+    /// Takes the communicator of a Fortran handle.
+    pub(crate) fn from_fortran(table: &'static Table, handle: i32) -> Result<Self, MpiError> {
+        let mut comm = null_mut();
+        // SAFETY: the place is this one; the handle is as `Ranks::from_fortran` demands.
+        let made = unsafe { (table.from_fortran)(handle, &mut comm) };
+        Self::made(table, made, comm)
     }
 
-    fn new(comm: SimpleCommunicator, universe: Option<Universe>) -> Self {
-        let (comm, universe) = (ManuallyDrop::new(comm), ManuallyDrop::new(universe));
-        Self { comm, universe, is_own: false }
+    fn made(table: &'static Table, made: i32, comm: *mut c_void) -> Result<Self, MpiError> {
+        if made == FINALISED { Err(MpiError::Finalised) } else { Ok(Self { table, comm }) }
     }
 
-    fn wait_for_all(&self, end: Instant) -> Result<(), Late> {
-        let mut is_here = vec![false; self.size()];
-        is_here[0] = true;
-        loop {
-            while let Some(status) = self.comm.any_process().immediate_probe_with_tag(COME) {
-                let source = status.source_rank();
-                let mut one = [0u8];
-                self.comm.process_at_rank(source).receive_into_with_tag(&mut one[..], COME);
-                is_here[source as usize] = true;
+    /// Refuses a launcher that has started several processes of which this one knows nothing.
+    fn check_launcher(&self) -> Result<(), MpiError> {
+        match launched_by(|variable| std::env::var(variable).ok()) {
+            Some((variable, launched)) if launched > 1 => {
+                // SAFETY: the sink lives during the call.
+                let library = text(|sink| unsafe { (self.table.library)(sink) });
+                Err(MpiError::OtherMpi { launched, variable, library })
             }
-            let Some(first_missing) = is_here.iter().position(|&is_here| !is_here) else { break };
-            if Instant::now() >= end {
-                let came = is_here.iter().filter(|&&is_here| is_here).count();
-                return Err(Late::Missing { came, first_missing });
-            }
-            sleep(Duration::from_millis(1));
+            _ => Ok(()),
         }
-        for rank in 1..self.comm.size() {
-            self.comm.process_at_rank(rank).send_with_tag(&[0u8][..], GO);
-        }
-        Ok(())
-    }
-
-    fn wait_for_first(&self, end: Instant) -> Result<(), Late> {
-        let first = self.comm.process_at_rank(0);
-        first.send_with_tag(&[0u8][..], COME);
-        while first.immediate_probe_with_tag(GO).is_none() {
-            if Instant::now() >= end {
-                return Err(Late::NoAnswer);
-            }
-            sleep(Duration::from_millis(1));
-        }
-        first.receive_into_with_tag(&mut [0u8][..], GO);
-        Ok(())
-    }
-
-    /// Sends numbers to rank 0: their count, then pieces.
-    fn send<T: Equivalence>(&self, numbers: &[T]) {
-        let first = self.comm.process_at_rank(0);
-        first.send(&(numbers.len() as u64));
-        numbers.chunks(MOST).for_each(|piece| first.send(piece));
-    }
-
-    /// Appends the numbers that a rank sends.
-    fn receive<T: Equivalence + Clone + Default>(&self, rank: usize, all: &mut Vec<T>) {
-        let from = self.comm.process_at_rank(rank as i32);
-        let (count, _) = from.receive::<u64>();
-        let start = all.len();
-        all.resize(start + count as usize, T::default());
-        all[start..].chunks_mut(MOST).for_each(|piece| {
-            from.receive_into(piece);
-        });
-    }
-
-    /// The bytes of a rank, on all ranks.
-    fn broadcast_from(&self, root: usize, own: Vec<u8>) -> Vec<u8> {
-        let process = self.comm.process_at_rank(root as i32);
-        let mut length = own.len() as u64;
-        process.broadcast_into(&mut length);
-        let mut bytes = if self.rank() == root { own } else { vec![0; length as usize] };
-        bytes.chunks_mut(MOST).for_each(|piece| process.broadcast_into(piece));
-        bytes
     }
 }
 
+/// The pieces that a function gives.
+fn pieces(give: impl FnOnce(Sink)) -> Vec<Vec<u8>> {
+    unsafe extern "C" fn take(to: *mut c_void, data: *const u8, len: usize) {
+        // SAFETY: `to` is the list below, and the table promises so many bytes.
+        let (all, piece) =
+            unsafe { (&mut *to.cast::<Vec<Vec<u8>>>(), std::slice::from_raw_parts(data, len)) };
+        all.push(piece.to_vec());
+    }
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    give(Sink { to: (&raw mut all).cast(), take });
+    all
+}
+
+fn text(give: impl FnOnce(Sink)) -> String {
+    String::from_utf8_lossy(&pieces(give).concat()).into_owned()
+}
+
+fn slice(bytes: &[u8]) -> Slice {
+    Slice { data: bytes.as_ptr(), len: bytes.len() }
+}
+
+fn parts(messages: &[Message]) -> Vec<Part> {
+    let part = |(rank, range): &Message| Part { rank: *rank, start: range.start, len: range.len() };
+    messages.iter().map(part).collect()
+}
+
+/// Runs `call` with work that other functions call, and continues a panic of the work after it: none
+/// may cross the other library.
+fn while_it_works(meanwhile: &mut dyn FnMut(), call: impl FnOnce(Work)) {
+    struct Own<'w> {
+        meanwhile: &'w mut dyn FnMut(),
+        panic: Option<Box<dyn Any + Send>>,
+    }
+    unsafe extern "C" fn run(of: *mut c_void) {
+        // SAFETY: `of` is the value below.
+        let own = unsafe { &mut *of.cast::<Own<'_>>() };
+        own.panic = catch_unwind(AssertUnwindSafe(|| (own.meanwhile)())).err();
+    }
+    let mut own = Own { meanwhile, panic: None };
+    call(Work { of: (&raw mut own).cast(), run });
+    if let Some(panic) = own.panic {
+        resume_unwind(panic);
+    }
+}
+
+// SAFETY of all calls below: the communicator is that of this value, and lives; lists, buffers, sinks
+// and work live during the call, and what is written is shared with nothing else.
 impl Transport for MpiComm {
     fn rank(&self) -> usize {
-        self.comm.rank() as usize
+        // SAFETY: as above.
+        unsafe { (self.table.rank)(self.comm) }
     }
 
     fn size(&self) -> usize {
-        self.comm.size() as usize
+        // SAFETY: as above.
+        unsafe { (self.table.size)(self.comm) }
     }
 
     fn host(&self) -> String {
-        environment::processor_name().unwrap_or_else(|_| "a host without a name".to_owned())
+        // SAFETY: as above.
+        text(|sink| unsafe { (self.table.host)(self.comm, sink) })
     }
 
-    /// Ranks tell rank 0 that they are there, which tells them to go on.
     fn join(&mut self, limit: Duration) -> Result<(), Late> {
-        let start = Instant::now();
-        match self.rank() {
-            0 => self.wait_for_all(start + limit)?,
-            _ => self.wait_for_first(start + limit + GRACE)?,
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX / 4);
+        // SAFETY: as above.
+        match unsafe { (self.table.join)(self.comm, limit.min(u64::MAX / 4)) } {
+            Joined { end: 0, .. } => Ok(()),
+            Joined { end: 1, came, first_missing } => Err(Late::Missing { came, first_missing }),
+            _ => Err(Late::NoAnswer),
         }
-        // The communicator of the caller is left to the caller.
-        self.comm = ManuallyDrop::new(self.comm.duplicate());
-        self.is_own = true;
-        Ok(())
     }
 
     fn local(&self) -> (usize, usize) {
-        let local = self.comm.split_shared(self.comm.rank());
-        (local.rank() as usize, local.size() as usize)
+        let (mut rank, mut size) = (0, 1);
+        // SAFETY: as above.
+        unsafe { (self.table.local)(self.comm, &mut rank, &mut size) };
+        (rank, size)
     }
 
     fn any(&self, own: bool) -> bool {
-        let mut any = 0u8;
-        self.comm.all_reduce_into(&u8::from(own), &mut any, SystemOperation::max());
-        any != 0
+        // SAFETY: as above.
+        unsafe { (self.table.any)(self.comm, u8::from(own)) != 0 }
     }
 
     fn all_gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
-        let mut lengths = vec![0u64; self.size()];
-        self.comm.all_gather_into(&(own.len() as u64), &mut lengths[..]);
-        let total: u64 = lengths.iter().sum();
-        if total > MOST as u64 {
-            // Too much for the counts of one collective: rank after rank.
-            return (0..self.size()).map(|root| self.broadcast_from(root, own.to_vec())).collect();
-        }
-        let counts: Vec<i32> = lengths.iter().map(|&length| length as i32).collect();
-        let starts: Vec<i32> = counts
-            .iter()
-            .scan(0, |end, &count| Some(std::mem::replace(end, *end + count)))
-            .collect();
-        let mut all = vec![0u8; total as usize];
-        let mut parts = PartitionMut::new(&mut all[..], &counts[..], &starts[..]);
-        self.comm.all_gather_varcount_into(own, &mut parts);
-        let part =
-            |(&start, &count): (&i32, &i32)| all[start as usize..(start + count) as usize].to_vec();
-        starts.iter().zip(&counts).map(part).collect()
+        // SAFETY: as above.
+        pieces(|sink| unsafe { (self.table.all_gather)(self.comm, slice(own), sink) })
     }
 
     fn gather_bytes(&self, own: &[u8]) -> Option<Vec<Vec<u8>>> {
-        if self.rank() != 0 {
-            self.send(own);
-            return None;
-        }
-        let mut all = vec![own.to_vec()];
-        for rank in 1..self.size() {
-            let mut bytes = Vec::new();
-            self.receive(rank, &mut bytes);
-            all.push(bytes);
-        }
-        Some(all)
+        // SAFETY: as above.
+        let all = pieces(|sink| unsafe { (self.table.gather_bytes)(self.comm, slice(own), sink) });
+        (self.rank() == 0).then_some(all)
     }
 
     fn gather_f64s(&self, own: &[f64]) -> Option<Vec<f64>> {
-        if self.rank() != 0 {
-            self.send(own);
-            return None;
-        }
-        let mut all = own.to_vec();
-        (1..self.size()).for_each(|rank| self.receive(rank, &mut all));
-        Some(all)
+        let all = pieces(|sink| {
+            // SAFETY: as above.
+            unsafe { (self.table.gather_f64s)(self.comm, own.as_ptr(), own.len(), sink) }
+        });
+        let (numbers, _) = all.first()?.as_chunks();
+        Some(numbers.iter().map(|bytes| f64::from_ne_bytes(*bytes)).collect())
     }
 
     fn broadcast(&self, own: Vec<u8>) -> Vec<u8> {
-        self.broadcast_from(0, own)
+        // SAFETY: as above.
+        pieces(|sink| unsafe { (self.table.broadcast)(self.comm, slice(&own), sink) }).concat()
     }
 
-    /// The lengths of all messages by one collective, then the messages.
     fn all_to_all(&self, own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let lengths: Vec<u64> = own.iter().map(|bytes| bytes.len() as u64).collect();
-        let mut others = vec![0u64; lengths.len()];
-        self.comm.all_to_all_into(&lengths[..], &mut others[..]);
-        let mut all: Vec<Vec<u8>> = others.iter().map(|&length| vec![0; length as usize]).collect();
-        mpi::request::scope(|scope| {
-            let mut waits = Vec::new();
-            for (rank, bytes) in all.iter_mut().enumerate() {
-                let from = self.comm.process_at_rank(rank as i32);
-                for piece in bytes.chunks_mut(MOST) {
-                    let request = from.immediate_receive_into_with_tag(scope, piece, LISTS);
-                    waits.push(WaitGuard::from(request));
-                }
-            }
-            let mut sent = Vec::new();
-            for (rank, bytes) in own.iter().enumerate() {
-                let to = self.comm.process_at_rank(rank as i32);
-                for piece in bytes.chunks(MOST) {
-                    let request = to.immediate_send_with_tag(scope, piece, LISTS);
-                    sent.push(WaitGuard::from(request));
-                }
-            }
-        });
-        all
+        let own: Vec<Slice> = own.iter().map(|bytes| slice(bytes)).collect();
+        // SAFETY: as above; there are as many slices as ranks, as all transports ask for.
+        pieces(|sink| unsafe { (self.table.all_to_all)(self.comm, own.as_ptr(), sink) })
     }
 
     fn exchange(
@@ -253,88 +181,50 @@ impl Transport for MpiComm {
         receive: &mut [u8],
         meanwhile: &mut dyn FnMut(),
     ) {
-        mpi::request::scope(|scope| {
-            // Guards wait when they are dropped, after a panic of `meanwhile` too.
-            let mut received = Vec::with_capacity(from.len());
-            let (mut rest, mut taken) = (receive, 0);
-            for (rank, part) in from {
-                let (_, behind) = rest.split_at_mut(part.start - taken);
-                let (own, behind) = behind.split_at_mut(part.len());
-                (rest, taken) = (behind, part.end);
-                let process = self.comm.process_at_rank(*rank as i32);
-                for piece in own.chunks_mut(MOST) {
-                    let request = process.immediate_receive_into_with_tag(scope, piece, HALO);
-                    received.push(WaitGuard::from(request));
-                }
+        let (to, from) = (parts(to), parts(from));
+        while_it_works(meanwhile, |work| {
+            // SAFETY: as above.
+            unsafe {
+                (self.table.exchange)(
+                    self.comm,
+                    to.as_ptr(),
+                    to.len(),
+                    slice(send),
+                    from.as_ptr(),
+                    from.len(),
+                    receive.as_mut_ptr(),
+                    receive.len(),
+                    work,
+                );
             }
-            let mut sent = Vec::with_capacity(to.len());
-            for (rank, part) in to {
-                let process = self.comm.process_at_rank(*rank as i32);
-                for piece in send[part.clone()].chunks(MOST) {
-                    let request = process.immediate_send_with_tag(scope, piece, HALO);
-                    sent.push(WaitGuard::from(request));
-                }
-            }
-            meanwhile();
         });
     }
 
     fn all_gather_f64s(&self, own: &[f64], all: &mut [f64], meanwhile: &mut dyn FnMut()) {
-        mpi::request::scope(|scope| {
-            let request = self.comm.immediate_all_gather_into(scope, own, all);
-            let _gathered = WaitGuard::from(request);
-            meanwhile();
+        assert_eq!(all.len(), own.len() * self.size(), "numbers of all ranks");
+        while_it_works(meanwhile, |work| {
+            let (own, len) = (own.as_ptr(), own.len());
+            // SAFETY: as above.
+            unsafe { (self.table.all_gather_f64s)(self.comm, own, len, all.as_mut_ptr(), work) }
         });
     }
 
     fn barrier(&self) {
-        self.comm.barrier();
+        // SAFETY: as above.
+        unsafe { (self.table.barrier)(self.comm) }
     }
 
     fn abort(&self, code: u8) -> ! {
-        // The launcher of MPICH drops lines that it has not yet read when a rank aborts.
-        sleep(Duration::from_millis(200));
-        self.comm.abort(i32::from(code))
+        // SAFETY: as above.
+        unsafe { (self.table.abort)(self.comm, code) };
+        std::process::exit(i32::from(code))
     }
 }
 
 impl Drop for MpiComm {
-    /// Frees the communicator and finalises MPI where this process initialised it for us. Both wait
-    /// for the other ranks, and are left out in a panic and where not all ranks have come.
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
-        if std::thread::panicking() || !self.is_own || environment::is_finalized() {
-            return;
-        }
-        // A launcher ends all processes when one has ended with an exit code: none is ahead.
-        self.barrier();
-        // SAFETY: neither is used after this.
-        unsafe {
-            ManuallyDrop::drop(&mut self.comm);
-            ManuallyDrop::drop(&mut self.universe);
-        }
+        let leaves = u8::from(!std::thread::panicking());
+        // SAFETY: the communicator is used no more.
+        unsafe { (self.table.free)(self.comm, leaves) }
     }
-}
-
-/// The communicator of a Fortran handle, which stays with the caller.
-#[allow(unsafe_code)]
-fn communicator_of(handle: i32) -> SimpleCommunicator {
-    // SAFETY: MPI is initialised. The handle is that of a living communicator, as
-    // `Ranks::from_fortran` demands; it is not freed, since it is kept in `ManuallyDrop` and replaced
-    // by a duplicate.
-    unsafe { SimpleCommunicator::from_raw(mpi::ffi::RSMPI_Comm_f2c(handle)) }
-}
-
-/// Refuses a launcher that has started several processes of which this one knows nothing.
-fn check_launcher() -> Result<(), MpiError> {
-    if let Some((variable, launched)) = launched_by(|variable| std::env::var(variable).ok()) {
-        if launched > 1 {
-            let library = environment::library_version().unwrap_or_default();
-            // Some versions are several lines long.
-            let library = library.trim_end_matches('\0').split([',', '\n']).next();
-            let library = library.unwrap_or("this MPI").split_whitespace().collect::<Vec<_>>();
-            return Err(MpiError::OtherMpi { launched, variable, library: library.join(" ") });
-        }
-    }
-    Ok(())
 }
