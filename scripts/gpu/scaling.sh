@@ -4,15 +4,17 @@
 # has no memory. For a machine with at least two GPUs and no cargo. Keep NVLink multicast off (NCCL_NVLS_ENABLE=0).
 #
 # usage: scripts/gpu/scaling.sh BINARIES DATA RESULTS [PART...]
-#   BINARIES   folder with sparsebatch (for ranks: libsparsebatch_mpi_transport.so of Open MPI 4 beside it) and nuclear_burning, built
-#              with --release elsewhere; what a missing one is for is left out, and said
+#   BINARIES   folder with sparsebatch (for ranks: libsparsebatch_mpi_transport.so of Open MPI 4 beside it) and
+#              nuclear_burning, built with --release elsewhere; what a missing one is for is left out, and said
 #   DATA       folder with batch_mid57.bin and batch_sn156.bin with their .meta.json, reaclib_sn156.json and
 #              reference_sn156.json
 #   RESULTS    folder for logs and rows
 #   PART       tri, lap2d, rand9, mid57, sn156 (batches); ranks; burning; matrix (strong, edges 300 and 400); weak
 #              (rows in proportion to GPUs); memory [default: all of them]
-# SYSTEMS (default 100000) is the number of systems of a GPU, ZONES (default 4096) that of zones, GPUS (default all) the
-# largest number of GPUs; a command has PART_SECONDS (default 300). BENCH_COMMIT overrides the commit in the rows.
+# SYSTEMS (default 100000) is the number of systems of a GPU, ZONES (default 4096) that of zones, SHARED (default 200000)
+# that of all ranks together, EDGES (default "300 400") and EDGE (default 300, of one GPU) are edges of the large matrix,
+# strong and weak, GPUS (default all) is the largest number of GPUs; a command has PART_SECONDS (default 300).
+# BENCH_COMMIT overrides the commit in the rows.
 set -u -o pipefail
 [[ $# -ge 3 ]] || { sed -n '6p' "$0" >&2; exit 2; }
 binaries=$(realpath "$1") data=$(realpath "$2")
@@ -49,7 +51,7 @@ batches() {
 ranks() {
     [[ -e $binaries/libsparsebatch_mpi_transport.so ]] && command -v mpirun >/dev/null || { echo "ranks: left out, no MPI"; return; }
     local program=$binaries/sparsebatch batch=$results/ranks.batch count
-    "$program" generate tri --n 128 --batch 200000 "$batch" -q || failed=1
+    "$program" generate tri --n 128 --batch "${SHARED:-200000}" "$batch" -q || failed=1
     for count in "${counts[@]}"; do
         run "ranks-process-$count" "$program" solve "$batch" --backend gpu --gpus "$(list "$count")" \
             --output "$results/process.npz" --json
@@ -79,11 +81,11 @@ burning() {
     done
 }
 
-# Rows in proportion to the number of GPUs; 300^3 on one.
+# Rows in proportion to the number of GPUs.
 weak() {
     local count edge
     for count in "${counts[@]}"; do
-        edge=$(awk -v n="$count" 'BEGIN { printf "%d", 300 * n ^ (1 / 3) + 0.5 }')
+        edge=$(awk -v n="$count" -v e="${EDGE:-300}" 'BEGIN { printf "%d", e * n ^ (1 / 3) + 0.5 }')
         run "weak-$count" "$binaries/sparsebatch" bench distributed --edge "$edge" --gpus "$(list "$count")" \
             --backend gpu --output "$results/weak-$count.jsonl"
     done
@@ -123,7 +125,7 @@ for part in "$@"; do
         ranks) ranks ;;
         burning) burning ;;
         matrix)
-            for edge in 300 400; do
+            for edge in ${EDGES:-300 400}; do
                 run "matrix-$edge" "$binaries/sparsebatch" bench distributed --edge "$edge" --gpus "$(list "$most")" \
                     --backend gpu --output "$results/matrix-$edge.jsonl"
             done
