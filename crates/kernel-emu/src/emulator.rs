@@ -11,6 +11,7 @@ use sparsebatch_cuda::{
     Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
 };
 
+use crate::failing::{Call, Faults};
 use crate::{HostBuffer, Order, Shape};
 
 /// Runs kernels on the CPU. Clones share limits, order and memory.
@@ -25,6 +26,7 @@ pub struct Emulator {
     only: Option<fn(u64) -> Vec<u64>>,
     locks_all: bool,
     lent: Arc<AtomicU64>,
+    pub(crate) faults: Faults,
 }
 
 impl Emulator {
@@ -61,6 +63,7 @@ impl Emulator {
             only: None,
             locks_all: false,
             lent: Arc::default(),
+            faults: Faults::default(),
         }
     }
 
@@ -160,10 +163,12 @@ impl Executor for Emulator {
     }
 
     fn free_memory(&self) -> Result<u64, GpuError> {
+        self.faults.check(None)?;
         Ok(self.info.memory_bytes - self.bytes_in_use())
     }
 
     fn alloc<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>, GpuError> {
+        self.faults.check(Some(Call::Alloc))?;
         let (needed, free) = ((len * size_of::<T>()) as u64, self.free_memory()?);
         if needed > free {
             return Err(GpuError::OutOfMemory { needed, free });
@@ -175,6 +180,7 @@ impl Executor for Emulator {
     }
 
     fn fill_zero<T: Pod>(&self, buffer: &mut HostBuffer<T>) -> Result<(), GpuError> {
+        self.faults.check(None)?;
         buffer.values_mut().fill(T::default());
         Ok(())
     }
@@ -184,12 +190,14 @@ impl Executor for Emulator {
         host: &[T],
         buffer: &mut HostBuffer<T>,
     ) -> Result<(), GpuError> {
+        self.faults.check(None)?;
         check_len("host", buffer.values().len(), host.len())?;
         buffer.values_mut().copy_from_slice(host);
         Ok(())
     }
 
     fn copy_to_host<T: Pod>(&self, buffer: &HostBuffer<T>, host: &mut [T]) -> Result<(), GpuError> {
+        self.faults.check(Some(Call::CopyToHost))?;
         check_len("host", buffer.values().len(), host.len())?;
         buffer.assert_guards();
         host.copy_from_slice(buffer.values());
@@ -197,6 +205,7 @@ impl Executor for Emulator {
     }
 
     fn alloc_pinned<T: Pod>(&self, len: usize) -> Result<Pinned<T>, GpuError> {
+        self.faults.check(None)?;
         self.allocations.fetch_add(1, Ordering::Relaxed);
         Ok(Pinned(vec![T::default(); len]))
     }
@@ -234,6 +243,7 @@ impl Executor for Emulator {
     }
 
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError> {
+        self.faults.check(None)?;
         // Instances that no test launches are not compiled, whatever a plan prepares.
         keys.iter().try_for_each(|key| match crate::has_module(key.module.name()) {
             Ok(true) => Ok(()),
@@ -248,6 +258,8 @@ impl Executor for Emulator {
         config: LaunchConfig,
         args: &mut Args<'_>,
     ) -> Result<(), GpuError> {
+        self.faults.wait();
+        self.faults.check(Some(Call::Launch))?;
         config.check(&self.info)?;
         let expected = parameters(key)?;
         let found: Vec<usize> = args.kinds().iter().map(|kind| kind.bytes()).collect();
@@ -279,15 +291,15 @@ impl Executor for Emulator {
     }
 
     fn fork(&self, _: &[Self]) -> Result<(), GpuError> {
-        Ok(())
+        self.faults.check(None)
     }
 
     fn join(&self, _: &[Self]) -> Result<(), GpuError> {
-        Ok(())
+        self.faults.check(None)
     }
 
     fn synchronize(&self) -> Result<(), GpuError> {
-        Ok(())
+        self.faults.check(None)
     }
 }
 

@@ -31,7 +31,7 @@ pub mod nvrtc;
 
 pub use args::Args;
 pub use emulator::{Emulator, Pinned, emulators};
-pub use failing::{Call, Failing};
+pub use failing::Call;
 pub use host_buffer::HostBuffer;
 
 use std::cell::Cell;

@@ -4,8 +4,11 @@ use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_cuda::{DeviceInfo, Executor, KernelKey, Value};
 use sparsebatch_formats::Batch;
 
+use crate::device::memory_of;
 use crate::rehearsal::rehearse;
-use crate::{Backend, BatchReport, BatchSolver, Rhs, SolveError, SolveOptions};
+use crate::{
+    Backend, BatchReport, BatchSolver, DeviceData, Rhs, SolveError, SolveOptions, SolverMemory,
+};
 
 /// A value type that CPU and GPU solve in: `f32` and `f64`.
 ///
@@ -58,6 +61,15 @@ pub trait SolveScalar: CpuScalar + Value {
         b: &[Self],
         x: &mut [Self],
     ) -> Result<BatchReport, SolveError>;
+
+    /// [`solver_memory`](crate::solver_memory).
+    #[doc(hidden)]
+    fn memory(
+        info: &DeviceInfo,
+        batch: &Batch<Self>,
+        options: &SolveOptions,
+        data: DeviceData,
+    ) -> Result<SolverMemory, SolveError>;
 
     /// [`kernels_of`](crate::kernels_of).
     #[doc(hidden)]
@@ -121,6 +133,15 @@ macro_rules! compiled_here {
                 x: &mut [Self],
             ) -> Result<BatchReport, SolveError> {
                 solver.solve_near_here(batch, b, x)
+            }
+
+            fn memory(
+                info: &DeviceInfo,
+                batch: &Batch<Self>,
+                options: &SolveOptions,
+                data: DeviceData,
+            ) -> Result<SolverMemory, SolveError> {
+                memory_of(info, batch, options, data)
             }
 
             fn rehearse(

@@ -1,6 +1,6 @@
 //! One matrix over ranks that have a GPU each, emulated: products, CG, statuses, bits, faults.
 
-use kernel_emu::{Call, Emulator, Failing, Order};
+use kernel_emu::{Call, Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_cuda::GpuError;
@@ -342,8 +342,8 @@ fn a_gpu_that_fails_ends_all_ranks() {
             let backend = |rank| {
                 let emulator = Emulator::new(Order::Forward);
                 let failing = match rank {
-                    1 => Failing::after(left, call, lost.clone(), emulator),
-                    _ => Failing::never(emulator),
+                    1 => emulator.failing_after(left, call, lost.clone()),
+                    _ => emulator,
                 };
                 Backend::Gpu(Gpu::new(failing))
             };
@@ -369,7 +369,7 @@ fn a_product_fails_on_its_rank_alone() {
     let ends = Ranks::on_threads(2, |ranks| {
         let full = GpuError::OutOfMemory { needed: 8, free: 0 };
         let left = if ranks.rank() == 1 { 0 } else { 1000 };
-        let failing = Failing::after(left, Call::Launch, full, Emulator::new(Order::Forward));
+        let failing = Emulator::new(Order::Forward).failing_after(left, Call::Launch, full);
         let (backend, options) = (Backend::Gpu(Gpu::new(failing)), MatrixOptions::new());
         let mut own =
             DistributedMatrix::from_matrix_on(ranks, &backend, &matrix, &parts, &parts, &options)

@@ -34,6 +34,16 @@ pub fn solver_memory<T: SolveScalar>(
     options: &SolveOptions,
     data: DeviceData,
 ) -> Result<SolverMemory, SolveError> {
+    T::memory(info, batch, options, data)
+}
+
+/// [`solver_memory`], for each type of values.
+pub(crate) fn memory_of<T: SolveScalar>(
+    info: &DeviceInfo,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    data: DeviceData,
+) -> Result<SolverMemory, SolveError> {
     let meter = MemoryMeter::new(info.clone());
     let mut solver = DeviceSolver::with_data(&meter, batch, options, data)?;
     let (bytes, most_bytes) = (meter.bytes_in_use(), meter.most_bytes());

@@ -44,6 +44,7 @@ use again::KeptMatrices;
 pub use arrange::DeviceData;
 use arrange::{Staged, StagedVectors};
 use finish::KeptRungs;
+pub(crate) use memory::memory_of;
 pub use memory::{SolverMemory, solver_memory};
 pub use patterns::BatchPatterns;
 use patterns::Patterns;

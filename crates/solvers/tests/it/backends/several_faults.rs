@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kernel_emu::{Call, Emulator, Failing, Order};
+use kernel_emu::{Call, Emulator, Order};
 use sparsebatch_cuda::GpuError;
 use sparsebatch_formats::Batch;
 use sparsebatch_solvers::{
@@ -28,16 +28,16 @@ fn full() -> GpuError {
     GpuError::OutOfMemory { needed: 1 << 40, free: 7 }
 }
 
-fn backend(gpus: &[Failing], bytes: u64, or_cpu: bool) -> Backend<Failing> {
+fn backend(gpus: &[Emulator], bytes: u64, or_cpu: bool) -> Backend<Emulator> {
     let chunks = Chunks::default().bytes(bytes);
-    let gpu = |executor: &Failing| Gpu::new(executor.clone()).chunks(chunks).or_cpu(or_cpu);
+    let gpu = |executor: &Emulator| Gpu::new(executor.clone()).chunks(chunks).or_cpu(or_cpu);
     Backend::gpus(gpus.iter().map(gpu).collect()).unwrap()
 }
 
 /// Two GPUs, the second of which fails.
-fn two(left: u64, call: Call, error: GpuError) -> [Failing; 2] {
-    let second = Failing::after(left, call, error, emulator());
-    [Failing::never(emulator()).behind(&second), second]
+fn two(left: u64, call: Call, error: GpuError) -> [Emulator; 2] {
+    let second = emulator().failing_after(left, call, error);
+    [emulator().behind(&second), second]
 }
 
 /// Solves on one GPU that does not fail.
@@ -118,7 +118,7 @@ fn where_all_gpus_fail_the_rules_of_one_hold() {
         let b = rhs(&batch, 1);
         for bytes in [1, 1 << 14] {
             let failing = |left, call, error: GpuError| {
-                [(); 3].map(|()| Failing::after(left, call, error.clone(), emulator()))
+                [(); 3].map(|()| emulator().failing_after(left, call, error.clone()))
             };
             // In the solve: the error of the last one, now and in the next solve.
             let gpus = failing(0, Call::Launch, lost());
@@ -164,8 +164,8 @@ fn kept_factors_of_a_gpu_that_fails_are_made_again_elsewhere() {
     let expected = [false, true].map(|transposed| solve(&mut one, transposed));
     let mut seen = 0;
     for left in 0..8 {
-        let second = Failing::after(left, Call::Launch, lost(), emulator());
-        let gpus = [Failing::never(emulator()), second.clone()];
+        let second = emulator().failing_after(left, Call::Launch, lost());
+        let gpus = [emulator(), second.clone()];
         let backend = backend(&gpus, 1 << 14, false);
         let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
         solver.factor(&batch).unwrap();
@@ -218,7 +218,7 @@ fn progress_counts_the_systems_of_a_lost_gpu_once() {
         });
         let gpus = two(left, Call::CopyToHost, lost());
         // The other GPU does not wait, since this one may not fail.
-        let gpus = [Failing::never(gpus[0].inner.clone()), gpus[1].clone()];
+        let gpus = [gpus[0].clone().without_faults(), gpus[1].clone()];
         let backend = backend(&gpus, 1 << 14, false);
         let options = cg().watch(watch.clone());
         solve_on_executor(&backend, &batch, &b, None, &options).unwrap();
@@ -236,8 +236,8 @@ fn products_that_were_asked_for_go_to_the_next_gpu_as_products() {
     let options = cg().engine(Engine::Composed(SpmvOptions::default()));
     let expected = alone(&batch, &b, None, &options);
     for left in [0, 5] {
-        let first = Failing::after(left, Call::Launch, lost(), emulator());
-        let gpus = [first.clone(), Failing::never(emulator())];
+        let first = emulator().failing_after(left, Call::Launch, lost());
+        let gpus = [first.clone(), emulator()];
         let backend = backend(&gpus, 1 << 14, false);
         let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
         for _ in 0..2 {
@@ -257,7 +257,7 @@ fn limits_that_are_refused_change_nothing() {
     let batch = uniform(31);
     let b = rhs(&batch, 1);
     let options = cg().engine(Engine::Composed(SpmvOptions::default()));
-    let gpus = [(); 2].map(|()| Failing::never(emulator()));
+    let gpus = [(); 2].map(|()| emulator());
     let backend = backend(&gpus, 1 << 14, false);
     let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
     let solve = |solver: &mut BatchSolver<f64>| {
@@ -315,8 +315,8 @@ fn factors_that_the_other_gpu_cannot_hold_are_an_error_that_leaves_the_guess() {
     for memory in (4..12).map(|k| (30_000.0 * 1.2f64.powi(k)) as u64) {
         for left in [0, 1, 2, 4, 6] {
             let little = || Emulator::with_memory(memory);
-            let second = Failing::after(left, Call::Launch, lost(), little());
-            let gpus = [Failing::never(little()), second.clone()];
+            let second = little().failing_after(left, Call::Launch, lost());
+            let gpus = [little(), second.clone()];
             let backend = backend(&gpus, 1 << 14, false);
             let Ok(mut solver) = BatchSolver::on_executor(&backend, &batch, None, &options) else {
                 continue;
@@ -347,8 +347,8 @@ fn a_solve_after_one_that_panicked_does_not_report_success() {
     for batch in [uniform(31), ragged(patterns(31))] {
         let b = rhs(&batch, 1);
         for bytes in [1, 1 << 14] {
-            let second = Failing::panicking_after(0, Call::Launch, emulator());
-            let gpus = [Failing::never(emulator()).behind(&second), second];
+            let second = emulator().panicking_after(0, Call::Launch);
+            let gpus = [emulator().behind(&second), second];
             let backend = backend(&gpus, bytes, false);
             let mut solver = BatchSolver::on_executor(&backend, &batch, None, &cg()).unwrap();
             let mut solve = || {
