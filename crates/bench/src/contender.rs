@@ -1,9 +1,10 @@
 //! Contenders of a measurement: plans, ours or a peer's, with the vectors they multiply.
 
-use rayon::prelude::*;
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
 use sparsebatch_spmv_gpu::flexible::FlexiblePlan;
 use sparsebatch_spmv_gpu::{PackedPlan, SinglePlan};
+
+use crate::parallel;
 
 /// A vector on the device.
 pub(crate) type Operand<T = f64> = DeviceBuffer<T>;
@@ -134,9 +135,8 @@ impl<P: Multiply<T>, T: Value> Timed for Contender<'_, P, T> {
         device.fill_zero(y)?;
         // Checks the form that is timed, in which y is read.
         self.plans[copy].multiply(x, T::ONE, y)?;
-        // All threads fill the vector: touching the pages of a large one is slow on one thread.
-        let mut host: Vec<T> = (0..y.len()).into_par_iter().map(|_| T::ZERO).collect();
+        let mut host: Vec<T> = parallel::zeros(y.len());
         device.copy_to_host(y, &mut host)?;
-        Ok(host.into_par_iter().map(T::to_f64).collect())
+        Ok(parallel::in_f64(&host))
     }
 }

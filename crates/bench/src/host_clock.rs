@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuError;
 use sparsebatch_formats::Scalar;
 
+use crate::parallel;
 use crate::timing::{Pace, RECORDED, Timing, rounds};
 
 /// A matrix or batch on the processor.
@@ -63,7 +63,7 @@ impl<T: Scalar> HostOperands<T> {
     /// Makes `copies` copies of x, each with a y of `nrows` zeros.
     pub(crate) fn new(x: &[T], nrows: usize, copies: usize) -> Self {
         let pair = |_| (x.to_vec(), vec![T::ZERO; nrows]);
-        Self { pairs: (0..copies.max(1)).into_par_iter().map(pair).collect() }
+        Self { pairs: parallel::map(copies.max(1), pair) }
     }
 
     /// Number of copies.
@@ -89,8 +89,8 @@ impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
         plan: impl Fn(usize) -> Result<P, CpuError> + Sync,
     ) -> Result<Self, CpuError> {
         let mut plans = vec![plan(0)?];
-        let others = (1..operands.copies()).into_par_iter().map(&plan);
-        plans.extend(others.collect::<Result<Vec<_>, _>>()?);
+        let others = parallel::map(operands.copies().saturating_sub(1), |other| plan(other + 1));
+        plans.extend(others.into_iter().collect::<Result<Vec<_>, _>>()?);
         Ok(Self { plans, operands })
     }
 
@@ -112,7 +112,7 @@ impl<'a, P: HostMultiply<T>, T: Scalar> HostContender<'a, P, T> {
     pub(crate) fn answer(&mut self, copy: usize) -> Result<Vec<f64>, CpuError> {
         self.operands.pairs[copy].1.fill(T::ZERO);
         self.product(copy)?;
-        Ok(self.operands.pairs[copy].1.par_iter().map(|value| value.to_f64()).collect())
+        Ok(parallel::in_f64(&self.operands.pairs[copy].1))
     }
 
     /// Computes `y += A x` on copy `copy` modulo the number of copies.

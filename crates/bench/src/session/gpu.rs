@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use sparsebatch_cuda::device::{Bandwidth, availability, measure_bandwidth};
 use sparsebatch_cuda::{Device, Executor, GpuError, KernelKey, Value};
 use sparsebatch_formats::generate::random;
@@ -19,6 +18,7 @@ use crate::begin;
 use crate::contender::{Contender, Multiply, Operand, Operands, Timed};
 use crate::cusparse::{CusparseLibrary, Format, HostCsr, Matrix};
 use crate::energy::EnergyMeter;
+use crate::parallel;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
 use crate::recorder::Recorder;
@@ -187,8 +187,8 @@ impl<'a> Session<'a> {
         };
         let (begin, device) = (Instant::now(), &self.device);
         let made = |options| SinglePlan::new(device, matrix.view(), options).is_ok();
-        let count =
-            timed(Compiling, || options.par_iter().map(made).filter(|&is_made| is_made).count());
+        let count = timed(Compiling, || parallel::map(options.len(), |at| made(&options[at])));
+        let count = count.into_iter().filter(|&is_made| is_made).count();
         let seconds = begin.elapsed().as_secs_f64();
         self.note(&format!("{count} plans for {} compiled in {seconds:.1} s", <T as Scalar>::NAME))
     }
@@ -214,10 +214,11 @@ impl<'a> Session<'a> {
         };
         let batches: Vec<Batch<f64>> = batches.into_iter().filter_map(like).collect();
         let (begin, device) = (Instant::now(), &self.device);
-        let is_made = |batch: &&Batch<f64>| {
-            PackedPlan::new(device.clone(), batch, PackedOptions::default()).is_ok()
+        let is_made = |at: usize| {
+            PackedPlan::new(device.clone(), &batches[at], PackedOptions::default()).is_ok()
         };
-        let count = timed(Compiling, || batches.par_iter().filter(is_made).count());
+        let made = timed(Compiling, || parallel::map(batches.len(), is_made));
+        let count = made.into_iter().filter(|&is_made| is_made).count();
         let seconds = begin.elapsed().as_secs_f64();
         self.note(&format!("{count} plans of batches compiled in {seconds:.1} s"))
     }
@@ -242,8 +243,7 @@ impl<'a> Session<'a> {
         let make = |options| SinglePlan::several(&device, matrix, options, copies);
         let mut explained = Vec::with_capacity(contenders.len());
         for group in contenders.chunks(at_once) {
-            let plans: Vec<_> =
-                timed(Planning, || group.par_iter().map(|(_, options)| make(options)).collect());
+            let plans = timed(Planning, || parallel::map(group.len(), |at| make(&group[at].1)));
             let mut plans = VecDeque::from(plans);
             for (label, options) in group {
                 let plan = match plans.pop_front() {

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use sparsebatch_cuda::device::measure_bandwidth;
 use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::Scalar;
@@ -26,6 +25,7 @@ use crate::begin;
 use crate::cublas::{self, DenseLu};
 use crate::cusparse::{self, BandedCall, BandedPeer, CusparseLibrary};
 use crate::energy::EnergyMeter;
+use crate::parallel;
 use crate::phases::Phase::{Ceilings, Checking, Compiling, Measuring, Planning, Uploading};
 use crate::phases::timed;
 use crate::recorder::Recorder;
@@ -190,11 +190,13 @@ impl<'a> SolveSession<'a> {
     ) -> Result<(), BenchError> {
         let Some(device) = self.device.clone() else { return Ok(()) };
         let begin = Instant::now();
-        let is_made = |(systems, options): &&(&Systems<T>, SolveOptions)| {
+        let is_made = |at: usize| {
+            let (systems, options) = &jobs[at];
             is_soon_made(systems, options, device.info())
                 && plan(&device, systems, options, None).is_ok()
         };
-        let count = timed(Compiling, || jobs.par_iter().filter(is_made).count());
+        let made = timed(Compiling, || parallel::map(jobs.len(), is_made));
+        let count = made.into_iter().filter(|&is_made| is_made).count();
         let seconds = begin.elapsed().as_secs_f64();
         let precision = <T as Scalar>::NAME;
         self.note(&format!("{count} solvers for {precision} compiled in {seconds:.1} s"))

@@ -1,10 +1,10 @@
 //! The batches of the suite `flexible-batch`.
 
-use rayon::prelude::*;
 use sparsebatch_formats::generate::{random, rng};
 use sparsebatch_formats::{Csr, FormatError, RaggedCsr};
 
 use super::Size;
+use crate::parallel;
 use crate::parallel::in_parts;
 
 /// Experiments of Anzt et al. 2017 (doi 10.1145/3148226.3148230) that the suite repeats.
@@ -97,7 +97,7 @@ impl ProductCase {
                     true => random(ORDER, ORDER, *mean, item as u64),
                     false => accumulated(*mean, item as u64),
                 };
-                let made = (0..self.items).into_par_iter().map(make);
+                let made = parallel::map(self.items, make).into_iter();
                 let mut batch = RaggedCsr::new();
                 for matrix in made.collect::<Result<Vec<_>, _>>()? {
                     batch.push(matrix.view());

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rayon::prelude::*;
 use sparsebatch_formats::generate::{self, Family, dense, rng, spd};
 use sparsebatch_formats::{Batch, Csr, FormatError};
 use sparsebatch_solvers::{Method, Preconditioner, SolveOptions};
@@ -13,6 +12,7 @@ use sparsebatch_rows::solves::families::family_name;
 
 use super::solver_cases::{SolverCase, SystemSource};
 use crate::BenchError;
+use crate::parallel;
 use crate::session::Problem;
 use crate::solves::systems::Systems;
 
@@ -104,7 +104,8 @@ impl Systemed {
             let step = nitems.div_ceil(CHECKED).max(1);
             let items: Vec<usize> =
                 (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
-            let reference = |item: usize| {
+            let reference = |at: usize| {
+                let item = items[at];
                 let x = &self.x()[batch.rows(item)];
                 let reference = match batch {
                     Batch::Uniform(batch) => ReferenceProduct::new(batch.to_matrix(item).view(), x),
@@ -112,12 +113,14 @@ impl Systemed {
                 };
                 (item, reference)
             };
-            items.into_par_iter().map(reference).collect()
+            parallel::map(items.len(), reference)
         });
-        references.par_iter().find_map_first(|(item, reference)| {
+        let wrong = |at: usize| {
+            let (item, reference) = &references[at];
             let rows = batch.row_offset(*item)..batch.row_offset(item + 1);
             Some(format!("item {item}, {}", reference.wrong(&y[rows])?))
-        })
+        };
+        parallel::map(references.len(), wrong).into_iter().flatten().next()
     }
 
     /// Solve options: CG where the matrices are symmetric, else BiCGStab; with Jacobi.

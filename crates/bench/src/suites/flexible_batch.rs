@@ -6,7 +6,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use rayon::prelude::*;
 use sparsebatch_corpus::List;
 use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::accuracy::SpmvReference;
@@ -26,6 +25,7 @@ use super::stand_ins;
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
 use crate::cusparse::{HostCsr, Loop};
+use crate::parallel;
 use crate::phases::Phase::{Checking, Making, Planning, Uploading};
 use crate::phases::timed;
 use crate::session::{Backend, Bench, Costs, Label, Problem, Session, Target};
@@ -280,19 +280,22 @@ impl<'a> References<'a> {
         let (nitems, cols) = (batch.nitems(), batch.col_offsets());
         let step = nitems.div_ceil(CHECKED).max(1);
         let items: Vec<usize> = (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
-        let reference = |item: usize| {
+        let reference = |at: usize| {
+            let item = items[at];
             (item, SpmvReference::new(batch.item(item), &x[cols[item]..cols[item + 1]]))
         };
-        Self { batch, of_items: items.into_par_iter().map(reference).collect() }
+        Self { batch, of_items: parallel::map(items.len(), reference) }
     }
 
     /// Describes the first error in an answer, if any.
     fn wrong(&self, y: &[f64]) -> Option<String> {
         let rows = self.batch.row_offsets();
-        self.of_items.par_iter().find_map_first(|(item, reference)| {
+        let wrong = |at: usize| {
+            let (item, reference) = &self.of_items[at];
             let (row, error) = reference.error(&y[rows[*item]..rows[*item + 1]])?;
             Some(format!("item {item}, row {row}: {error}"))
-        })
+        };
+        parallel::map(self.of_items.len(), wrong).into_iter().flatten().next()
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use rayon::prelude::*;
 use sparsebatch_corpus::List;
 use sparsebatch_formats::generate::{Stencil, banded, dense, laplace, pareto, random, trefethen};
 use sparsebatch_formats::{Csr, FormatError, io};
 
 use super::{Size, files};
 use crate::BenchError;
+use crate::parallel;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 
@@ -129,8 +129,7 @@ pub(super) fn made(
     let at_once = if size == Size::Full { 1 } else { AT_ONCE.min(rayon::current_num_threads()) };
     let groups: Vec<Vec<&MatrixSource>> = wanted.chunks(at_once).map(<[_]>::to_vec).collect();
     groups.into_iter().flat_map(|group| {
-        let make = |&source: &&MatrixSource| source.matrix();
-        let matrices: Vec<_> = timed(Making, || group.par_iter().map(make).collect());
+        let matrices = timed(Making, || parallel::map(group.len(), |at| group[at].matrix()));
         group.into_iter().zip(matrices)
     })
 }

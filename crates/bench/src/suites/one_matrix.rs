@@ -5,6 +5,7 @@ use sparsebatch_formats::accuracy::SpmvReference;
 use sparsebatch_formats::generate::rng;
 use sparsebatch_formats::{Csr, CsrPattern, Scalar, View};
 
+use crate::parallel;
 use crate::phases::Phase::Checking;
 use crate::phases::timed;
 use crate::session::Problem;
@@ -33,7 +34,7 @@ impl<T: Scalar> ReferenceProduct<T> {
         let run = |run: usize| {
             SpmvReference::of_rows(matrix, x, run * ROWS..((run + 1) * ROWS).min(nrows))
         };
-        Self { nrows, runs: (0..nrows.div_ceil(ROWS)).into_par_iter().map(run).collect() }
+        Self { nrows, runs: parallel::map(nrows.div_ceil(ROWS), run) }
     }
 
     /// Describes the first row of an answer that is not the sum of its products, if any.
@@ -41,11 +42,12 @@ impl<T: Scalar> ReferenceProduct<T> {
         if y.len() != self.nrows {
             return Some(format!("{} rows, expected {}", y.len(), self.nrows));
         }
-        let runs = self.runs.par_iter().zip(y.par_chunks(ROWS)).enumerate();
-        let wrong = |(run, (reference, y)): (usize, (&SpmvReference<T>, &[T]))| {
-            reference.error(y).map(|(row, error)| format!("row {}: {error}", run * ROWS + row))
+        let parts: Vec<&[T]> = y.chunks(ROWS).collect();
+        let wrong = |run: usize| {
+            let error = self.runs[run].error(parts[run]);
+            error.map(|(row, error)| format!("row {}: {error}", run * ROWS + row))
         };
-        runs.find_map_first(wrong)
+        parallel::map(self.runs.len(), wrong).into_iter().flatten().next()
     }
 }
 

@@ -4,13 +4,13 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use rayon::prelude::*;
 use sparsebatch_formats::generate::Family;
 
 pub use super::Size;
 use super::families::Systemed;
 use super::products::{self, ProductSource};
 use super::{check_names, wanted};
+use crate::parallel;
 use crate::phases::Phase::Making;
 use crate::phases::timed;
 use crate::session::{Backend, Bench, Target};
@@ -176,9 +176,9 @@ pub fn scaling(options: &Scaling, report: &mut dyn Write) -> Result<Outcome, Ben
         });
     }
     let target = Target::of(options.backend)?;
-    let make = |(axis, point): (Axis, Point)| Ok((axis, point.make()?));
-    let made =
-        timed(Making, || points.into_par_iter().map(make).collect::<Result<Vec<_>, BenchError>>())?;
+    let make = |at: usize| Ok((points[at].0, points[at].1.make()?));
+    let made = timed(Making, || parallel::map(points.len(), make));
+    let made = made.into_iter().collect::<Result<Vec<_>, BenchError>>()?;
     let (effort, output) = (options.size.effort(), options.output.as_deref());
     let mut bench = Bench::start("scaling", &target, effort, false, output, &mut *report)?;
     let ended = (|| {

@@ -13,6 +13,7 @@ use super::ffi::Axpy;
 use crate::BenchError;
 use crate::contender::{Contender, Operands};
 use crate::host_clock::HostMultiply;
+use crate::parallel;
 use crate::session::{Bench, Label, Problem};
 use crate::solves::Real;
 use crate::timing::copies;
@@ -161,7 +162,7 @@ fn problem<'a>(
 /// A vector with elements for both starts, of opposite signs, and 0 between them.
 fn vector<T: Scalar>(places: Places) -> Vec<T> {
     let values = operand::<T>(places.count);
-    let mut x: Vec<T> = (0..places.len()).into_par_iter().map(|_| T::ZERO).collect();
+    let mut x: Vec<T> = parallel::zeros(places.len());
     for (element, value) in values.into_iter().enumerate() {
         x[element * places.stride + 1] = -value;
         x[element * places.stride] = value;
