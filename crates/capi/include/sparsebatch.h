@@ -146,8 +146,8 @@ typedef struct sb_context sb_context;
 // Nothing changes a conversion: threads may share it.
 typedef struct sb_conversion sb_conversion;
 
-// The ranks of an MPI communicator, of which this process is one. A library that was built without
-// MPI makes none (`SB_ERROR_UNSUPPORTED`).
+// The ranks of an MPI communicator, of which this process is one. A library that finds no transport
+// of an MPI makes none (`SB_ERROR_UNSUPPORTED`).
 //
 // Every rank solves items of its own by a solver of its own. Calls that are said to be collective
 // are made by all ranks in the same order, as those of MPI. An error that they find on one rank is
@@ -501,8 +501,8 @@ sb_status sb_conversion_destroy(struct sb_conversion *conversion);
 // duplicated, and may be freed afterwards. Waits at most `seconds` for the other ranks to come
 // here. MPI is initialised by the program, and finalised after `sb_ranks_destroy`.
 //
-// Errors: `SB_ERROR_UNSUPPORTED` in a build without MPI, `SB_ERROR_ARGUMENT` where MPI does not
-// run, `SB_ERROR_RANKS` for ranks that do not come. Collective.
+// Errors: `SB_ERROR_UNSUPPORTED` where no transport of an MPI is found, `SB_ERROR_ARGUMENT` where MPI
+// does not run, `SB_ERROR_RANKS` for ranks that do not come. Collective.
 sb_status sb_ranks_create(const struct sb_context *context,
                           int32_t comm,
                           double seconds,

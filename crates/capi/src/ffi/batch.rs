@@ -60,7 +60,7 @@ pub(super) fn check_base(index_base: i32) -> Result<(), Failure> {
 ///
 /// Errors: `SB_ERROR_ARGUMENT`; `SB_ERROR_FORMAT` for arrays that are no CSR pattern (positions and
 /// indices in the message are counted from 0). Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
 pub unsafe extern "C" fn sb_batch_uniform(
     context: *const sb_context,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn sb_batch_uniform(
 /// The values that solvers get are those of item 0, of item 1, and so on.
 ///
 /// Errors: as `sb_batch_uniform`; the message names the first item that is wrong. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
 pub unsafe extern "C" fn sb_batch_ragged(
     context: *const sb_context,
@@ -166,7 +166,7 @@ unsafe fn sizes(name: &'static str, sizes: *const i64, nitems: i64) -> Result<Ve
 
 /// Writes the number of items, and the numbers of rows and of entries of all items together. Each
 /// place may be NULL. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_batch_sizes(
     batch: *const sb_batch,
     nitems: *mut i64,
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn sb_batch_sizes(
 }
 
 /// Destroys a batch; NULL is nothing to destroy. Solvers made from it stay. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_batch_destroy(batch: *mut sb_batch) -> sb_status {
     destroy(batch)
 }

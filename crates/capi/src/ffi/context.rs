@@ -20,20 +20,20 @@ handle_of!(sb_context => Context, "context", |context| context);
 
 /// `SB_ABI_VERSION` of the library that was linked or loaded. Compare it with the header's. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sb_abi_version() -> u32 {
     SB_ABI_VERSION
 }
 
 /// The version of the library, such as `0.1.0`; lives as long as the process. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sb_version() -> *const c_char {
     static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
 /// The name of a code of errors, such as `SB_ERROR_ARGUMENT`; NULL for another number. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sb_status_name(status: sb_status) -> *const c_char {
     name_of(status).map_or(ptr::null(), |name| name.as_ptr())
 }
@@ -62,7 +62,7 @@ fn c_name(names: &'static [&'static str], code: u8) -> *const c_char {
 /// How a system ended, by the code in `sb_report_statuses`, such as `Converged` (0); `Inactive`
 /// for `SB_INACTIVE`; NULL for
 /// another number. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sb_outcome_name(code: u8) -> *const c_char {
     match code {
         SB_INACTIVE => c"Inactive".as_ptr(),
@@ -72,7 +72,7 @@ pub extern "C" fn sb_outcome_name(code: u8) -> *const c_char {
 
 /// What solved a system, by the code in `sb_report_rungs`, such as `first` (0); NULL for another
 /// number. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sb_rung_name(code: u8) -> *const c_char {
     c_name(RUNGS, code)
 }
@@ -80,7 +80,7 @@ pub extern "C" fn sb_rung_name(code: u8) -> *const c_char {
 /// Writes the message of the last error, one line and a NUL, cut to `len` bytes: of the functions
 /// that were called with objects of `context`; with NULL, of the functions that this thread has
 /// called. Empty where there was none. 512 bytes suffice for nearly all. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_last_error(
     context: *const sb_context,
     buffer: *mut c_char,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn sb_last_error(
 
 /// Writes the default options of a context. `struct_size` is `sizeof(sb_context_options)`. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_context_options_init(
     options: *mut sb_context_options,
     struct_size: usize,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn sb_context_options_init(
 
 /// Writes the default options of a solver. `struct_size` is `sizeof(sb_solver_options)`. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_options_init(
     options: *mut sb_solver_options,
     struct_size: usize,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn sb_solver_options_init(
 }
 
 /// Writes the default options of products. `struct_size` is `sizeof(sb_spmv_options)`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_spmv_options_init(
     options: *mut sb_spmv_options,
     struct_size: usize,
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn sb_spmv_options_init(
 }
 
 /// Writes limits of which none changes. `struct_size` is `sizeof(sb_limits)`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_limits_init(limits: *mut sb_limits, struct_size: usize) -> sb_status {
     init(limits, struct_size)
 }
@@ -140,7 +140,7 @@ fn init<V: Versioned>(options: *mut V, struct_size: usize) -> sb_status {
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for options out of range, `SB_ERROR_GPU` where the backend is `gpu`
 /// and there is no usable one. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_context_create(
     options: *const sb_context_options,
     context: *mut *mut sb_context,
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn sb_context_create(
 }
 
 /// Writes 1 where the context has a GPU, else 0. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_context_has_gpu(
     context: *const sb_context,
     has_gpu: *mut i32,
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn sb_context_has_gpu(
 }
 
 /// Destroys a context; NULL is nothing to destroy. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_context_destroy(context: *mut sb_context) -> sb_status {
     destroy(context)
 }

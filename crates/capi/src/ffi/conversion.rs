@@ -27,7 +27,7 @@ handle_of!(sb_conversion => Conversion, "conversion", |conversion| &conversion.c
 /// Errors: `SB_ERROR_ARGUMENT` for another format; `SB_ERROR_FORMAT` where ELL would have far more
 /// slots than entries; `SB_ERROR_UNSUPPORTED` for a ragged batch; `SB_ERROR_OUT_OF_MEMORY`. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_conversion_create(
     batch: *const sb_batch,
     format: *const c_char,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn sb_conversion_create(
 
 /// Writes the number of slots of an item, and the slots of a row of ELL (0 for COO). Each place may
 /// be NULL. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_conversion_sizes(
     conversion: *const sb_conversion,
     nslots: *mut i64,
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn sb_conversion_sizes(
 /// and no rows (`row_idx` NULL, `nrow_idx` 0).
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_conversion_indices(
     conversion: *const sb_conversion,
     row_idx: *mut i32,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn sb_conversion_indices(
 /// the arrays do not overlap.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_conversion_values(
     conversion: *const sb_conversion,
     values: *const c_void,
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn sb_conversion_values(
 /// The reverse of `sb_conversion_values`: copies slots to values in CSR order.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for other lengths. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_conversion_values_back(
     conversion: *const sb_conversion,
     slots: *const c_void,
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn sb_conversion_values_back(
 }
 
 /// Destroys a conversion; NULL is nothing to destroy. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_conversion_destroy(conversion: *mut sb_conversion) -> sb_status {
     destroy(conversion)
 }

@@ -13,8 +13,8 @@ use crate::ranks::{Ranks, first_items};
 use crate::sb_context;
 use crate::status::{Failure, SB_OK, sb_status};
 
-/// The ranks of an MPI communicator, of which this process is one. A library that was built without
-/// MPI makes none (`SB_ERROR_UNSUPPORTED`).
+/// The ranks of an MPI communicator, of which this process is one. A library that finds no transport
+/// of an MPI makes none (`SB_ERROR_UNSUPPORTED`).
 ///
 /// Every rank solves items of its own by a solver of its own. Calls that are said to be collective
 /// are made by all ranks in the same order, as those of MPI. An error that they find on one rank is
@@ -44,9 +44,9 @@ handle_of!(sb_ranks => Ranks, "ranks", |ranks| &ranks.context);
 /// duplicated, and may be freed afterwards. Waits at most `seconds` for the other ranks to come
 /// here. MPI is initialised by the program, and finalised after `sb_ranks_destroy`.
 ///
-/// Errors: `SB_ERROR_UNSUPPORTED` where the transport of an MPI is not installed, `SB_ERROR_ARGUMENT` where MPI does not
-/// run, `SB_ERROR_RANKS` for ranks that do not come. Collective.
-#[unsafe(no_mangle)]
+/// Errors: `SB_ERROR_UNSUPPORTED` where no transport of an MPI is found, `SB_ERROR_ARGUMENT` where MPI
+/// does not run, `SB_ERROR_RANKS` for ranks that do not come. Collective.
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_create(
     context: *const sb_context,
     comm: i32,
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn sb_ranks_create(
 }
 
 /// Destroys ranks, before MPI is finalised; NULL is nothing to destroy. Collective.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_destroy(ranks: *mut sb_ranks) -> sb_status {
     destroy(ranks)
 }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn sb_ranks_destroy(ranks: *mut sb_ranks) -> sb_status {
 /// Writes the number of this rank and that of all ranks; the number of this rank among those of its
 /// host, and how many these are; and the number of threads that this rank should use: its part of
 /// the cores that its affinity mask allows. Each place may be NULL. One call at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_place(
     ranks: *const sb_ranks,
     rank: *mut i32,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn sb_ranks_place(
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for costs that are negative or not finite, and for no ranks. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_shares(
     costs: *const f64,
     nitems: i64,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn sb_ranks_shares(
 /// `message`, one line, which may be NULL. Returns `SB_OK` on all ranks where all gave it; else
 /// `SB_ERROR_RANKS` on all, with the status and the message of the lowest rank that failed.
 /// So the ranks go on together or end together. Collective.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_agree(
     ranks: *const sb_ranks,
     status: sb_status,
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn sb_ranks_agree(
 /// any rank.
 ///
 /// Errors: `SB_ERROR_RANKS` with the first difference. Collective.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_check_solver(
     ranks: *const sb_ranks,
     solver: *const sb_solver,
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn sb_ranks_check_solver(
 /// rank 0, NULL on the others. Times are those of the slowest rank.
 ///
 /// Errors: `SB_ERROR_RANKS`. Collective.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_ranks_report(
     ranks: *const sb_ranks,
     report: *const sb_report,

@@ -21,7 +21,7 @@ handle_of!(sb_report => Report, "report", |report| &report.context);
 
 /// Writes the numbers of systems and of active ones that converged. Each place may be NULL. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_sizes(
     report: *const sb_report,
     nsystems: *mut i64,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn sb_report_sizes(
 
 /// Writes how each system ended: codes of `sb_outcome_name`, 0 where it converged, `SB_INACTIVE`
 /// where it was not active. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_statuses(
     report: *const sb_report,
     out: *mut u8,
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn sb_report_statuses(
 
 /// Writes what solved each system: codes of `sb_rung_name`, 0 for the first method. `len` is the
 /// number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_rungs(
     report: *const sb_report,
     out: *mut u8,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn sb_report_rungs(
 
 /// Writes the iterations of each system, of all methods that were tried. `len` is the number of
 /// systems, else `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_iterations(
     report: *const sb_report,
     out: *mut u32,
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn sb_report_iterations(
 
 /// Writes the restarts of each system from its true residual. `len` is the number of systems, else
 /// `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_restarts(
     report: *const sb_report,
     out: *mut u32,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn sb_report_restarts(
 
 /// Writes `||b - A x||_2` of each system, recomputed from the x that was returned; NaN where it is
 /// not finite. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_residual_norms(
     report: *const sb_report,
     out: *mut f64,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn sb_report_residual_norms(
 
 /// Writes `||b||_2` of each system. `len` is the number of systems, else `SB_ERROR_ARGUMENT`. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_rhs_norms(
     report: *const sb_report,
     out: *mut f64,
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn sb_report_rhs_norms(
 
 /// Writes 1 for each system that the rounding floor accepted, else 0. `len` is the number of
 /// systems, else `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_accepted_by_floor(
     report: *const sb_report,
     out: *mut u8,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn sb_report_accepted_by_floor(
 
 /// Writes 1 for each system whose matrix was found singular to working precision, else 0. `len` is
 /// the number of systems, else `SB_ERROR_ARGUMENT`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_singular(
     report: *const sb_report,
     out: *mut u8,
@@ -164,7 +164,7 @@ fn rung_code(rung: Rung) -> u8 {
 /// them.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` where there is no such system. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_history(
     report: *const sb_report,
     system: i64,
@@ -197,7 +197,7 @@ fn system_of(report: &Report, system: i64) -> Result<&SystemReport, Failure> {
 /// bytes; nothing for one that converged or was not active.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` where there is no such system. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_advice(
     report: *const sb_report,
     system: i64,
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn sb_report_advice(
 
 /// Writes what ran, where, why, and how it went: lines and a NUL, cut to `len` bytes. `needed` gets
 /// the bytes that the whole text takes; may be NULL. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_text(
     report: *const sb_report,
     buffer: *mut c_char,
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn sb_report_text(
 }
 
 /// Writes the seconds of the analysis and of the solve. Each place may be NULL. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_times(
     report: *const sb_report,
     plan: *mut f64,
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn sb_report_times(
 }
 
 /// Destroys a report; NULL is nothing to destroy. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_report_destroy(report: *mut sb_report) -> sb_status {
     destroy(report)
 }

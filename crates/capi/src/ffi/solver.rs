@@ -119,7 +119,7 @@ unsafe fn write_failed(
 /// Errors: `SB_ERROR_ARGUMENT` for options out of range, matrices that are not square, another
 /// number of values; `SB_ERROR_UNSUPPORTED`; for data on a device `SB_ERROR_GPU` and
 /// `SB_ERROR_OUT_OF_MEMORY`; `SB_ERROR_FORKED`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_create(
     batch: *const sb_batch,
     values: *const c_void,
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn sb_solver_create(
 ///
 /// Errors: those of `sb_solver_create`; `SB_ERROR_UNSUPPORTED` where the context has no GPU. Any
 /// thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
 pub unsafe extern "C" fn sb_solver_memory(
     batch: *const sb_batch,
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn sb_solver_memory(
 /// and so do kept matrices.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for another number of values. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_set_values(
     solver: *mut sb_solver,
     values: *const c_void,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn sb_solver_set_values(
 /// `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` for a `dt` for each item
 /// of shared values, and on a device for ragged batches, interleaved values and shared values. One
 /// call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_shift(
     solver: *mut sb_solver,
     jacobian: *const c_void,
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn sb_solver_shift(
 /// Errors: `SB_ERROR_ARGUMENT` for limits out of range, and after `sb_solver_enqueue` without
 /// `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context on a GPU solves data in host memory
 /// with a format or a kernel. The limits are as before then. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_set_limits(
     solver: *mut sb_solver,
     limits: *const sb_limits,
@@ -256,14 +256,14 @@ pub unsafe extern "C" fn sb_solver_set_limits(
 ///
 /// Errors: `SB_ERROR_FORKED`; on a GPU `SB_ERROR_GPU`, `SB_ERROR_OUT_OF_MEMORY`. One call of a
 /// solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_factor(solver: *mut sb_solver) -> sb_status {
     on(solver, |solver| solver.factor())
 }
 
 /// Writes 1 where the last `sb_solver_factor`, or else the next one, keeps factors, and 0 where it
 /// keeps a copy of the matrices alone. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_keeps_factors(
     solver: *const sb_solver,
     keeps_factors: *mut i32,
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn sb_solver_keeps_factors(
 /// Errors: `SB_ERROR_ARGUMENT`; `SB_ERROR_NOT_FACTORED`; `SB_ERROR_STOPPED` by `sb_solver_stop`;
 /// `SB_ERROR_UNSUPPORTED` for `SB_TRANSPOSED` on a device; `SB_ERROR_FORKED`; `SB_ERROR_GPU`,
 /// `SB_ERROR_OUT_OF_MEMORY`. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
 pub unsafe extern "C" fn sb_solver_solve(
     solver: *mut sb_solver,
@@ -329,7 +329,7 @@ pub unsafe extern "C" fn sb_solver_solve(
 /// Errors: as `sb_solver_solve`; `SB_ERROR_ARGUMENT` for limits out of range, another `nactive`,
 /// and after `sb_solver_enqueue` without `sb_solver_finish`; `SB_ERROR_UNSUPPORTED` where a context
 /// on a GPU solves data in host memory with a format or a kernel. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
 pub unsafe extern "C" fn sb_solver_solve_with(
     solver: *mut sb_solver,
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn sb_solver_solve_with(
 ///
 /// Errors: as `sb_solver_solve`; `SB_ERROR_UNSUPPORTED` for data in host memory. One call of a
 /// solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(clippy::too_many_arguments, reason = "a function of C without optional arguments")]
 pub unsafe extern "C" fn sb_solver_enqueue(
     solver: *mut sb_solver,
@@ -388,7 +388,7 @@ pub unsafe extern "C" fn sb_solver_enqueue(
 ///
 /// Errors: `SB_ERROR_NOT_FACTORED` where nothing was started; those of `sb_solver_solve`. One call
 /// of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_finish(solver: *mut sb_solver, nfailed: *mut i64) -> sb_status {
     on(solver, |solver| {
         // SAFETY: the caller says that this may be written to.
@@ -399,7 +399,7 @@ pub unsafe extern "C" fn sb_solver_finish(solver: *mut sb_solver, nfailed: *mut 
 /// Makes solves of data on a device with `SB_GUESS_IN_X` ready: compiles kernels and allocates
 /// memory, which else the first such solve does. Nothing to do for data in host memory. One call of
 /// a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_prepare_guesses(solver: *mut sb_solver) -> sb_status {
     on(solver, |solver| solver.prepare_guesses())
 }
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn sb_solver_prepare_guesses(solver: *mut sb_solver) -> sb
 /// method, not confirmed; after `sb_solver_finish` those of the report.
 ///
 /// Errors: `SB_ERROR_UNSUPPORTED` for data in host memory. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_device_outcomes(
     solver: *const sb_solver,
     outcomes: *mut sb_device_outcomes,
@@ -435,7 +435,7 @@ fn address<V>(address: u64) -> *const V {
 
 /// Asks the solve that runs to stop: its call returns `SB_ERROR_STOPPED`. Without a solve that runs
 /// the next one stops. Any thread, while another one is in a call of the solver.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_stop(solver: *const sb_solver) -> sb_status {
     on(solver, |solver| {
         solver.stop();
@@ -447,7 +447,7 @@ pub unsafe extern "C" fn sb_solver_stop(solver: *const sb_solver) -> sb_status {
 ///
 /// Errors: `SB_ERROR_NOT_FACTORED` where no solve has ended since the solver was created, or since
 /// an error. One call of a solver at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_report(
     solver: *const sb_solver,
     report: *mut *mut sb_report,
@@ -458,7 +458,7 @@ pub unsafe extern "C" fn sb_solver_report(
 
 /// Destroys a solver; NULL is nothing to destroy. Reports stay. Any thread; a call of another
 /// thread that runs ends first, for which this one waits.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_solver_destroy(solver: *mut sb_solver) -> sb_status {
     destroy_after(solver, Solver::end)
 }

@@ -26,7 +26,7 @@ handle_of!(sb_spmv => Spmv, "spmv", |spmv| &spmv.context);
 /// Errors: `SB_ERROR_ARGUMENT`; `SB_ERROR_FORMAT` for a format that would take far more memory than
 /// the matrices; `SB_ERROR_UNSUPPORTED`, `SB_ERROR_GPU`, `SB_ERROR_OUT_OF_MEMORY` on a device;
 /// `SB_ERROR_FORKED`. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_spmv_create(
     batch: *const sb_batch,
     values: *const c_void,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn sb_spmv_create(
 /// Copies other values for the products that follow; on a device, enqueued on the stream.
 ///
 /// Errors: `SB_ERROR_ARGUMENT` for another number of values. One call of a plan at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_spmv_set_values(
     spmv: *mut sb_spmv,
     values: *const c_void,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn sb_spmv_set_values(
 ///
 /// Errors: `SB_ERROR_ARGUMENT`, `SB_ERROR_FORKED`, `SB_ERROR_GPU`; `y` is untouched then. One call
 /// of a plan at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_spmv_apply(
     spmv: *mut sb_spmv,
     alpha: f64,
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn sb_spmv_apply(
 
 /// Writes format, kernel and why: lines and a NUL, cut to `len` bytes. `needed` gets the bytes that
 /// the whole text takes; may be NULL. One call of a plan at a time.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_spmv_text(
     spmv: *const sb_spmv,
     buffer: *mut c_char,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn sb_spmv_text(
 }
 
 /// Destroys a plan of products; NULL is nothing to destroy. Any thread.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sb_spmv_destroy(spmv: *mut sb_spmv) -> sb_status {
     destroy(spmv)
 }
