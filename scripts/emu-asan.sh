@@ -4,12 +4,13 @@
 # own library is loaded before the program, whose memory it then watches. So a kernel that leaves a Vec
 # of a test is caught.
 #
-#   scripts/emu-asan.sh                          AddressSanitizer, all tests that run kernels
+#   scripts/emu-asan.sh                          AddressSanitizer, all tests of programs that run kernels
 #   scripts/emu-asan.sh -p some-crate [...]      the same with arguments of cargo test
 #   SANITIZER=thread scripts/emu-asan.sh         ThreadSanitizer: data races between CUDA threads
 #
-# Programs that run no kernel are found out by scripts/emu-runner.sh and left out; where KERNEL_EMU_LAUNCHING names
-# what a run of all tests without has noted, so are tests that launch none. The kernels are compiled
+# Programs that run no kernel are found out by scripts/emu-runner.sh and left out. Where KERNEL_EMU_LAUNCHING names
+# what a run of all tests without has noted, tests are chosen that together launch every kernel KERNEL_EMU_TIMES
+# times (default 3); otherwise all run, which is for changes of kernels, by hand. The kernels are compiled
 # for AddressSanitizer already (crates/kernel-emu/build.rs), for ThreadSanitizer a second time. Needs g++
 # and its libasan or libtsan, which come with it.
 set -euo pipefail

@@ -10,22 +10,23 @@ if ! grep -q emu_kernel_count "$program"; then
     echo "runs no kernels: $name"
     exit 0
 fi
-# Of tests that an earlier run has noted those that launched kernels, unless a thread without a test's name did.
+# Of tests that an earlier run has noted those that together launch every kernel KERNEL_EMU_TIMES times.
 if [[ -n ${KERNEL_EMU_LAUNCHING:-} && $# -eq 1 ]]; then
     [[ -s $KERNEL_EMU_LAUNCHING ]] || { echo "no test launched kernels: $KERNEL_EMU_LAUNCHING" >&2; exit 1; }
-    mapfile -t tests < <(sed -n "s/^$name //p" "$KERNEL_EMU_LAUNCHING" | sort -u)
-    all=$("$program" --list --format terse | sed -n 's/: test$//p' | sort)
-    if [[ ${#tests[@]} -eq 0 ]]; then
+    if ! grep -q "^$name"$'\t' "$KERNEL_EMU_LAUNCHING"; then
         echo "launches no kernels: $name"
         exit 0
-    elif [[ -z $(comm -23 <(printf '%s\n' "${tests[@]}") <(echo "$all")) ]]; then
-        # With --exact names of tests to skip are exact, too.
-        if [[ ${#skipped[@]} -gt 0 ]]; then
-            mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -vF "$(printf '%s\n' "${skipped[@]}")")
-        fi
-        [[ ${#tests[@]} -gt 0 ]] || { echo "all its tests are left out: $name"; exit 0; }
+    fi
+    chosen=$("$(dirname "$0")/emu-cover.py" "$KERNEL_EMU_LAUNCHING" "$name" "${KERNEL_EMU_TIMES:-3}" "${skipped[@]}")
+    mapfile -t tests <<<"$chosen"
+    all=$("$program" --list --format terse | sed -n 's/: test$//p' | sort)
+    # Kernels of a thread that is of no known test: all tests are watched.
+    unknown=$(comm -23 <(sort <<<"$chosen") <(echo "$all"))
+    if [[ -z $unknown ]]; then
         set -- "$program" --exact "${tests[@]}"
         skipped=()
+    else
+        echo "$name: threads that are of no test launch kernels: $unknown" >&2
     fi
 fi
 for part in "${skipped[@]}"; do

@@ -27,6 +27,8 @@ pub struct Emulator {
     locks_all: bool,
     lent: Arc<AtomicU64>,
     pub(crate) faults: Faults,
+    /// The test that has made it: of kernels on other threads, too, it is known which test they are of.
+    test: Arc<str>,
 }
 
 impl Emulator {
@@ -64,6 +66,7 @@ impl Emulator {
             locks_all: false,
             lent: Arc::default(),
             faults: Faults::default(),
+            test: crate::test_of_this_thread(),
         }
     }
 
@@ -279,8 +282,9 @@ impl Executor for Emulator {
         let name = name(key);
         // SAFETY: number and sizes of the parameters were compared; the rest is guaranteed by the
         // caller.
-        let outcome =
-            unsafe { crate::launch_shape(&name, shape, pointers, self.order, only.as_deref()) };
+        let outcome = unsafe {
+            crate::launch_for(&self.test, &name, shape, pointers, self.order, only.as_deref())
+        };
         outcome.unwrap_or_else(|fault| panic!("{key}: {fault}"));
         Ok(())
     }

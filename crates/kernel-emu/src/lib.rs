@@ -34,14 +34,13 @@ pub use emulator::{Emulator, Pinned, emulators};
 pub use failing::Call;
 pub use host_buffer::HostBuffer;
 
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Maximum shared memory of a block in bytes: 227 KiB, as on sm_90.
 pub const MAX_SHARED_BYTES: u32 = 232_448;
@@ -160,6 +159,36 @@ pub unsafe fn launch_shape(
     order: Order,
     only: Option<&[u64]>,
 ) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    unsafe { launch_for(&test_of_this_thread(), expression, shape, args, order, only) }
+}
+
+/// The name of this thread, which for the thread of a test is that of the test.
+fn test_of_this_thread() -> Arc<str> {
+    std::thread::current().name().unwrap_or("?").into()
+}
+
+/// The test of this thread, or `test` on a thread that solvers have started.
+fn test_or(test: &Arc<str>) -> Arc<str> {
+    match std::thread::current().name() {
+        Some(name) if !name.starts_with("gpu ") => name.into(),
+        _ => Arc::clone(test),
+    }
+}
+
+/// As [`launch_shape`], in a test that may run on another thread.
+///
+/// # Safety
+///
+/// As for [`launch_shape`].
+unsafe fn launch_for(
+    test: &Arc<str>,
+    expression: &str,
+    shape: Shape,
+    args: *mut *mut c_void,
+    order: Order,
+    only: Option<&[u64]>,
+) -> Result<(), String> {
     let registry = registry()?;
     let k = registry.find(expression)?;
     check_shape(&shape).map_err(|e| format!("kernel {expression}: {e}"))?;
@@ -183,7 +212,7 @@ pub unsafe fn launch_shape(
         ffi::LaunchShape { grid, block, shared_bytes, cluster, order, seed, only, only_count };
     let number = u32::try_from(k).map_err(|e| e.to_string())?;
     registry.note_launch(k)?;
-    note_thread()?;
+    registry.note_test(test, k)?;
     // SAFETY: `number` is that of a registered kernel; `only` lives through the call; the rest
     // is the caller's promise.
     unsafe { ffi::launch(number, &shape, args) }
@@ -235,10 +264,10 @@ pub fn registered() -> Result<Vec<String>, String> {
 /// test needs.
 const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
 
-/// The environment variable that names a log file of launching threads. Every thread that launches
-/// a kernel is appended once, as the file name of the program and the name of the thread, which is
-/// that of the test. So a run of all tests shows which of them launch kernels that a sanitizer can
-/// watch.
+/// The environment variable that names a log file of launching tests. A line has the file name of the
+/// program, the test and a kernel that it launches, with tabs between them; there is one for each
+/// such pair. The test is the name of the thread, or of that which made the [`Emulator`].
+/// So a run of all tests shows which of them a sanitizer has to watch to see all kernels.
 const LAUNCHING: &str = "KERNEL_EMU_LAUNCHING";
 
 /// The library of the emulator and its kernels: the one that the build made, or the one that the
@@ -300,21 +329,6 @@ fn append(variable: &str, line: impl FnOnce() -> String) -> Result<(), String> {
         .map_err(|e| format!("{}: {e}", Path::new(&path).display()))
 }
 
-/// Appends this thread, once, to the file that [`LAUNCHING`] names.
-fn note_thread() -> Result<(), String> {
-    thread_local! {
-        static NOTED: Cell<bool> = const { Cell::new(false) };
-    }
-    if NOTED.replace(true) {
-        return Ok(());
-    }
-    append(LAUNCHING, || {
-        let program = std::env::current_exe().unwrap_or_default();
-        let program = program.file_name().unwrap_or_default().to_string_lossy();
-        format!("{program} {}", std::thread::current().name().unwrap_or("?"))
-    })
-}
-
 impl Registry {
     /// Appends a kernel's name, once, to the file that [`LAUNCHED`] names, if any.
     fn note_launch(&self, k: usize) -> Result<(), String> {
@@ -322,6 +336,25 @@ impl Registry {
             return Ok(());
         }
         append(LAUNCHED, || qualified(&self.kernels[k]))
+    }
+
+    /// Appends a kernel that a test launches, once, to the file that [`LAUNCHING`] names, if any.
+    fn note_test(&self, test: &Arc<str>, k: usize) -> Result<(), String> {
+        static NOTED: Mutex<Option<HashSet<(Arc<str>, usize)>>> = Mutex::new(None);
+        static IS_WANTED: OnceLock<bool> = OnceLock::new();
+        if !IS_WANTED.get_or_init(|| std::env::var_os(LAUNCHING).is_some()) {
+            return Ok(());
+        }
+        let test = test_or(test);
+        let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !noted.get_or_insert_default().insert((Arc::clone(&test), k)) {
+            return Ok(());
+        }
+        append(LAUNCHING, || {
+            let program = std::env::current_exe().unwrap_or_default();
+            let program = program.file_name().unwrap_or_default().to_string_lossy();
+            format!("{program}\t{test}\t{}", qualified(&self.kernels[k]))
+        })
     }
 
     fn find(&self, expression: &str) -> Result<usize, String> {

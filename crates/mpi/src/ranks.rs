@@ -63,7 +63,13 @@ impl Ranks {
         };
         std::thread::scope(|scope| {
             let comms = ThreadComm::group(size).into_iter();
-            let handles: Vec<_> = comms.map(|comm| scope.spawn(of_rank(comm))).collect();
+            // Named as the thread that starts them.
+            let name = std::thread::current().name().unwrap_or("rank").to_owned();
+            let start = |comm: ThreadComm| {
+                let named = std::thread::Builder::new().name(name.clone());
+                named.spawn_scoped(scope, of_rank(comm)).expect("the system starts a thread")
+            };
+            let handles: Vec<_> = comms.map(start).collect();
             let ended: Vec<_> = handles.into_iter().map(|handle| handle.join()).collect();
             // The first panic is not that of a rank that waited for another.
             let is_waiting = |payload: &Box<dyn Any + Send>| {

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Tests that together launch all kernels of a test program, each kernel in several of them.
+
+usage: emu-cover.py LAUNCHING PROGRAM TIMES [SKIPPED...]
+
+LAUNCHING is the file that a run of all tests has written (KERNEL_EMU_LAUNCHING): lines of a program, a
+test and a kernel. Prints the tests of PROGRAM that are chosen, one a line: every kernel is launched by
+TIMES of them, or by all that launch it where these are fewer. Tests whose names contain one of SKIPPED
+are not chosen; of a kernel that they alone launch all tests are.
+"""
+
+import collections
+import sys
+
+
+def main():
+    path, program, times, skipped = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
+    kernels = collections.defaultdict(set)
+    for line in open(path, encoding="utf-8"):
+        name, test, kernel = line.rstrip("\n").split("\t")
+        if name == program:
+            kernels[test].add(kernel)
+    launching = {kernel: sum(kernel in of for of in kernels.values()) for kernel in set().union(*kernels.values())}
+    left_out = {test for test in kernels if any(part in test for part in skipped)}
+    there = collections.Counter(kernel for test in kernels if test not in left_out for kernel in kernels[test])
+    # A kernel that only tests launch that would be left out.
+    candidates = {test: of for test, of in kernels.items() if test not in left_out or any(k not in there for k in of)}
+    missing = {kernel: min(times, sum(kernel in of for of in candidates.values())) for kernel in launching}
+    chosen = []
+    while missing:
+        # The most missing kernels; then the name, so that all machines choose alike.
+        test = max(sorted(candidates), key=lambda test: sum(kernel in missing for kernel in candidates[test]))
+        chosen.append(test)
+        for kernel in candidates.pop(test) & missing.keys():
+            missing[kernel] -= 1
+            if missing[kernel] == 0:
+                del missing[kernel]
+    print("\n".join(sorted(chosen)))
+
+
+main()
