@@ -129,9 +129,21 @@ pub fn residual<T: Scalar>(
     b: &[T],
     r: &mut [T],
 ) -> f64 {
+    residual_from(0, pattern, values, x, b, r)
+}
+
+/// [`residual`] of the rows from `first` on, as many as `b` and `r` have elements.
+pub fn residual_from<T: Scalar>(
+    first: usize,
+    pattern: CsrPatternRef<'_>,
+    values: &[T],
+    x: &[T],
+    b: &[T],
+    r: &mut [T],
+) -> f64 {
     let cols = pattern.col_idx();
     for (row, r) in r.iter_mut().enumerate() {
-        let range = pattern.row(row);
+        let range = pattern.row(first + row);
         let mut sum = T::ZERO;
         for (&value, &col) in values[range.clone()].iter().zip(&cols[range]) {
             sum += value * x[col as usize];
@@ -157,10 +169,22 @@ pub fn residual_magnitude<T: Scalar>(
     x: &[T],
     b: &[T],
 ) -> f64 {
-    widest(Magnitude { pattern, values, x, b })
+    residual_magnitude_from(0, pattern, values, x, b)
+}
+
+/// [`residual_magnitude`] of the rows from `first` on, as many as `b` has elements.
+pub fn residual_magnitude_from<T: Scalar>(
+    first: usize,
+    pattern: CsrPatternRef<'_>,
+    values: &[T],
+    x: &[T],
+    b: &[T],
+) -> f64 {
+    widest(Magnitude { first, pattern, values, x, b })
 }
 
 struct Magnitude<'a, T> {
+    first: usize,
     pattern: CsrPatternRef<'a>,
     values: &'a [T],
     x: &'a [T],
@@ -172,13 +196,15 @@ impl<T: Scalar> Part for Magnitude<'_, T> {
 
     #[inline(always)]
     fn run(self) -> f64 {
-        let Self { pattern, values, x, b } = self;
-        let magnitudes: Vec<f64> = (0..pattern.nrows())
-            .map(|row| {
-                let products = pattern.row(row).map(|k| {
+        let Self { first, pattern, values, x, b } = self;
+        let magnitudes: Vec<f64> = b
+            .iter()
+            .enumerate()
+            .map(|(row, b)| {
+                let products = pattern.row(first + row).map(|k| {
                     values[k].to_f64().abs() * x[pattern.col_idx()[k] as usize].to_f64().abs()
                 });
-                products.sum::<f64>() + b[row].to_f64().abs()
+                products.sum::<f64>() + b.to_f64().abs()
             })
             .collect();
         norm2(&magnitudes)
@@ -275,12 +301,25 @@ pub fn residual_twofold<T: Scalar>(
     b: &[T],
     r: &mut [T],
 ) -> Evaluated {
-    widest(Twofold { pattern, values, x, b, r })
+    residual_twofold_from(0, pattern, values, x, b, r)
+}
+
+/// [`residual_twofold`] of the rows from `first` on, as many as `b` and `r` have elements.
+pub fn residual_twofold_from<T: Scalar>(
+    first: usize,
+    pattern: CsrPatternRef<'_>,
+    values: &[T],
+    x: &[T],
+    b: &[T],
+    r: &mut [T],
+) -> Evaluated {
+    widest(Twofold { first, pattern, values, x, b, r })
 }
 
 /// Task of [`residual_twofold`]. The fused multiply-add is one instruction where the CPU has it,
 /// and rounds identically where it is emulated.
 struct Twofold<'a, T> {
+    first: usize,
     pattern: CsrPatternRef<'a>,
     values: &'a [T],
     x: &'a [T],
@@ -293,14 +332,14 @@ impl<T: Scalar> Part for Twofold<'_, T> {
 
     #[inline(always)]
     fn run(self) -> Evaluated {
-        let Self { pattern, values, x, b, r } = self;
+        let Self { first, pattern, values, x, b, r } = self;
         let cols = pattern.col_idx();
         let (mut exact, mut errors) = (vec![0.0; r.len()], vec![0.0; r.len()]);
         for (row, r) in r.iter_mut().enumerate() {
             // `sum + rest` is b - A x up to rounding errors of `rest`; `size` adds up the sizes of
             // the terms of `rest`. `lost` counts the products whose error may underflow.
             let (mut sum, mut rest, mut size, mut lost) = (b[row].to_f64(), 0.0f64, 0.0f64, 0u32);
-            let range = pattern.row(row);
+            let range = pattern.row(first + row);
             for (&value, &col) in values[range.clone()].iter().zip(&cols[range.clone()]) {
                 let (value, x) = (-value.to_f64(), x[col as usize].to_f64());
                 let product = value * x;

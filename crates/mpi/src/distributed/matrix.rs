@@ -1,7 +1,9 @@
 //! A matrix whose rows are divided among ranks: [`DistributedMatrix`].
 
 use std::fmt;
+use std::ops::Range;
 
+use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuScalar, Explain, SpmvPlan};
 use sparsebatch_formats::io::MemoryLimit;
 use sparsebatch_formats::{Csr, FormatError, Scalar};
@@ -12,6 +14,7 @@ use sparsebatch_spmv_gpu::SingleOptions;
 use super::Partition;
 use super::gpu::{GpuPart, on_gpu};
 use super::halo::Halo;
+use super::vectors::{CHUNK, by_chunks, fill_by_chunks};
 use crate::{Described, Failure, MpiError, Ranks};
 
 /// Bytes that a stored entry takes at the most while a matrix is divided: the entry as given, once
@@ -303,10 +306,14 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
 
     /// The diagonal of the own rows of a square matrix; 0 where none is stored.
     pub(super) fn diagonal(&self) -> Vec<T> {
-        let own = |(row, (cols, values)): (usize, (&[i32], &[T]))| {
-            cols.binary_search(&(row as i32)).map_or(T::ZERO, |at| values[at])
-        };
-        self.matrix.row_iter().enumerate().map(own).collect()
+        let matrix = &self.matrix;
+        let mut diagonal = vec![T::ZERO; matrix.nrows()];
+        fill_by_chunks(&mut diagonal, |rows, diagonal| {
+            for (row, d) in rows.zip(diagonal) {
+                *d = value(matrix, row, row).unwrap_or(T::ZERO);
+            }
+        });
+        diagonal
     }
 
     /// Whether a square matrix is symmetric, entry by entry. Every rank sends the entries of its
@@ -314,34 +321,38 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     pub(super) fn is_symmetric(&self) -> Result<bool, MpiError> {
         let start = self.rows.range(self.ranks.rank()).start;
         let own = self.own_columns();
-        let mut sent: Vec<Vec<(u32, i32, f64)>> = vec![Vec::new(); self.ranks.size()];
-        let mut is_symmetric = true;
-        for (row, col, value) in self.matrix.triplet_iter() {
-            if col < own {
-                is_symmetric &= self.value(col, row) == Some(value);
-                continue;
+        let matrix = &self.matrix;
+        let of_rows = |rows: Range<usize>| {
+            let (mut is_symmetric, mut remote) = (true, Vec::new());
+            for row in rows {
+                let (cols, values) = matrix.row(row);
+                for (&col, &entry) in cols.iter().zip(values) {
+                    match (col as usize).checked_sub(own) {
+                        None => is_symmetric &= value(matrix, col as usize, row) == Some(entry),
+                        Some(place) => remote.push((place, (start + row) as i32, entry.to_f64())),
+                    }
+                }
             }
-            let position = self.needed[col - own] as usize;
+            (is_symmetric, remote)
+        };
+        let parts = by_chunks(self.matrix.nrows(), of_rows);
+        let mut is_symmetric = parts.iter().all(|(is_symmetric, _)| *is_symmetric);
+        let mut sent: Vec<Vec<(u32, i32, f64)>> = vec![Vec::new(); self.ranks.size()];
+        for (place, row, value) in parts.into_iter().flat_map(|(_, remote)| remote) {
+            let position = self.needed[place] as usize;
             let owner = self.rows.rank_of(position);
-            let place = (position - self.rows.range(owner).start) as u32;
-            sent[owner].push((place, (start + row) as i32, value.to_f64()));
+            sent[owner].push(((position - self.rows.range(owner).start) as u32, row, value));
         }
         let packed: Result<Vec<Vec<u8>>, _> = sent.iter().map(postcard::to_stdvec).collect();
         for bytes in self.ranks.transport().all_to_all(packed?) {
             let entries: Vec<(u32, i32, f64)> = postcard::from_bytes(&bytes)?;
-            is_symmetric &= entries.iter().all(|&(row, col, value)| {
+            is_symmetric &= entries.iter().all(|&(row, col, entry)| {
                 let col = self.needed.binary_search(&col).ok();
-                let found = col.and_then(|col| self.value(row as usize, own + col));
-                found.is_some_and(|found| found.to_f64() == value)
+                let found = col.and_then(|col| value(&self.matrix, row as usize, own + col));
+                found.is_some_and(|found| found.to_f64() == entry)
             });
         }
         Ok(self.ranks.all_gather(&is_symmetric)?.into_iter().all(|symmetric| symmetric))
-    }
-
-    /// The entry of an own row, by the columns of `matrix`.
-    fn value(&self, row: usize, col: usize) -> Option<T> {
-        let (cols, values) = self.matrix.row(row);
-        cols.binary_search(&(col as i32)).ok().map(|at| values[at])
     }
 
     /// The block of own rows and own columns, for preconditioners.
@@ -517,6 +528,12 @@ impl<T: CpuScalar> LinOp<T> for DistributedMatrix<'_, T> {
     }
 }
 
+/// An entry.
+fn value<T: Scalar>(matrix: &Csr<T>, row: usize, col: usize) -> Option<T> {
+    let (cols, values) = matrix.row(row);
+    cols.binary_search(&(col as i32)).ok().map(|at| values[at])
+}
+
 /// A failure by what was asked for.
 pub(super) fn refused(error: impl fmt::Display) -> Failure {
     Failure { code: 2, message: error.to_string() }
@@ -599,51 +616,110 @@ fn own_rows<T: Scalar>(
 }
 
 /// The columns of other ranks in which there are entries, ascending.
-fn needed_columns<T: Scalar>(own: &Csr<T>, own_columns: std::ops::Range<usize>) -> Vec<i32> {
+fn needed_columns<T: Scalar>(own: &Csr<T>, own_columns: Range<usize>) -> Vec<i32> {
     let is_remote = |col: &&i32| !own_columns.contains(&(**col as usize));
-    let mut needed: Vec<i32> = own.col_idx().iter().filter(is_remote).copied().collect();
-    needed.sort_unstable();
-    needed.dedup();
-    needed
+    let ascending = |mut needed: Vec<i32>| {
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    };
+    let parts = by_chunks(own.nnz(), |part| {
+        ascending(own.col_idx()[part].iter().filter(is_remote).copied().collect())
+    });
+    ascending(parts.concat())
 }
 
 /// The same rows with columns numbered anew: own ones first, then those of the halo.
 fn renumbered<T: Scalar>(
     own: Csr<T>,
-    own_columns: std::ops::Range<usize>,
+    own_columns: Range<usize>,
     needed: &[i32],
 ) -> Result<Csr<T>, FormatError> {
-    let (mut col_idx, mut values) = (Vec::with_capacity(own.nnz()), Vec::with_capacity(own.nnz()));
-    for (cols, row) in own.row_iter() {
-        let start = cols.partition_point(|&col| (col as usize) < own_columns.start);
-        let end = cols.partition_point(|&col| (col as usize) < own_columns.end);
-        col_idx.extend(cols[start..end].iter().map(|&col| col - own_columns.start as i32));
-        values.extend_from_slice(&row[start..end]);
-        for (cols, row) in [(&cols[..start], &row[..start]), (&cols[end..], &row[end..])] {
-            let place = |col: &i32| needed.binary_search(col).unwrap_or_else(|place| place);
-            col_idx.extend(cols.iter().map(|col| (own_columns.len() + place(col)) as i32));
-            values.extend_from_slice(row);
-        }
-    }
-    let row_ptr = own.row_ptr().to_vec();
     let ncols = own_columns.len() + needed.len();
-    Csr::try_new(own.nrows(), ncols, row_ptr, col_idx, values)
+    by_rows((own.nrows(), ncols), own.row_ptr().to_vec(), |row, made| {
+        let (cols, values) = own.row(row);
+        let [start, end] = ends(cols, &own_columns);
+        made.extend(&cols[start..end], &values[start..end], |col| col - own_columns.start as i32);
+        let place = |col| needed.binary_search(&col).unwrap_or_else(|place| place);
+        for part in [0..start, end..cols.len()] {
+            let renumbered = |col| (own_columns.len() + place(col)) as i32;
+            made.extend(&cols[part.clone()], &values[part], renumbered);
+        }
+    })
 }
 
 /// A range of columns of a matrix, numbered from 0.
-fn columns_of<T: Scalar>(
-    matrix: &Csr<T>,
-    columns: std::ops::Range<usize>,
-) -> Result<Csr<T>, FormatError> {
-    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
-    for (cols, row) in matrix.row_iter() {
-        let start = cols.partition_point(|&col| (col as usize) < columns.start);
-        let end = cols.partition_point(|&col| (col as usize) < columns.end);
-        col_idx.extend(cols[start..end].iter().map(|&col| col - columns.start as i32));
-        values.extend_from_slice(&row[start..end]);
-        row_ptr.push(col_idx.len() as i32);
+fn columns_of<T: Scalar>(matrix: &Csr<T>, columns: Range<usize>) -> Result<Csr<T>, FormatError> {
+    let counts = by_chunks(matrix.nrows(), |rows| {
+        let count = |row| {
+            let [start, end] = ends(matrix.row(row).0, &columns);
+            (end - start) as i32
+        };
+        rows.map(count).collect::<Vec<_>>()
+    });
+    let mut row_ptr = Vec::with_capacity(matrix.nrows() + 1);
+    row_ptr.push(0);
+    row_ptr.extend(counts.iter().flatten().scan(0, |sum, &count| {
+        *sum += count;
+        Some(*sum)
+    }));
+    by_rows((matrix.nrows(), columns.len()), row_ptr, |row, made| {
+        let (cols, values) = matrix.row(row);
+        let [start, end] = ends(cols, &columns);
+        made.extend(&cols[start..end], &values[start..end], |col| col - columns.start as i32);
+    })
+}
+
+/// Where the entries of a range of columns begin and end in a row.
+fn ends(cols: &[i32], columns: &Range<usize>) -> [usize; 2] {
+    [columns.start, columns.end].map(|end| cols.partition_point(|&col| (col as usize) < end))
+}
+
+/// The entries of a row, which are written in their order.
+struct RowMade<'a, T> {
+    cols: &'a mut [i32],
+    values: &'a mut [T],
+    len: usize,
+}
+
+impl<T: Scalar> RowMade<'_, T> {
+    /// Appends entries with their columns numbered anew.
+    fn extend(&mut self, cols: &[i32], values: &[T], renumbered: impl Fn(i32) -> i32) {
+        let place = self.len..self.len + cols.len();
+        self.cols[place.clone()].iter_mut().zip(cols).for_each(|(to, &col)| *to = renumbered(col));
+        self.values[place.clone()].copy_from_slice(values);
+        self.len = place.end;
     }
-    Csr::try_new(matrix.nrows(), columns.len(), row_ptr, col_idx, values)
+}
+
+/// A matrix whose rows have the places that `row_ptr` says, each written by `write`.
+fn by_rows<T: Scalar>(
+    (nrows, ncols): (usize, usize),
+    row_ptr: Vec<i32>,
+    write: impl Fn(usize, &mut RowMade<'_, T>) + Send + Sync,
+) -> Result<Csr<T>, FormatError> {
+    let nnz = row_ptr[nrows] as usize;
+    let (mut col_idx, mut values) = (vec![0i32; nnz], vec![T::ZERO; nnz]);
+    let mut parts = Vec::with_capacity(nrows.div_ceil(CHUNK));
+    let (mut rest_of_cols, mut rest_of_values) = (&mut col_idx[..], &mut values[..]);
+    for first in (0..nrows).step_by(CHUNK) {
+        let rows = first..(first + CHUNK).min(nrows);
+        let entries = (row_ptr[rows.end] - row_ptr[rows.start]) as usize;
+        let (cols, behind) = rest_of_cols.split_at_mut(entries);
+        let (values, behind_values) = rest_of_values.split_at_mut(entries);
+        (rest_of_cols, rest_of_values) = (behind, behind_values);
+        parts.push((rows, cols, values));
+    }
+    parts.into_par_iter().for_each(|(rows, mut cols, mut values)| {
+        for row in rows {
+            let entries = (row_ptr[row + 1] - row_ptr[row]) as usize;
+            let (own, behind) = cols.split_at_mut(entries);
+            let (own_values, behind_values) = values.split_at_mut(entries);
+            (cols, values) = (behind, behind_values);
+            write(row, &mut RowMade { cols: own, values: own_values, len: 0 });
+        }
+    });
+    Csr::try_new(nrows, ncols, row_ptr, col_idx, values)
 }
 
 /// The local and the remote part.

@@ -7,7 +7,8 @@ use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::Csr;
 use sparsebatch_solve_core::Criteria;
 use sparsebatch_solve_core::evaluate::{
-    Evaluated, Sizes, frobenius_norm, norm2, residual, residual_magnitude, residual_twofold,
+    Evaluated, Sizes, frobenius_norm, norm2, residual_from, residual_magnitude_from,
+    residual_twofold_from,
 };
 use sparsebatch_solve_core::verdict::{
     Check, Entry, Limits, by_magnitude, by_twofold, plainly, scale_of_matrix, threshold,
@@ -15,7 +16,7 @@ use sparsebatch_solve_core::verdict::{
 use sparsebatch_solvers::LinOp;
 
 use super::DistributedMatrix;
-use super::vectors::Sums;
+use super::vectors::{CHUNK, Sums, by_chunks, fill_by_chunks, norm};
 use crate::{Failure, MpiError};
 
 /// What multiplies.
@@ -91,11 +92,12 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
         r: &mut [T],
         sums: &mut Sums<'_>,
     ) -> Result<(Entry, bool), MpiError> {
-        let [rhs_norm] = sums.norms([norm2(self.b)])?;
+        let [rhs_norm] = sums.norms([norm(self.b)])?;
         if rhs_norm == 0.0 {
             x.fill(T::ZERO);
         }
-        let [nonzeros] = sums.sum([x.iter().filter(|&&x| x != T::ZERO).count() as f64])?;
+        let nonzeros = by_chunks(x.len(), |part| x[part].iter().filter(|&&x| x != T::ZERO).count());
+        let [nonzeros] = sums.sum([nonzeros.iter().sum::<usize>() as f64])?;
         let (from_zero, criteria) = (nonzeros == 0.0, self.criteria);
         let threshold = threshold(0, criteria, rhs_norm);
         r.copy_from_slice(self.b);
@@ -155,18 +157,24 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
         r: &mut [T],
         sums: &mut Sums<'_>,
     ) -> Result<Residual<T>, MpiError> {
-        let (b, of_x) = (self.b, norm2(x));
+        let (b, of_x) = (self.b, norm(x));
         let (own, with_halo) = match &mut self.operator {
             Operator::Matrix(matrix) => {
                 let x = matrix.with_halo(x);
                 let matrix: &Csr<T> = matrix.matrix();
-                (residual(matrix.view().pattern(), matrix.values(), &x, b, r), x)
+                let (pattern, values) = (matrix.view().pattern(), matrix.values());
+                let norms = fill_by_chunks(r, |rows, r| {
+                    residual_from(rows.start, pattern, values, &x, &b[rows], r)
+                });
+                (joined(&norms), x)
             }
             Operator::Given(_) => {
                 let applied = self.apply(x, r);
                 sums.attend(applied);
-                r.iter_mut().zip(b).for_each(|(r, &b)| *r = b - *r);
-                (norm2(r), Vec::new())
+                fill_by_chunks(r, |rows, r| {
+                    r.iter_mut().zip(&b[rows]).for_each(|(r, &b)| *r = b - *r);
+                });
+                (norm(r), Vec::new())
             }
         };
         let [norm, of_x] = sums.norms([own, of_x])?;
@@ -197,17 +205,39 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
             return Ok(Check::plain(norm, passed));
         }
         let (pattern, values) = (matrix.matrix().view().pattern(), matrix.matrix().values());
-        let own = residual_magnitude(pattern, values, &with_halo, self.b);
-        let [magnitude] = sums.norms([own])?;
+        let b = self.b;
+        let own = by_chunks(b.len(), |rows| {
+            residual_magnitude_from(rows.start, pattern, values, &with_halo, &b[rows])
+        });
+        let [magnitude] = sums.norms([joined(&own)])?;
         if let Some(check) = by_magnitude::<T>(sizes, norm, magnitude, limits) {
             return Ok(check);
         }
-        let own = residual_twofold(pattern, values, &with_halo, self.b, r);
-        let [norm, error] = sums.norms([own.norm, own.error])?;
-        // The norm over ranks is rounded once more than those of a rank are.
-        let Evaluated { error, .. } = Evaluated { norm, error: error + 16.0 * f64::EPSILON * norm };
+        let own = fill_by_chunks(r, |rows, r| {
+            residual_twofold_from(rows.start, pattern, values, &with_halo, &b[rows], r)
+        });
+        let norms: Vec<f64> = own.iter().map(|own| own.norm).collect();
+        let errors: Vec<f64> = own.iter().map(|own| own.error).collect();
+        let [norm, error] = sums.norms([joined(&norms), joined(&errors)])?;
+        // Norms over chunks and over ranks are rounded once more than those of a chunk are.
+        let further = (rounding_of_norm(own.len()) + 16.0) * f64::EPSILON;
+        let Evaluated { error, .. } =
+            Evaluated { norm, error: error * (1.0 + further) + further * norm };
         Ok(by_twofold::<T>(Evaluated { norm, error }, magnitude, limits))
     }
+}
+
+/// The norm of a vector by those of its chunks.
+fn joined(norms: &[f64]) -> f64 {
+    match norms {
+        [one] => *one,
+        _ => norm2(norms),
+    }
+}
+
+/// A bound of the rounding error of [`joined`], in units of `f64::EPSILON` of the norm.
+fn rounding_of_norm(chunks: usize) -> f64 {
+    if chunks > 1 { 0.125 * chunks as f64 + 16.0 } else { 0.0 }
 }
 
 /// A residual of all ranks.
@@ -227,18 +257,25 @@ impl Facts {
     ) -> Result<Self, MpiError> {
         let values = matrix.matrix().values();
         let sizes = |value: &T| value.to_f64().abs();
-        let largest = values.iter().map(sizes).fold(0.0, f64::max);
-        let positive = values.iter().map(sizes).filter(|&size| size > 0.0);
-        let smallest = positive.fold(f64::INFINITY, f64::min);
-        let all: Vec<[f64; 3]> =
-            sums.gather([frobenius_norm(values), largest, smallest])?.collect();
+        let parts = by_chunks(values.len(), |part| {
+            let values = &values[part];
+            let largest = values.iter().map(sizes).fold(0.0, f64::max);
+            let positive = values.iter().map(sizes).filter(|&size| size > 0.0);
+            [frobenius_norm(values), largest, positive.fold(f64::INFINITY, f64::min)]
+        });
+        let norm = joined(&parts.iter().map(|part| part[0]).collect::<Vec<_>>());
+        let largest = parts.iter().map(|part| part[1]).fold(0.0, f64::max);
+        let smallest = parts.iter().map(|part| part[2]).fold(f64::INFINITY, f64::min);
+        let all: Vec<[f64; 3]> = sums.gather([norm, largest, smallest])?.collect();
         let norms: Vec<f64> = all.iter().map(|[norm, ..]| *norm).collect();
         // The scale depends on the largest and the smallest entry alone; a rank without entries has
         // neither.
         let extremes = all.iter().flat_map(|[_, largest, smallest]| [*largest, *smallest]);
         let extremes: Vec<T> = extremes.filter(|size| size.is_finite()).map(T::from_f64).collect();
-        // The bound of a norm's rounding errors counts those of sums over ranks as further rows.
-        let rows = matrix.rows().len() + 16 * ranks;
+        // The bound of a norm's rounding errors, which counts an eighth for each row, counts those of
+        // norms over chunks and ranks as further rows.
+        let chunks = matrix.rows().len().div_ceil(CHUNK);
+        let rows = matrix.rows().len() + 8 * rounding_of_norm(chunks) as usize + 16 * ranks;
         let sizes = Sizes::new(rows, matrix.longest_row());
         Ok(Self { sizes, norm: norm2(&norms), scale: scale_of_matrix(&extremes) })
     }

@@ -1,8 +1,10 @@
 //! Vectors of a rank, and sums over all ranks.
 //!
-//! Sums within a rank are those of chunks of a fixed length, added in their order: they do not depend
-//! on the number of threads. Sums over ranks are added in the order of the ranks by every rank alike,
+//! Sums and norms within a rank are those of chunks of a fixed length, added in their order: they do
+//! not depend on the number of threads. Sums over ranks are added in the order of the ranks by every rank alike,
 //! so that the bits are the same on all ranks, and in every run with as many.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::lanes;
@@ -11,8 +13,41 @@ use sparsebatch_solve_core::norm2;
 
 use crate::{Failure, MpiError, Ranks};
 
-/// Elements of a chunk.
-const CHUNK: usize = 1 << 14;
+/// Elements or rows of a chunk.
+pub(super) const CHUNK: usize = 1 << 14;
+
+/// What `part` gives for each chunk of so many elements or rows, in their order.
+pub(super) fn by_chunks<R: Send>(
+    len: usize,
+    part: impl Fn(Range<usize>) -> R + Send + Sync,
+) -> Vec<R> {
+    let chunk = |k: usize| k * CHUNK..((k + 1) * CHUNK).min(len);
+    match len {
+        0 => Vec::new(),
+        ..=CHUNK => vec![part(0..len)],
+        _ => (0..len.div_ceil(CHUNK)).into_par_iter().map(|k| part(chunk(k))).collect(),
+    }
+}
+
+/// As [`by_chunks`], with the chunk of a vector that `part` writes.
+pub(super) fn fill_by_chunks<T: Send, R: Send>(
+    to: &mut [T],
+    part: impl Fn(Range<usize>, &mut [T]) -> R + Send + Sync,
+) -> Vec<R> {
+    let each = |(k, to): (usize, &mut [T])| part(k * CHUNK..k * CHUNK + to.len(), to);
+    match to.len() {
+        ..=CHUNK => to.chunks_mut(CHUNK).enumerate().map(each).collect(),
+        _ => to.par_chunks_mut(CHUNK).enumerate().map(each).collect(),
+    }
+}
+
+/// The norm of the elements of this rank.
+pub(super) fn norm<T: Scalar>(v: &[T]) -> f64 {
+    match v.len() {
+        ..=CHUNK => norm2(v),
+        _ => norm2(&by_chunks(v.len(), |part| norm2(&v[part]))),
+    }
+}
 
 /// `a'b` of the elements of this rank.
 pub(super) fn dot<T: Scalar>(a: &[T], b: &[T]) -> f64 {

@@ -67,6 +67,13 @@ proptest! {
     }
 }
 
+/// Rows of several chunks, in which a matrix is divided; the last part has neither rows nor columns of a
+/// whole chunk.
+#[test]
+fn matrices_of_many_rows_multiply() {
+    check(&laplace(Stencil::Point5, &[190, 180]).unwrap(), &MatrixOptions::new());
+}
+
 #[test]
 fn every_format_and_kernel_multiplies() {
     let matrix = laplace(Stencil::Point7, &[7, 6, 5]).unwrap();

@@ -106,6 +106,53 @@ fn iterations_are_those_of_one_process() {
     }
 }
 
+/// Rows of several chunks, in which residuals are evaluated and matrices are divided: the figures of a
+/// report are those of a plain evaluation, and `auto` finds symmetry and its lack in the last rows.
+#[test]
+fn many_rows_are_judged_in_parts() {
+    let matrix = laplace(Stencil::Point7, &[35, 34, 33]).unwrap();
+    let (n, mut skew) = (matrix.nrows(), matrix.values().to_vec());
+    let last = skew.len() - 2;
+    skew[last] *= 0.5;
+    let skew = Csr::from_parts(matrix.pattern().clone(), skew).unwrap();
+    let (b, zeros) = (random_vector::<f64>(n, 11), vec![0.0; n]);
+    for (matrix, method) in [(&matrix, "cg"), (&skew, "bicgstab")] {
+        for (rtol, ranks) in [(1e-6, 1), (1e-6, 3), (4e-15, 2)] {
+            let (x, report) =
+                solve(ranks, matrix, (&b, &zeros), &over(of(Method::Auto).rel_tol(rtol)));
+
+            assert!(report.scheme.to_string().contains(method), "{}", report.scheme);
+            let expected = relative_residual(matrix, &b, &x);
+            let found = report.outcome.residual_norm / report.outcome.rhs_norm;
+            let near = (found - expected).abs() <= 1e-9 * expected + 2e-15;
+            assert!(near, "{found:e}, {expected:e} expected");
+            assert_eq!(report.outcome.status == Status::Converged, found <= rtol);
+            assert!(rtol < 1e-7 || report.outcome.status == Status::Converged);
+        }
+    }
+}
+
+/// Sums of chunks are added in their order.
+#[test]
+fn bits_of_many_rows_do_not_depend_on_threads() {
+    let matrix = laplace(Stencil::Point7, &[35, 34, 33]).unwrap();
+    let b: Vec<f64> = random_vector(matrix.nrows(), 11);
+    let of_threads = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let (ranks, parts) = (Ranks::alone(), Partition::even(b.len(), 1));
+            let options = MatrixOptions::new();
+            let own = DistributedMatrix::from_matrix(&ranks, &matrix, &parts, &parts, &options);
+            let mut x = vec![0.0; b.len()];
+            let options = over(of(Method::Auto).rel_tol(1e-14));
+            let report = own.unwrap().solve(&b, &mut x, &options).unwrap();
+            (x.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), format!("{:?}", report.outcome))
+        })
+    };
+
+    assert_eq!(of_threads(1), of_threads(3));
+}
+
 #[test]
 fn three_solves_have_equal_bits() {
     let matrix = wind(24);
