@@ -18,5 +18,8 @@ cd "$(dirname "$0")/.."
 # Cargo does not see that MPICC has changed.
 cargo clean --quiet --release -p mpi-sys
 MPICC=$compiler cargo rustc --quiet --release -p sparsebatch-mpi-transport --features library --crate-type cdylib
-install -m 755 "${CARGO_TARGET_DIR:-target}/release/libsparsebatch_mpi_transport.so" "$folder"
+built=${CARGO_TARGET_DIR:-target}/release
+install -m 755 "$built/libsparsebatch_mpi_transport.so" "$folder"
+# A program of this folder would find it beside itself, whatever MPI starts it.
+rm -f "$built"/{,deps/}libsparsebatch_mpi_transport.so
 echo "libsparsebatch_mpi_transport.so for the MPI of $compiler is in $folder"

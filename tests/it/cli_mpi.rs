@@ -8,7 +8,9 @@ use crate::common::{root, run, run_with};
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn without_a_transport_the_line_says_how_to_build_one() {
-    let refused = run(&["solve", "examples/data/alpha13_small.batch", "--mpi"]);
+    let none = [("SPARSEBATCH_MPI_TRANSPORT", Path::new(""))];
+
+    let refused = run_with(&none, &["solve", "examples/data/alpha13_small.batch", "--mpi"]);
 
     refused.assert_bad_input(&["--mpi: no MPI", "scripts/install-mpi.sh"]);
 }

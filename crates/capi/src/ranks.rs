@@ -159,6 +159,9 @@ mod tests {
     fn errors_of_ranks_have_codes() {
         let status = |error: MpiError| Failure::from(error).status;
         assert_eq!(status(MpiError::Unsupported), SB_ERROR_UNSUPPORTED);
+        let transport =
+            MpiError::Transport { path: "a.so".to_owned(), reason: "of 1998".to_owned() };
+        assert_eq!(status(transport), SB_ERROR_UNSUPPORTED);
         assert_eq!(status(MpiError::Finalised), SB_ERROR_ARGUMENT);
         assert_eq!(status(MpiError::NoAnswer { seconds: 1 }), SB_ERROR_RANKS);
         let failure = Ranks::limit(-1.0).unwrap_err();

@@ -460,18 +460,6 @@ mod tests {
         assert!(matches!(ranks.planned_as_first(&cpu), Ok(Backend::Cpu)));
     }
 
-    #[cfg(not(feature = "mpi"))]
-    #[test]
-    #[allow(unsafe_code)]
-    fn without_a_transport_there_is_no_mpi() {
-        let world = Ranks::world(Duration::ZERO).err();
-        // SAFETY: without MPI the handle is not used.
-        let handle = unsafe { Ranks::from_fortran(0, Duration::ZERO) }.err();
-
-        assert_eq!((world.clone(), handle), (Some(MpiError::Unsupported), world.clone()));
-        assert!(world.unwrap().to_string().contains("scripts/install-mpi.sh"));
-    }
-
     #[test]
     fn reports_travel_bit_for_bit() {
         let matrix = |d: f64| {

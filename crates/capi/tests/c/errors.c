@@ -472,7 +472,7 @@ static void ranks_without_mpi(void) {
     sb_ranks *ranks = (sb_ranks *)1;
     int64_t first[3];
     double costs[] = {1.0, 1.0, 4.0};
-    REFUSED(sb_ranks_create(context, 0, 1.0, &ranks), SB_ERROR_UNSUPPORTED, "--mpi");
+    REFUSED(sb_ranks_create(context, 0, 1.0, &ranks), SB_ERROR_UNSUPPORTED, "install-mpi.sh");
     CHECK(ranks == NULL);
     REFUSED(sb_ranks_create(context, 0, -1.0, &ranks), SB_ERROR_ARGUMENT, "seconds is -1");
     REFUSED(sb_ranks_create(NULL, 0, 1.0, &ranks), SB_ERROR_BAD_HANDLE, "context is NULL");

@@ -10,18 +10,20 @@ pub(super) fn table() -> Result<&'static Table, MpiError> {
     Ok(sparsebatch_mpi_transport::table())
 }
 
-/// The functions of the library that is found: named by `SPARSEBATCH_MPI_TRANSPORT`, in the folder of
-/// the program, or where the system looks for libraries. It is loaded once, and stays.
+/// The functions of the library that is found: named by `SPARSEBATCH_MPI_TRANSPORT` (nothing: there is
+/// none), in the folder of the program, or where the system looks for libraries. It is loaded once,
+/// and stays.
 #[cfg(not(feature = "mpi"))]
 pub(super) fn table() -> Result<&'static Table, MpiError> {
     use std::sync::OnceLock;
 
     static FOUND: OnceLock<Result<&'static Table, MpiError>> = OnceLock::new();
-    FOUND.get_or_init(search::found).clone()
+    FOUND.get_or_init(|| search::found(std::env::var_os(search::VARIABLE))).clone()
 }
 
 #[cfg(not(feature = "mpi"))]
 mod search {
+    use std::error::Error;
     use std::ffi::{OsStr, OsString};
     use std::path::Path;
 
@@ -30,12 +32,14 @@ mod search {
 
     use crate::MpiError;
 
-    const VARIABLE: &str = "SPARSEBATCH_MPI_TRANSPORT";
+    pub(super) const VARIABLE: &str = "SPARSEBATCH_MPI_TRANSPORT";
     const FILE: &str = "libsparsebatch_mpi_transport.so";
 
-    pub(super) fn found() -> Result<&'static Table, MpiError> {
-        if let Some(path) = std::env::var_os(VARIABLE) {
-            return load(&path);
+    pub(super) fn found(named: Option<OsString>) -> Result<&'static Table, MpiError> {
+        match named {
+            Some(path) if path.is_empty() => return Err(MpiError::Unsupported),
+            Some(path) => return load(&path),
+            None => {}
         }
         let beside = std::env::current_exe().ok().and_then(|program| {
             let path = program.parent()?.join(FILE);
@@ -65,7 +69,10 @@ mod search {
         // SAFETY: the file is that of whoever set the variable or installed it, as the library of an
         // MPI is; ours runs nothing when it is loaded.
         let library = unsafe { Library::open(Some(named), RTLD_NOW | RTLD_GLOBAL) };
-        let library = library.map_err(|error| refused(error.to_string()))?;
+        // What the system says is the cause.
+        let library = library.map_err(|error| {
+            refused(error.source().map_or_else(|| error.to_string(), ToString::to_string))
+        })?;
         let name = format!("sparsebatch_mpi_transport_{VERSION}");
         // SAFETY: a library with this name gives a table of this version, which is never taken away.
         let table = unsafe {
@@ -81,5 +88,27 @@ mod search {
         })?;
         std::mem::forget(library);
         Ok(table)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        fn refusal(named: &str) -> String {
+            found(Some(named.into())).unwrap_err().to_string()
+        }
+
+        #[test]
+        fn what_cannot_be_loaded_is_named() {
+            let none = refusal("");
+            assert!(none.starts_with("no MPI: libsparsebatch_mpi_transport.so"), "{none}");
+            assert!(none.contains("scripts/install-mpi.sh"), "{none}");
+            let absent = refusal("/absent/transport.so");
+            assert!(
+                absent.starts_with("/absent/transport.so cannot be used for MPI: "),
+                "{absent}"
+            );
+            assert!(absent.contains("No such file"), "{absent}");
+        }
     }
 }
