@@ -340,7 +340,9 @@ impl Registry {
 
     /// Appends a kernel that a test launches, once, to the file that [`LAUNCHING`] names, if any.
     fn note_test(&self, test: &Arc<str>, k: usize) -> Result<(), String> {
-        static NOTED: Mutex<Option<HashSet<(Arc<str>, usize)>>> = Mutex::new(None);
+        /// Tests and the numbers of kernels.
+        type Pairs = HashSet<(Arc<str>, usize)>;
+        static NOTED: Mutex<Option<Pairs>> = Mutex::new(None);
         static IS_WANTED: OnceLock<bool> = OnceLock::new();
         if !IS_WANTED.get_or_init(|| std::env::var_os(LAUNCHING).is_some()) {
             return Ok(());

@@ -24,7 +24,7 @@ pub(super) fn by_chunks<R: Send>(
     let chunk = |k: usize| k * CHUNK..((k + 1) * CHUNK).min(len);
     match len {
         0 => Vec::new(),
-        ..=CHUNK => vec![part(0..len)],
+        1..=CHUNK => vec![part(0..len)],
         _ => (0..len.div_ceil(CHUNK)).into_par_iter().map(|k| part(chunk(k))).collect(),
     }
 }
