@@ -427,7 +427,8 @@ def check_steps_of_slurm(inputs):
 
 def check_rust_api(_):
     """The Rust API: see crates/mpi/tests/ranks.rs."""
-    for ranks in RANKS:
+    # Ranks of MPICH poll without end: five of them on two cores take eight times as long as three.
+    for ranks in RANKS if FLAVOUR == "openmpi" else RANKS[:3]:
         result = run([*launcher(), "-n", ranks, PROGRAMS / "ranks", "all"])
         expect(result.returncode == 0, result, "all checks to hold")
     result = run([*launcher(), "-n", 2, PROGRAMS / "ranks", "finalised"])
