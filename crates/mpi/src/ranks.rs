@@ -124,8 +124,8 @@ impl Ranks {
     /// which must happen before MPI is finalised. `limit` is as for [`Ranks::world`].
     ///
     /// # Errors
-    /// [`MpiError::Unsupported`] and [`MpiError::Transport`] without an MPI, [`MpiError::Finalised`] where MPI is not
-    /// initialised or was finalised, [`MpiError::Missing`], [`MpiError::NoAnswer`].
+    /// [`MpiError::Unsupported`] and [`MpiError::Transport`] without an MPI, [`MpiError::Finalised`]
+    /// where MPI is not initialised or was finalised, [`MpiError::Missing`], [`MpiError::NoAnswer`].
     ///
     /// # Safety
     /// The handle is that of a living intracommunicator of the MPI that this library is linked to.

@@ -1,8 +1,8 @@
 //! Vectors of a rank, and sums over all ranks.
 //!
 //! Sums and norms within a rank are those of chunks of a fixed length, added in their order: they do
-//! not depend on the number of threads. Sums over ranks are added in the order of the ranks by every rank alike,
-//! so that the bits are the same on all ranks, and in every run with as many.
+//! not depend on the number of threads. Sums over ranks are added in the order of the ranks by every
+//! rank alike, so that the bits are the same on all ranks, and in every run with as many.
 
 use std::ops::Range;
 
