@@ -20,12 +20,12 @@ def main():
         name, test, kernel = line.rstrip("\n").split("\t")
         if name == program:
             kernels[test].add(kernel)
-    launching = {kernel: sum(kernel in of for of in kernels.values()) for kernel in set().union(*kernels.values())}
     left_out = {test for test in kernels if any(part in test for part in skipped)}
-    there = collections.Counter(kernel for test in kernels if test not in left_out for kernel in kernels[test])
-    # A kernel that only tests launch that would be left out.
-    candidates = {test: of for test, of in kernels.items() if test not in left_out or any(k not in there for k in of)}
-    missing = {kernel: min(times, sum(kernel in of for of in candidates.values())) for kernel in launching}
+    there = set().union(*(of for test, of in kernels.items() if test not in left_out))
+    # A test that would be left out is a candidate where it alone launches a kernel.
+    candidates = {test: of for test, of in kernels.items() if test not in left_out or of - there}
+    launches = collections.Counter(kernel for of in candidates.values() for kernel in of)
+    missing = {kernel: min(times, count) for kernel, count in launches.items()}
     chosen = []
     while missing:
         # The most missing kernels; then the name, so that all machines choose alike.
