@@ -94,8 +94,8 @@ pub struct Table {
     pub size: unsafe extern "C" fn(Comm) -> usize,
     /// The name of this host.
     pub host: unsafe extern "C" fn(Comm, Sink),
-    /// Waits until all ranks have come, at most so many nanoseconds. First of all functions but `rank`,
-    /// `size`, `host`, `abort` and `free`.
+    /// Waits until all ranks have come, at most `nanoseconds`. Of all functions only `rank`, `size`,
+    /// `host`, `abort` and `free` may be called before it.
     pub join: unsafe extern "C" fn(Comm, nanoseconds: u64) -> Joined,
     /// The number of this rank among those of its host, and their number.
     pub local: unsafe extern "C" fn(Comm, rank: *mut usize, size: *mut usize),

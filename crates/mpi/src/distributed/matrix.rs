@@ -683,7 +683,7 @@ struct RowMade<'a, T> {
 }
 
 impl<T: Scalar> RowMade<'_, T> {
-    /// Appends entries with their columns numbered anew.
+    /// Appends entries, whose columns get the numbers that `renumbered` gives.
     fn extend(&mut self, cols: &[i32], values: &[T], renumbered: impl Fn(i32) -> i32) {
         let place = self.len..self.len + cols.len();
         self.cols[place.clone()].iter_mut().zip(cols).for_each(|(to, &col)| *to = renumbered(col));

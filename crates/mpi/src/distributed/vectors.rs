@@ -16,7 +16,7 @@ use crate::{Failure, MpiError, Ranks};
 /// Elements or rows of a chunk.
 pub(super) const CHUNK: usize = 1 << 14;
 
-/// What `part` gives for each chunk of so many elements or rows, in their order.
+/// What `part` gives for each chunk of [`CHUNK`] elements or rows, in their order.
 pub(super) fn by_chunks<R: Send>(
     len: usize,
     part: impl Fn(Range<usize>) -> R + Send + Sync,

@@ -44,7 +44,7 @@ impl MpiComm {
         if made == FINALISED { Err(MpiError::Finalised) } else { Ok(Self { table, comm }) }
     }
 
-    /// Refuses a launcher that has started several processes of which this one knows nothing.
+    /// Refuses a launcher that has started several processes where MPI shows this one alone.
     fn check_launcher(&self) -> Result<(), MpiError> {
         match launched_by(|variable| std::env::var(variable).ok()) {
             Some((variable, launched)) if launched > 1 => {
@@ -60,7 +60,7 @@ impl MpiComm {
 /// The pieces that a function gives.
 fn pieces(give: impl FnOnce(Sink)) -> Vec<Vec<u8>> {
     unsafe extern "C" fn take(to: *mut c_void, data: *const u8, len: usize) {
-        // SAFETY: `to` is the list below, and the table promises so many bytes.
+        // SAFETY: `to` is the list below, and the table promises `len` bytes at `data`.
         let (all, piece) =
             unsafe { (&mut *to.cast::<Vec<Vec<u8>>>(), std::slice::from_raw_parts(data, len)) };
         all.push(piece.to_vec());
