@@ -94,9 +94,9 @@ pub mod gpu {
         DeviceLinOp, DeviceOutcomes, DividedSolver, FactoredPlace, FactoredShape, FactoredSolver,
         FactoredTuning, FusedShape, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess,
         LaunchReport, LaunchShape, Layouts, LuOrder, LuShape, LuSolve, LuTuning, MOST_DENSE_ROWS,
-        PlanReport, ProductKernel, RaggedLu, RefusedItems, SchemeItems, ShiftedValues,
-        SolverTuning, ValueGradient, ValuePlace, most_rows, solver_for, solver_for_batch,
-        solver_for_ragged,
+        PlanReport, ProductKernel, RaggedFactored, RaggedLu, RefusedItems, SchemeItems,
+        ShiftedValues, SolverTuning, ValueGradient, ValuePlace, most_rows, solver_for,
+        solver_for_batch, solver_for_ragged,
     };
     pub use sparsebatch_solvers::{
         BatchPatterns, DeviceArrays, DeviceData, DeviceReport, DeviceSolver, DeviceSolvers,

@@ -8,7 +8,7 @@ use sparsebatch_solve_core::{Scheme, SolveOptions, by_pattern};
 use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
     BandedSolver, BandedTuning, DenseSolver, DenseTuning, DividedSolver, FactoredSolver,
-    FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
+    FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, RaggedFactored,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -94,11 +94,13 @@ where
     })
 }
 
-/// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`].
+/// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`] for CG and BiCGStab
+/// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners. A system's
+/// result is that of [`solver_for`] for its pattern alone.
 ///
 /// # Errors
-/// [`GpuSolveError::Unsupported`] for schemes with factors, whose solvers take one pattern each,
-/// otherwise those of [`FusedSolver::ragged`].
+/// [`GpuSolveError::Unsupported`] for factorisations, whose solvers take one pattern each;
+/// otherwise those of the solver.
 pub fn solver_for_ragged<E, T>(
     executor: &E,
     scheme: Scheme,
@@ -110,18 +112,24 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    match scheme {
+    let options = options.for_scheme(scheme);
+    Ok(match scheme {
         Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
-            if !preconditioner.has_factors() => {}
-        _ => {
+            if preconditioner.has_factors() =>
+        {
+            let tuning = &tuning.factored;
+            Box::new(RaggedFactored::<E, T>::new(executor, batch, &options, tuning)?)
+        }
+        Scheme::Cg(_) | Scheme::BiCgStab(_) => {
+            Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?)
+        }
+        Scheme::Lu | Scheme::PivotingLu | Scheme::Banded => {
             return Err(GpuSolveError::Unsupported {
                 what: "factorisation of systems with several patterns",
                 instead: "make a solver for each pattern",
             });
         }
-    }
-    let options = options.for_scheme(scheme);
-    Ok(Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?))
+    })
 }
 
 /// A solver, and the items that it does not take.

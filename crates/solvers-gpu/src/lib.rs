@@ -59,7 +59,7 @@ pub use composed::{
 pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
 pub use divided::{DividedSolver, RefusedItems, SchemeItems};
 pub use error::GpuSolveError;
-pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning};
+pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning, RaggedFactored};
 pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};
 pub use lu::{GpuLu, LuOrder, LuShape, LuSolve, LuTuning};
 #[doc(hidden)]

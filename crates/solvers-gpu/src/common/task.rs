@@ -130,6 +130,23 @@ pub(crate) fn ragged_sizes<T: Scalar>(
     Ok(ArraySizes { nitems, nrhs, values: batch.total_nnz(), shared: None, rows })
 }
 
+/// Words of an item in the lists of [`item_words`].
+pub(crate) const ITEM_WORDS: usize = 5;
+
+/// What kernels read of an item of a ragged batch: its class, where its values and its rows begin,
+/// its number, and where its kept factors begin.
+pub(crate) fn item_words<T: Scalar>(
+    batch: &RaggedCsr<T>,
+    nrhs: usize,
+    item: u32,
+    class: usize,
+    kept: usize,
+) -> [u64; ITEM_WORDS] {
+    let place = item as usize;
+    let (value, row) = (batch.nnz_offsets()[place], batch.row_offsets()[place] * nrhs);
+    [class as u64, value as u64, row as u64, u64::from(item), kept as u64]
+}
+
 impl ArraySizes {
     /// Checks the lengths of the arrays of a solve; returns whether all items share their values.
     pub(crate) fn check<T: Pod>(

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use super::shape::FactoredPlace;
-use sparsebatch_solve_core::Order;
+use sparsebatch_cuda::Value;
+use sparsebatch_formats::Scalar;
+use sparsebatch_solve_core::{Order, Scheme};
+
+use super::shape::{FactoredPlace, FactoredPlacement};
 
 /// The factors of a system, and where its data are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,31 @@ pub struct FactoredShape {
 }
 
 impl FactoredShape {
+    /// The shape of systems with so many values of factors.
+    pub(super) fn new<T: Value>(
+        scheme: Scheme,
+        factor_entries: usize,
+        shape: &FactoredPlacement,
+    ) -> Self {
+        let (factors, order) = match (scheme, scheme.preconditioner()) {
+            (Scheme::Lu, _) => ("complete factors", Order::MinDegree),
+            (_, preconditioner) => (preconditioner.name(), preconditioner.order()),
+        };
+        Self {
+            factors,
+            order,
+            factor_entries,
+            precision: <T as Scalar>::NAME,
+            factor_precision: if shape.is_mixed { "f32" } else { <T as Scalar>::NAME },
+            factor_bytes: shape.factor_bytes,
+            factorisation_levels: shape.levels[0],
+            application_levels: shape.levels[1],
+            system_bytes: shape.system_bytes,
+            place: shape.place,
+            systems_per_multiprocessor: shape.resident * shape.groups,
+        }
+    }
+
     /// Whether factors are stored in lower precision than values and vectors.
     pub fn has_mixed_precision(&self) -> bool {
         self.factor_precision != self.precision

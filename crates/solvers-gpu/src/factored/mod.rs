@@ -9,7 +9,9 @@
 //! | `lists.rs` | the lanes that share a sum, for programs that are lists |
 //! | `layout.rs` | programs and pattern as the kernels read them |
 //! | `shape.rs` | threads per system, and what is in shared memory |
-//! | `plan.rs` | the plan and its launches |
+//! | `tables.rs` | all that kernels read of a pattern |
+//! | `plan.rs` | the plan for one pattern and its launches |
+//! | `ragged.rs` | the plan for several patterns |
 //! | `explain.rs` | the shape of the launch, as text |
 
 mod explain;
@@ -18,10 +20,13 @@ mod layout;
 mod lists;
 mod plan;
 mod programs;
+mod ragged;
 mod shape;
 mod streams;
+mod tables;
 mod tasks;
 
 pub use explain::FactoredShape;
 pub use plan::FactoredSolver;
+pub use ragged::RaggedFactored;
 pub use shape::{FactoredPlace, FactoredTuning};

@@ -1,13 +1,13 @@
 //! The plan: checked options, arrays on the device, launches, outcomes.
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
-use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, Scalar};
-use sparsebatch_solve_core::{ArgumentError, Order, Outcome, Scheme, SolveOptions, check_len};
+use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
+use sparsebatch_solve_core::{ArgumentError, Outcome, Scheme, SolveOptions, check_len};
 
 use super::explain::FactoredShape;
-use super::layout::{RowLists, Words};
-use super::programs::Factors;
-use super::shape::{FactoredPlacement, FactoredTuning, Precision};
+use super::layout::RowLists;
+use super::shape::{FactoredPlacement, FactoredTuning};
+use super::tables::{KeptFactors, PatternTables};
 use crate::GpuSolveError;
 use crate::common::Confirmer;
 use crate::common::GpuSolver;
@@ -19,10 +19,10 @@ use crate::common::task::{
 use crate::common::{LaunchReport, LaunchShape, PlanReport};
 
 /// Bits of the kernel's `flags`.
-const FROM_GUESS: u32 = 1;
-const ROOT: u32 = 2;
-const KEPT: u32 = 4;
-const KEEP: u32 = 8;
+pub(super) const FROM_GUESS: u32 = 1;
+pub(super) const ROOT: u32 = 2;
+pub(super) const KEPT: u32 = 4;
+pub(super) const KEEP: u32 = 8;
 const ONE_KEPT: u32 = 16;
 
 /// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0), or the sparse LU, for every system of a
@@ -75,6 +75,8 @@ pub struct FactoredSolver<E: Executor, T: Value> {
     nrows: usize,
     nnz: usize,
     nfactors: usize,
+    /// Values of an item's kept factors.
+    kept_len: usize,
     nitems: usize,
     /// Number of participating items (`active <= nitems`).
     active: usize,
@@ -117,21 +119,6 @@ struct FactoredKept<E: Executor, T: Value> {
     refused: E::Buffer<u8>,
     /// Number of items that the factors serve.
     made: usize,
-}
-
-/// Factors and a 0, item by item; in f32, followed by the exponents that scale rows and columns.
-enum KeptFactors<E: Executor, T: Value> {
-    Working(E::Buffer<T>),
-    Single(E::Buffer<f32>),
-}
-
-impl<E: Executor, T: Value> KeptFactors<E, T> {
-    fn raw(&self) -> u64 {
-        match self {
-            Self::Working(factors) => factors.raw(),
-            Self::Single(factors) => factors.raw(),
-        }
-    }
 }
 
 impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
@@ -180,52 +167,38 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         options: &SolveOptions,
         tuning: &FactoredTuning,
     ) -> Result<Self, GpuSolveError> {
-        let nrows = pattern.nrows();
         check_square(0, pattern)?;
         check_common(options)?;
         let scheme = options.scheme::<T>();
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let factors = Factors::new(pattern, scheme)?;
-        let info = executor.info();
-        let is_mixed = scheme.preconditioner().precision().is_mixed::<T>();
-        let precision = Precision { value_bytes: size_of::<T>(), is_mixed };
-        let mut shape =
-            FactoredPlacement::choose(pattern, &factors, scheme, precision, systems, info, tuning)?;
-        let key = shape.key::<T>(&factors, scheme);
+        let tables = PatternTables::new::<T>(pattern, scheme, systems, executor.info(), tuning)?;
+        let key = tables.key::<T>("factored", scheme);
         executor.prepare(std::slice::from_ref(&key))?;
-        let wide = shape.place.is_wide();
-        let words = Words::new(&factors, nrows, shape.threads, wide)?;
-        let rows = RowLists::new(pattern)?;
-        let mut sources = factors.sources();
-        if is_mixed {
-            for numbers in factors.positions() {
-                sources.extend(numbers);
-            }
-        }
-        let columns = rows.columns.len() * if wide { 4 } else { 2 };
-        let numbers = words.words.len() + words.starts.len() + rows.index.len() + sources.len();
         let limits = Limits::new(executor, criteria)?;
         let each = Outcomes::<E>::BYTES_A_SYSTEM + limits.bytes_a_system();
         let free = executor.free_memory()?;
         let free = tuning.max_bytes.map_or(free, |most| most.min(free));
-        shape.fit((4 * numbers + columns + systems * each) as u64, size_of::<T>(), free)?;
+        let mut shape = tables.shape;
+        shape.fit((tables.bytes() + systems * each) as u64, size_of::<T>(), free)?;
         let groups = u64::from(shape.blocks * shape.groups);
+        let PatternTables { words, rows, .. } = &tables;
         Ok(Self {
             scheme,
-            nrows,
-            nnz: pattern.nnz(),
-            nfactors: factors.len(),
+            nrows: tables.nrows,
+            nnz: tables.nnz,
+            nfactors: tables.nfactors,
+            kept_len: tables.kept_len(),
             nitems,
             active: nitems,
             nrhs: options.nrhs,
-            root: matches!(&factors, Factors::Sums(sums) if sums.root),
+            root: tables.root,
             key,
             words: executor.upload(&words.words)?,
             starts: executor.upload(&words.starts)?,
             index: executor.upload(&rows.index)?,
-            columns: FactoredColumns::upload(executor, &rows, wide)?,
-            sources: executor.upload(&sources)?,
+            columns: FactoredColumns::upload(executor, rows, shape.place.is_wide())?,
+            sources: executor.upload(&tables.sources)?,
             workspace: executor.alloc((groups * shape.workspace) as usize)?,
             kept: None,
             shape,
@@ -253,12 +226,11 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let mut kept = match self.kept.take().filter(|kept| kept.refused.len() == items) {
             Some(kept) => kept,
             None => FactoredKept {
-                factors: if self.shape.is_mixed {
-                    let each = self.nfactors + 1 + self.nrows;
-                    KeptFactors::Single(self.executor.alloc(items * each)?)
-                } else {
-                    KeptFactors::Working(self.executor.alloc(items * (self.nfactors + 1))?)
-                },
+                factors: KeptFactors::alloc(
+                    &self.executor,
+                    items * self.kept_len,
+                    self.shape.is_mixed,
+                )?,
                 refused: self.executor.alloc(items)?,
                 made: 0,
             },
@@ -427,10 +399,6 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             FactoredColumns::Wide(columns) => bytes(columns.len(), 4),
         };
         let numbers = self.words.len() + self.starts.len() + self.index.len() + self.sources.len();
-        let (factors, order) = match (self.scheme, self.scheme.preconditioner()) {
-            (Scheme::Lu, _) => ("complete factors", Order::MinDegree),
-            (_, preconditioner) => (preconditioner.name(), preconditioner.order()),
-        };
         let launch = LaunchReport {
             scheme: self.scheme,
             kernel: self.key.expression.clone(),
@@ -443,19 +411,11 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
             threads_per_block: shape.threads * shape.groups,
             blocks: shape.blocks,
             shared_bytes: shape.shared_bytes,
-            shape: LaunchShape::Factored(FactoredShape {
-                factors,
-                order,
-                factor_entries: self.nfactors,
-                precision: <T as Scalar>::NAME,
-                factor_precision: if shape.is_mixed { "f32" } else { <T as Scalar>::NAME },
-                factor_bytes: shape.factor_bytes,
-                factorisation_levels: shape.levels[0],
-                application_levels: shape.levels[1],
-                system_bytes: shape.system_bytes,
-                place: shape.place,
-                systems_per_multiprocessor: shape.resident * shape.groups,
-            }),
+            shape: LaunchShape::Factored(FactoredShape::new::<T>(
+                self.scheme,
+                self.nfactors,
+                shape,
+            )),
         };
         PlanReport {
             scheme: self.scheme,
@@ -467,13 +427,10 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
                     Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system(),
                 )
                 + 8,
-            kept_bytes: self.kept.as_ref().map_or(0, |kept| {
-                let factors = match &kept.factors {
-                    KeptFactors::Working(factors) => bytes(factors.len(), value),
-                    KeptFactors::Single(factors) => bytes(factors.len(), size_of::<f32>()),
-                };
-                factors + bytes(kept.refused.len(), 1)
-            }),
+            kept_bytes: self
+                .kept
+                .as_ref()
+                .map_or(0, |kept| kept.factors.bytes() + bytes(kept.refused.len(), 1)),
         }
     }
 }

@@ -150,12 +150,15 @@ pub(super) struct FactoredPlacement {
     /// Estimated number of blocks that a multiprocessor holds at once.
     pub(super) resident: u32,
     pub(super) shared_bytes: u32,
+    /// Whether the factors are inverses of blocks.
+    inverts: bool,
     /// Bytes of a system's values, factors and vectors.
     pub(super) system_bytes: u64,
     /// Whether factors are stored in lower precision than values; then the bytes of the factors.
     pub(super) is_mixed: bool,
     pub(super) factor_bytes: u64,
-    /// Number of values of a group in the workspace.
+    /// Number of values of a group in shared memory, and in the workspace.
+    pub(super) shared: u64,
     pub(super) workspace: u64,
     /// Number of levels of the factorisation, and of an application.
     pub(super) levels: [usize; 2],
@@ -260,15 +263,6 @@ impl Size {
         (before + self.factors(), 0)
     }
 
-    /// The most threads of a multiprocessor, given the registers of the kernel.
-    fn most_threads(&self, threads: u32) -> u32 {
-        match (threads > 128, self.inverts) {
-            (true, _) => threads,
-            (false, true) => 512,
-            (false, false) => 640,
-        }
-    }
-
     fn shape(
         &self,
         place: FactoredPlace,
@@ -278,55 +272,90 @@ impl Size {
         tuning: &FactoredTuning,
     ) -> Option<FactoredPlacement> {
         let (shared, workspace) = self.memory(place);
-        let value_bytes = self.precision.value_bytes as u64;
-        let bytes = shared * value_bytes;
-        let fits = |&groups: &u32| {
-            let block = u64::from(groups) * bytes + RESERVED_BYTES;
-            block <= u64::from(info.shared_bytes_per_block)
-        };
-        let groups = match threads {
-            32 => WARPS_A_BLOCK.into_iter().find(fits)?,
-            _ => Some(1).filter(fits)?,
-        };
-        let shared_bytes = u64::from(groups) * bytes;
+        let value_bytes = self.precision.value_bytes;
         let vectors = (self.vectors * self.nrows + 1) as u64;
-        let by_shared =
-            u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
-        let most_threads = info.max_threads_per_multiprocessor.min(self.most_threads(threads));
-        let by_threads = most_threads / (threads * groups);
-        let resident = by_shared.min(u64::from(by_threads)).clamp(1, MOST_RESIDENT);
-        let most = resident * u64::from(info.multiprocessors.max(1));
-        let work = (nsystems as u64).div_ceil(u64::from(groups));
-        let blocks = most.min(work).min(u64::from(tuning.max_blocks.unwrap_or(u32::MAX))).max(1);
-        Some(FactoredPlacement {
+        let shape = FactoredPlacement {
             place,
             threads,
-            groups,
-            blocks: blocks as u32,
-            resident: resident as u32,
-            shared_bytes: shared_bytes as u32,
-            system_bytes: (vectors + self.factors() + self.nnz as u64) * value_bytes,
+            groups: 1,
+            blocks: 1,
+            resident: 1,
+            shared_bytes: 0,
+            inverts: self.inverts,
+            system_bytes: (vectors + self.factors() + self.nnz as u64) * value_bytes as u64,
             is_mixed: self.precision.is_mixed,
-            factor_bytes: self.factors() * value_bytes,
-            workspace,
+            factor_bytes: self.factors() * value_bytes as u64,
+            shared: 0,
+            workspace: 0,
             levels: [1, 1],
-        })
+        };
+        shape.with_memory((shared, workspace), value_bytes, nsystems, info, tuning)
     }
 }
 
 impl FactoredPlacement {
-    /// The kernel instance that computes these factors and solves by this scheme.
-    pub(super) fn key<T: Value>(&self, factors: &Factors, scheme: Scheme) -> KernelKey {
+    /// The same threads and place with so many values of a group in shared memory and in the
+    /// workspace, and the blocks for so many systems; nothing if a block has no room.
+    pub(super) fn with_memory(
+        mut self,
+        (shared, workspace): (u64, u64),
+        value_bytes: usize,
+        nsystems: usize,
+        info: &DeviceInfo,
+        tuning: &FactoredTuning,
+    ) -> Option<Self> {
+        let bytes = shared * value_bytes as u64;
+        let fits = |&groups: &u32| {
+            let block = u64::from(groups) * bytes + RESERVED_BYTES;
+            block <= u64::from(info.shared_bytes_per_block)
+        };
+        let groups = match self.threads {
+            32 => WARPS_A_BLOCK.into_iter().find(fits)?,
+            _ => Some(1).filter(fits)?,
+        };
+        let shared_bytes = u64::from(groups) * bytes;
+        let by_shared =
+            u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
+        let most_threads = info.max_threads_per_multiprocessor.min(self.most_threads());
+        let by_threads = most_threads / (self.threads * groups);
+        let resident = by_shared.min(u64::from(by_threads)).clamp(1, MOST_RESIDENT);
+        let most = resident * u64::from(info.multiprocessors.max(1));
+        let work = (nsystems as u64).div_ceil(u64::from(groups));
+        let blocks = most.min(work).min(u64::from(tuning.max_blocks.unwrap_or(u32::MAX))).max(1);
+        self.groups = groups;
+        self.blocks = blocks as u32;
+        self.resident = resident as u32;
+        self.shared_bytes = shared_bytes as u32;
+        (self.shared, self.workspace) = (shared, workspace);
+        Some(self)
+    }
+
+    /// The most threads of a multiprocessor, given the registers of the kernel.
+    fn most_threads(&self) -> u32 {
+        match (self.threads > 128, self.inverts) {
+            (true, _) => self.threads,
+            (false, true) => 512,
+            (false, false) => 640,
+        }
+    }
+
+    /// The instance of the kernel `name` that computes these factors and solves by this scheme.
+    pub(super) fn key<T: Value>(&self, name: &str, scheme: Scheme) -> KernelKey {
         let expression = format!(
-            "factored<{}, {}, {}, {}, {}{}>",
+            "{name}<{}, {}, {}, {}, {}{}>",
             T::CPP,
             self.threads,
             code(scheme),
-            u8::from(matches!(factors, Factors::Blocks(_))),
+            u8::from(self.inverts),
             self.place.code(),
             if self.is_mixed { ", float" } else { "" }
         );
         KernelKey::new(&FACTORED, expression)
+    }
+
+    /// Bytes of the workspace of a block.
+    pub(super) fn block_bytes(&self, value_bytes: usize) -> u64 {
+        u64::from(self.groups) * self.workspace * value_bytes as u64
     }
 
     /// Reduces the blocks to those that fit in `free` bytes, of which the rest of the plan takes
@@ -335,7 +364,7 @@ impl FactoredPlacement {
     /// # Errors
     /// [`GpuError::OutOfMemory`] when there is no memory for one block.
     pub(super) fn fit(&mut self, rest: u64, value_bytes: usize, free: u64) -> Result<(), GpuError> {
-        let each = u64::from(self.groups) * self.workspace * value_bytes as u64;
+        let each = self.block_bytes(value_bytes);
         let left = free.checked_sub(rest).filter(|&left| left >= each);
         let Some(left) = left else {
             return Err(GpuError::OutOfMemory { needed: rest + each, free });

@@ -17,7 +17,8 @@ use super::table::ColumnTable;
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
-    ArraySizes, Guess, check_apart, check_common, count_systems, ragged_sizes,
+    ArraySizes, Guess, ITEM_WORDS, check_apart, check_common, count_systems, item_words,
+    ragged_sizes,
 };
 use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport};
 
@@ -25,9 +26,6 @@ use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport}
 const FROM_GUESS: u32 = 1;
 const FACTOR: u32 = 2;
 const FROM_KEPT: u32 = 4;
-
-/// Words of an item.
-const ITEM_WORDS: usize = 5;
 
 const LANES: u32 = 32;
 
@@ -323,10 +321,7 @@ fn bins<E: Executor, T: Value>(
         let mut items = Vec::new();
         for &class in &own {
             for &item in &classes[class] {
-                let (value, row) =
-                    (batch.nnz_offsets()[item as usize], batch.row_offsets()[item as usize] * nrhs);
-                items.extend([class as u64, value as u64, row as u64, u64::from(item)]);
-                items.push(kept_len as u64);
+                items.extend(item_words(batch, nrhs, item, class, kept_len));
                 kept_len += tables[class].nfactors + tables[class].nrows + 1;
             }
         }

@@ -62,8 +62,8 @@ use transposed::TransposedSide;
 /// The arrays are item-major: the values of item 0 in CSR order, of item 1, and so on, or those of
 /// one item for all of a uniform batch; `nrows * nrhs` elements of `b` and of `x` per item, one
 /// right-hand side after the other. [`DeviceData`] says otherwise: interleaved arrays, and systems with
-/// the transposed matrices, cost a pass over them on the device. So do items of several patterns where
-/// the method has factors, and items for which `auto` takes several methods: each part of them is
+/// the transposed matrices, cost a pass over them on the device. So do items of several patterns that
+/// are factorised completely, and items for which `auto` takes several methods: each part of them is
 /// copied to arrays of its own, which are as large as those of the batch.
 ///
 /// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing and

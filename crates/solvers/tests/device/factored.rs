@@ -6,12 +6,15 @@ use std::time::Instant;
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
-use sparsebatch_solvers::gpu::{FactoredPlace, FactoredSolver, FactoredTuning, Guess};
+use sparsebatch_formats::{Batch, BatchValues, Csr, Pattern, RaggedCsr, UniformBatch};
+use sparsebatch_solvers::gpu::{
+    FactoredPlace, FactoredSolver, FactoredTuning, GpuSolver, Guess, RaggedFactored,
+};
 use sparsebatch_solvers::{
     Backend, Gpu, Method, Order, Outcome, PrecondPrecision, Preconditioner, SolveOptions, Status,
     solve, solve_on,
 };
+use sparsebatch_testing::random_vector;
 
 const PRECONDITIONERS: [Preconditioner; 3] =
     [Preconditioner::BLOCK_JACOBI, Preconditioner::ILU0, Preconditioner::IC0];
@@ -275,5 +278,171 @@ fn solves_run_from_a_graph() {
         unsafe { graph.launch() }.unwrap();
         let again = bits(&device.download(&loaded.x).unwrap(), &plan.outcomes().unwrap());
         assert_eq!(again, first);
+    }
+}
+
+/// A matrix of its own pattern: a chain with two random entries more in each row, dominated by its
+/// diagonal.
+fn scattered(nrows: usize, seed: u64) -> Csr<f64> {
+    let draws = random_vector::<f64>(4 * nrows, seed);
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    for (row, draws) in draws.chunks(4).enumerate() {
+        let random = |draw: f64| ((draw * 0.5 + 0.5) * nrows as f64) as usize % nrows;
+        let mut columns = vec![row, row.saturating_sub(1), (row + 1).min(nrows - 1)];
+        columns.extend([random(draws[0]), random(draws[1])]);
+        columns.sort_unstable();
+        columns.dedup();
+        for (place, &column) in columns.iter().enumerate() {
+            let other = if place % 2 == 0 { -1.0 } else { 0.5 + 0.4 * draws[2] };
+            values.push(if column == row { 4.5 + draws[3] } else { other });
+            col_idx.push(column as i32);
+        }
+        row_ptr.push(col_idx.len() as i32);
+    }
+    Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
+}
+
+/// A batch on the device, and a plan for it.
+struct Timed {
+    plan: Box<dyn GpuSolver<Device, f64>>,
+    values: DeviceBuffer<f64>,
+    b: DeviceBuffer<f64>,
+    x: DeviceBuffer<f64>,
+    plan_ms: f64,
+}
+
+impl Timed {
+    fn new(device: &Device, batch: &RaggedCsr<f64>, options: &SolveOptions) -> Self {
+        let rows = batch.row_offsets()[batch.nitems()];
+        let begin = Instant::now();
+        let tuning = FactoredTuning::default();
+        let plan = RaggedFactored::<Device, f64>::new(device, batch, options, &tuning).unwrap();
+        Self {
+            plan_ms: begin.elapsed().as_secs_f64() * 1e3,
+            plan: Box::new(plan),
+            values: device.upload(batch.values()).unwrap(),
+            b: device.upload(&random_vector::<f64>(rows, 3)).unwrap(),
+            x: device.alloc_zeroed(rows).unwrap(),
+        }
+    }
+
+    /// The same for a batch of one pattern.
+    fn uniform(device: &Device, batch: &RaggedCsr<f64>, options: &SolveOptions) -> Self {
+        let tuning = FactoredTuning::default();
+        let pattern = batch.item(0).pattern();
+        let begin = Instant::now();
+        let plan = FactoredSolver::<Device, f64>::with_tuning(
+            device,
+            pattern,
+            batch.nitems(),
+            options,
+            &tuning,
+        );
+        let plan = plan.unwrap();
+        let plan_ms = begin.elapsed().as_secs_f64() * 1e3;
+        let rows = batch.row_offsets()[batch.nitems()];
+        Self {
+            plan_ms,
+            plan: Box::new(plan),
+            values: device.upload(batch.values()).unwrap(),
+            b: device.upload(&random_vector::<f64>(rows, 3)).unwrap(),
+            x: device.alloc_zeroed(rows).unwrap(),
+        }
+    }
+
+    fn solve(&mut self) {
+        self.plan.solve(&self.values, &self.b, Guess::Zero, &mut self.x).unwrap();
+    }
+
+    /// The median, over five rounds, of the time of a solve among twenty between two waits, in ms.
+    fn ms(&mut self, device: &Device) -> f64 {
+        self.solve();
+        device.synchronize().unwrap();
+        let mut rounds: Vec<f64> = (0..5)
+            .map(|_| {
+                let begin = Instant::now();
+                (0..20).for_each(|_| self.solve());
+                device.synchronize().unwrap();
+                begin.elapsed().as_secs_f64() * 50.0
+            })
+            .collect();
+        rounds.sort_by(f64::total_cmp);
+        rounds[2]
+    }
+}
+
+/// Systems of several patterns, each as by the plan for its pattern alone. Prints times: all
+/// patterns different beside one pattern of as many entries, and a mix of patterns beside the sum of
+/// uniform batches.
+#[test]
+fn several_patterns_are_solved_as_each_by_itself() {
+    let Some(device) = device_or_skip() else { return };
+    let items = systems(10_000);
+    for (method, preconditioner) in
+        [(Method::BiCgStab, Preconditioner::ILU0), (Method::BiCgStab, Preconditioner::BLOCK_JACOBI)]
+    {
+        let options =
+            SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false);
+        let sizes = || (0..items).map(|item| 20 + item * 37 % 181);
+        let mut different = RaggedCsr::new();
+        sizes().zip(1..).for_each(|(nrows, seed)| different.push(scattered(nrows, seed).view()));
+        let mut alike = RaggedCsr::new();
+        let mean = sizes().sum::<usize>() / items;
+        let one = scattered(mean, 1);
+        (0..items).for_each(|_| alike.push(one.view()));
+        let mut all = Timed::new(&device, &different, &options);
+        let mut same = Timed::uniform(&device, &alike, &options);
+        let (ms, same_ms) = (all.ms(&device), same.ms(&device));
+        println!(
+            "{method} {preconditioner}, {items} patterns of 20 to 200 rows: {ms:.3} ms, one pattern \
+             {same_ms:.3} ms: {:.2} times; analysis {:.1} us a system; {}",
+            ms / same_ms,
+            all.plan_ms * 1e3 / items as f64,
+            all.plan.explain().name(),
+        );
+        assert!(all.plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
+        let x = device.download(&all.x).unwrap();
+        for item in (0..items).step_by((items / 7).max(1)) {
+            let mut alone = RaggedCsr::new();
+            alone.push(different.item(item));
+            let rows = different.row_offsets()[item]..different.row_offsets()[item + 1];
+            let mut single = Timed::uniform(&device, &alone, &options);
+            let own = random_vector::<f64>(different.row_offsets()[items], 3);
+            device.copy_from_host(&own[rows.clone()], &mut single.b).unwrap();
+            single.solve();
+            assert_eq!(device.download(&single.x).unwrap(), x[rows], "{item}");
+        }
+
+        let families = [
+            (Family::Tri, 32),
+            (Family::Tri, 128),
+            (Family::Penta, 64),
+            (Family::Lap2d, 64),
+            (Family::Lap2d, 144),
+            (Family::Lap2d, 256),
+            (Family::Rand9, 54),
+            (Family::Rand9, 100),
+            (Family::Rand9, 128),
+        ];
+        let each = items.div_ceil(families.len());
+        let (mut mixed, mut sum) = (RaggedCsr::new(), 0.0);
+        let problems: Vec<_> = families
+            .iter()
+            .map(|&(family, nrows)| Problem::new(family, nrows).unwrap().batch(each).unwrap())
+            .collect();
+        for problem in &problems {
+            let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
+            let mut own = RaggedCsr::new();
+            (0..each).for_each(|item| own.push(uniform.to_matrix(item).view()));
+            sum += Timed::uniform(&device, &own, &options).ms(&device);
+        }
+        for item in 0..each {
+            for problem in &problems {
+                let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
+                mixed.push(uniform.to_matrix(item).view());
+            }
+        }
+        let ms = Timed::new(&device, &mixed, &options).ms(&device);
+        println!("nine patterns mixed: {ms:.3} ms, sum of uniform {sum:.3}: {:.2} times", ms / sum);
     }
 }

@@ -18,7 +18,9 @@ use crate::gpu_lu::support::{matrix, options, pattern};
 
 /// The items of several uniform batches as one ragged batch: first those with the number 0 of each,
 /// and so on.
-fn interleave<T: Scalar>(all: &[Systems<T>]) -> (RaggedCsr<T>, Vec<T>, Vec<T>, Vec<[usize; 2]>) {
+pub(crate) fn interleave<T: Scalar>(
+    all: &[Systems<T>],
+) -> (RaggedCsr<T>, Vec<T>, Vec<T>, Vec<[usize; 2]>) {
     let (mut ragged, mut b, mut x0, mut places) =
         (RaggedCsr::new(), Vec::new(), Vec::new(), Vec::new());
     let most = all.iter().map(|systems| systems.batch.nitems()).max().unwrap_or(0);

@@ -250,22 +250,22 @@ constexpr u32 METHOD_LU = 2;
 
 // The group of a METHOD, and its vectors: x, r, z; for CG also p and A p; for BiCGStab also p, v,
 // r^ and t.
-template <typename V, typename Factor, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE>
+template <typename V, typename Factor, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE, bool RAGGED>
 struct FactoredMethod {
     static_assert(METHOD == METHOD_CG, "a method");
-    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 5>;
+    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, RAGGED, 5>;
     using Group = FactoredCg<Shape>;
 };
 
-template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE>
-struct FactoredMethod<V, Factor, GROUP, METHOD_BICGSTAB, BLOCKS, PLACE> {
-    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 7>;
+template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE, bool RAGGED>
+struct FactoredMethod<V, Factor, GROUP, METHOD_BICGSTAB, BLOCKS, PLACE, RAGGED> {
+    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, RAGGED, 7>;
     using Group = FactoredBiCgStab<Shape>;
 };
 
-template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE>
-struct FactoredMethod<V, Factor, GROUP, METHOD_LU, BLOCKS, PLACE> {
-    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, 3>;
+template <typename V, typename Factor, u32 GROUP, bool BLOCKS, u32 PLACE, bool RAGGED>
+struct FactoredMethod<V, Factor, GROUP, METHOD_LU, BLOCKS, PLACE, RAGGED> {
+    using Shape = FactoredShape<V, Factor, GROUP, BLOCKS, PLACE, RAGGED, 3>;
     using Group = FactoredLu<Shape>;
 };
 
@@ -276,6 +276,14 @@ struct FactoredBounds {
     static constexpr u32 THREADS = GROUP > 128 ? GROUP : 128;
     static constexpr u32 BLOCKS = GROUP > 128 ? 1 : INVERTS ? 4 : 5;
 };
+
+// Solves the systems of a launch.
+template <typename Group, typename Task>
+__device__ __forceinline__ void solve_all(const Task& task, u8* shared, double* scratch) {
+    Group group(task, reinterpret_cast<typename Group::V*>(shared), scratch);
+    group.run();
+    Group::leave(task.queue);
+}
 
 template <typename V, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE, typename Factor = V>
 __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
@@ -291,12 +299,40 @@ __global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
     extern __shared__ __align__(16) u8 dynamic_shared[];
     __shared__ double scratch[Team<GROUP>::SCRATCH];
 
-    using Method = FactoredMethod<V, Factor, GROUP, METHOD, BLOCKS, PLACE>;
+    using Method = FactoredMethod<V, Factor, GROUP, METHOD, BLOCKS, PLACE, false>;
     const FactoredTask<V, Factor, typename Method::Shape::Index> task{
-        nsystems, nrows,   nrhs,      nnz,  nfactors, words,  starts,       index,
-        columns,  sources, workspace, kept, refused,  values, value_stride, b,
-        x,        flags,   limits,    queue, outcomes};
-    typename Method::Group group(task, reinterpret_cast<V*>(dynamic_shared), scratch);
-    group.run();
-    Method::Group::leave(queue);
+        nsystems,  nrhs,   {nrows, nnz, nfactors, words, starts, index, columns, sources},
+        nullptr,   nullptr, 0,
+        0,         workspace, kept,
+        refused,   values, value_stride,
+        b,         x,      flags,
+        limits,    queue,  outcomes};
+    solve_all<typename Method::Group>(task, dynamic_shared, scratch);
+}
+
+// The same for systems of several patterns. Each is solved as by the kernel for its pattern alone, bit
+// for bit.
+template <typename V, u32 GROUP, u32 METHOD, bool BLOCKS, u32 PLACE, typename Factor = V>
+__global__ void __launch_bounds__(FactoredBounds<GROUP, BLOCKS>::THREADS,
+                                  FactoredBounds<GROUP, BLOCKS>::BLOCKS)
+    factored_ragged(u32 nsystems, u32 nrhs, const u64* __restrict__ items,
+                    const u64* __restrict__ patterns, const u32* __restrict__ words,
+                    const u32* __restrict__ starts, const u32* __restrict__ index,
+                    const typename Select<PLACE == ALL_GLOBAL, u32, u16>::Type* __restrict__ columns,
+                    const u32* __restrict__ sources, V* workspace, u64 shared_stride,
+                    u64 workspace_stride, Factor* kept, u8* refused,
+                    const V* __restrict__ values, const V* __restrict__ b, V* __restrict__ x,
+                    u32 flags, SystemLimits limits, u32* queue, SystemOutcomes outcomes) {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    __shared__ double scratch[Team<GROUP>::SCRATCH];
+
+    using Method = FactoredMethod<V, Factor, GROUP, METHOD, BLOCKS, PLACE, true>;
+    const FactoredTask<V, Factor, typename Method::Shape::Index> task{
+        nsystems,         nrhs,      {0, 0, 0, words, starts, index, columns, sources},
+        items,            patterns,  shared_stride,
+        workspace_stride, workspace, kept,
+        refused,          values,    0,
+        b,                x,         flags,
+        limits,           queue,     outcomes};
+    solve_all<typename Method::Group>(task, dynamic_shared, scratch);
 }

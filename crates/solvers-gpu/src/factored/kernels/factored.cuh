@@ -15,6 +15,8 @@ struct FactoredGroup : Factored<Shape> {
     using System::item;
     using System::lane;
     using System::own_rows;
+    using System::pattern;
+    using System::RAGGED;
     using System::scratch;
     using System::task;
     using System::times_z;
@@ -33,11 +35,17 @@ struct FactoredGroup : Factored<Shape> {
 
     __device__ __forceinline__ Method& self() { return static_cast<Method&>(*this); }
 
-    __device__ __forceinline__ const V* own_b() const {
-        return task.b + u64(system) * task.nrows;
+    // Where the rows of the system begin in b and x.
+    __device__ __forceinline__ u64 own_begin() const {
+        if constexpr (RAGGED) {
+            return this->first_row + u64(system - item * task.nrhs) * pattern.nrows;
+        }
+        return u64(system) * pattern.nrows;
     }
 
-    __device__ __forceinline__ V* own_x() const { return task.x + u64(system) * task.nrows; }
+    __device__ __forceinline__ const V* own_b() const { return task.b + own_begin(); }
+
+    __device__ __forceinline__ V* own_x() const { return task.x + own_begin(); }
 
     // sqrt(sum value(row)^2) over the rows without spurious overflow or underflow: NaN if a value
     // is NaN, infinite if one is.
@@ -161,7 +169,7 @@ struct FactoredGroup : Factored<Shape> {
         V* const x = this->vector(0);
         V* const r = this->vector(1);
         if (lane == 0) {
-            z[task.nrows] = 0;
+            z[pattern.nrows] = 0;
         }
         enter(r);
         u32 stop = RUNNING, status;
@@ -210,7 +218,14 @@ struct FactoredGroup : Factored<Shape> {
             if (system >= task.nsystems) {
                 return;
             }
-            item = task.nrhs == 1 ? system : system / task.nrhs;
+            const u32 at = task.nrhs == 1 ? system : system / task.nrhs;
+            if constexpr (RAGGED) {
+                const u32 rhs = system - at * task.nrhs;
+                this->take_item(at);
+                system = item * task.nrhs + rhs;
+            } else {
+                item = at;
+            }
             this->fetch();
             if ((task.flags & FACTORED_KEEP) != 0) {
                 this->keep();

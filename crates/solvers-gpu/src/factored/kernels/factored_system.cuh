@@ -18,6 +18,7 @@ struct Factored : Shape {
     using Shape::IS_WIDE;
     using Shape::MIXED;
     using Shape::NO_COLUMN;
+    using Shape::RAGGED;
     using Shape::SHARES_FACTORS;
     using Shape::SHARES_VALUES;
     using Shape::SHARES_VECTORS;
@@ -28,70 +29,118 @@ struct Factored : Shape {
     const FactoredTask<V, Factor, Index>& task;
     double* const scratch;
     const u32 lane;
+    V* const in_shared;    // the memory of this group
+    V* const in_workspace; // its part of the workspace
+    FactoredPattern<Index> pattern;
     V* vectors;
     V* own_values;
     Factor* factors;
     V* made;     // where factors are computed
     u32* scales; // MIXED: exponents of rows and columns
     V* z; // the operand of products, and the result of the preconditioner
-    u32 item = 0;
+    u32 item = 0;                    // its number in the batch
+    u64 first_value = 0;             // RAGGED: where its values begin,
+    u64 first_row = 0, first_kept = 0; // its rows and its kept factors
 
     __device__ __forceinline__ Factored(const FactoredTask<V, Factor, Index>& all, V* shared,
                                         double* partials)
-        : task(all), scratch(partials), lane(threadIdx.x % GROUP) {
-        const u32 number = threadIdx.x / GROUP;
-        const u64 group = u64(blockIdx.x) * (blockDim.x / GROUP) + number;
-        V* const in_shared =
-            shared + number * Shape::shared_values(all.nrows, all.nfactors, all.nnz);
-        V* in_workspace =
-            all.workspace + group * Shape::workspace_values(all.nrows, all.nfactors);
+        : task(all), scratch(partials), lane(threadIdx.x % GROUP),
+          in_shared(shared + threadIdx.x / GROUP * shared_stride(all)),
+          in_workspace(all.workspace + group() * workspace_stride(all)), pattern(all.pattern) {
+        if constexpr (!RAGGED) {
+            arrange();
+        }
+    }
+
+    __device__ __forceinline__ static u64 group() {
+        return u64(blockIdx.x) * (blockDim.x / GROUP) + threadIdx.x / GROUP;
+    }
+
+    __device__ __forceinline__ static u64
+    shared_stride(const FactoredTask<V, Factor, Index>& all) {
+        const FactoredPattern<Index>& one = all.pattern;
+        return RAGGED ? all.shared_stride
+                      : Shape::shared_values(one.nrows, one.nfactors, one.nnz);
+    }
+
+    __device__ __forceinline__ static u64
+    workspace_stride(const FactoredTask<V, Factor, Index>& all) {
+        return RAGGED ? all.workspace_stride
+                      : Shape::workspace_values(all.pattern.nrows, all.pattern.nfactors);
+    }
+
+    // Divides the memory of the group for a system of the pattern.
+    __device__ __forceinline__ void arrange() {
+        const u32 nrows = pattern.nrows, nfactors = pattern.nfactors;
+        V* rest = in_workspace;
         if constexpr (SHARES_VECTORS) {
             vectors = in_shared;
         } else {
-            vectors = in_workspace;
-            in_workspace += u64(VECTORS) * all.nrows + 1;
+            vectors = rest;
+            rest += u64(VECTORS) * nrows + 1;
         }
-        own_values = in_shared + (VECTORS * all.nrows + 1);
+        own_values = in_shared + (VECTORS * nrows + 1);
         if constexpr (SHARES_FACTORS) {
-            const u32 at = Shape::factors_at(all.nrows, all.nfactors, all.nnz);
+            const u32 at = Shape::factors_at(nrows, nfactors, pattern.nnz);
             factors = reinterpret_cast<Factor*>(in_shared + at);
-            made = MIXED ? vectors + Shape::VECTORS_AT_ONCE * all.nrows : in_shared + at;
-            scales = reinterpret_cast<u32*>(factors + (all.nfactors + 1));
+            made = MIXED ? vectors + Shape::VECTORS_AT_ONCE * nrows : in_shared + at;
+            scales = reinterpret_cast<u32*>(factors + (nfactors + 1));
         } else {
-            factors = reinterpret_cast<Factor*>(in_workspace);
-            made = in_workspace;
-            scales = reinterpret_cast<u32*>(in_workspace + (u64(all.nfactors) + 1));
+            factors = reinterpret_cast<Factor*>(rest);
+            made = rest;
+            scales = reinterpret_cast<u32*>(rest + (u64(nfactors) + 1));
         }
         z = vector(VECTORS - 1);
     }
 
+    // RAGGED: takes the item at a place of the launch.
+    __device__ __forceinline__ void take_item(u32 at) {
+        const u64* const own = task.items + u64(at) * FACTORED_ITEM_WORDS;
+        const u64* const of_pattern = task.patterns + load(own) * FACTORED_PATTERN_WORDS;
+        first_value = load(own + 1);
+        first_row = load(own + 2);
+        item = u32(load(own + 3));
+        first_kept = load(own + 4);
+        const u64 sizes = load(of_pattern);
+        const FactoredPattern<Index>& all = task.pattern;
+        pattern = {u32(sizes),
+                   u32(sizes >> 32),
+                   u32(load(of_pattern + 1)),
+                   all.words + load(of_pattern + 2),
+                   all.starts + load(of_pattern + 3),
+                   all.index + load(of_pattern + 4),
+                   all.columns + load(of_pattern + 5),
+                   all.sources + load(of_pattern + 6)};
+        arrange();
+    }
+
     __device__ __forceinline__ V* vector(u32 number) const {
-        return vectors + (IS_WIDE ? u64(number) * task.nrows : number * task.nrows);
+        return vectors + (IS_WIDE ? u64(number) * pattern.nrows : number * pattern.nrows);
     }
 
     // Calls visit(row) for each row of this thread.
     template <typename Visit>
     __device__ __forceinline__ void own_rows(Visit visit) const {
 #pragma unroll 1
-        for (u32 row = lane; row < task.nrows; row += GROUP) {
+        for (u32 row = lane; row < pattern.nrows; row += GROUP) {
             visit(row);
         }
     }
 
     __device__ __forceinline__ const V* item_values() const {
-        return task.values + u64(item) * task.value_stride;
+        return task.values + (RAGGED ? first_value : u64(item) * task.value_stride);
     }
 
     // Calls visit(value, column) for each entry of a row, in order.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 row, Visit visit) const {
-        const u32* const chunk = task.index + task.nrows + 1 + row / WARP_THREADS;
+        const u32* const chunk = pattern.index + pattern.nrows + 1 + row / WARP_THREADS;
         const u32 first = load(chunk), end = load(chunk + 1);
-        const u32 own = load(task.index + row);
+        const u32 own = load(pattern.index + row);
         const V* value = SHARES_VALUES ? own_values + own : item_values() + own;
 #pragma unroll 4
         for (u32 at = first + row % WARP_THREADS; at < end; at += WARP_THREADS) {
-            const u32 column = load(task.columns + at);
+            const u32 column = load(pattern.columns + at);
             if (column != NO_COLUMN) {
                 visit(SHARES_VALUES ? *value : load(value), column);
             }
@@ -110,10 +159,10 @@ struct Factored : Shape {
     // The segment says how many lanes share a sum.
     template <typename Add, typename Finish>
     __device__ __forceinline__ void run_list(u32 number, Add add, Finish finish) const {
-        const u32* const list = task.words + load(task.starts + number);
+        const u32* const list = pattern.words + load(pattern.starts + number);
         const u32 nsegments = load(list);
-        const u64* const tasks = reinterpret_cast<const u64*>(task.words + load(list + 1));
-        const u64* const pairs = reinterpret_cast<const u64*>(task.words + load(list + 2));
+        const u64* const tasks = reinterpret_cast<const u64*>(pattern.words + load(list + 1));
+        const u64* const pairs = reinterpret_cast<const u64*>(pattern.words + load(list + 2));
         const u64* const segments = reinterpret_cast<const u64*>(list + 4);
         const auto shift_of = [](u64 segment) { return u32(segment >> 32) & 7; };
         // A lane's first task of a segment is loaded before the barrier that precedes the segment.
@@ -168,7 +217,7 @@ struct Factored : Shape {
             run_list(PROGRAM, add, finish);
         } else {
             const u32 warp = lane / WARP_THREADS;
-            const u32* const stream = task.words + load(task.starts + PROGRAM * WARPS + warp);
+            const u32* const stream = pattern.words + load(pattern.starts + PROGRAM * WARPS + warp);
             run_stream<V, GROUP, 1>(
                 stream,
                 [&](V(&sums)[1], u32 pair) { add(sums[0], pair & 0xffffu, pair >> 16); },
@@ -182,7 +231,7 @@ struct Factored : Shape {
     // The first row of the block of `row` (low half), and the number of rows of that block (high
     // half).
     __device__ __forceinline__ u64 block_of(u32 row) const {
-        return load(reinterpret_cast<const u64*>(task.words) + u64(row) * 2);
+        return load(reinterpret_cast<const u64*>(pattern.words) + u64(row) * 2);
     }
 
     __device__ __forceinline__ int row_exponent(u32 row) const { return short(scales[row]); }
@@ -197,7 +246,7 @@ struct Factored : Shape {
     // scaling: those of its block with BLOCKS, the diagonal for Cholesky, else all.
     template <typename Visit>
     __device__ __forceinline__ void exponents(u32 row, Visit visit) const {
-        u32 first = is_cholesky() ? row : 0, count = is_cholesky() ? 1 : task.nrows;
+        u32 first = is_cholesky() ? row : 0, count = is_cholesky() ? 1 : pattern.nrows;
         if constexpr (BLOCKS) {
             const u64 block = block_of(row);
             first = u32(block);
@@ -245,7 +294,7 @@ struct Factored : Shape {
 
     // The value that factor k is made of: an entry of A, scaled if MIXED, or 0.
     __device__ __forceinline__ V source_value(u32 k) const {
-        const u32 source = load(task.sources + k);
+        const u32 source = load(pattern.sources + k);
         if (source == NO_SOURCE) {
             return 0;
         }
@@ -253,8 +302,8 @@ struct Factored : Shape {
             // From device memory, since factors are computed over the values in shared memory. The
             // row's power comes first: it is at least 1 (but for Cholesky), and protects entries
             // that are small only within their column.
-            const u32 row = load(task.sources + (u64(task.nfactors) + k));
-            const u32 column = load(task.sources + (2 * u64(task.nfactors) + k));
+            const u32 row = load(pattern.sources + (u64(pattern.nfactors) + k));
+            const u32 column = load(pattern.sources + (2 * u64(pattern.nfactors) + k));
             return load(item_values() + source) * V(power_of_two(-row_exponent(row))) *
                    V(power_of_two(-column_exponent(column)));
         } else {
@@ -269,11 +318,11 @@ struct Factored : Shape {
         if constexpr (MIXED) {
             equilibrate();
         }
-        for (u32 k = lane; k < task.nfactors; k += GROUP) {
+        for (u32 k = lane; k < pattern.nfactors; k += GROUP) {
             f[k] = source_value(k);
         }
         if (lane == 0) {
-            f[task.nfactors] = 0;
+            f[pattern.nfactors] = 0;
         }
         Threads::sync();
         bool bad = false;
@@ -304,7 +353,7 @@ struct Factored : Shape {
     // The two overlap in shared memory: the last factors are rounded first, so that none overwrites
     // one that is still to be rounded.
     __device__ __forceinline__ bool round_factors() {
-        const u32 count = task.nfactors + 1;
+        const u32 count = pattern.nfactors + 1;
         const u32 turns = (count + GROUP - 1) / GROUP;
         bool beyond = false;
         Threads::sync();
@@ -321,7 +370,7 @@ struct Factored : Shape {
         Threads::sync();
         if constexpr (SHARES_FACTORS) {
             if (lane == 0) {
-                z[task.nrows] = 0;
+                z[pattern.nrows] = 0;
             }
         }
         if constexpr (SHARES_VALUES) {
@@ -337,10 +386,10 @@ struct Factored : Shape {
     // Inverts the diagonal blocks, one warp per block: Gauss-Jordan with row pivoting, in place.
     __device__ __forceinline__ bool invert_blocks() {
         bool bad = false;
-        const u32* const firsts = task.words + load(task.starts);
-        const u32 nblocks = load(task.starts + 1);
+        const u32* const firsts = pattern.words + load(pattern.starts);
+        const u32 nblocks = load(pattern.starts + 1);
         for (u32 block = lane / WARP_THREADS; block < nblocks; block += WARPS) {
-            const u32* const head = task.words + u64(load(firsts + block)) * 4;
+            const u32* const head = pattern.words + u64(load(firsts + block)) * 4;
             bad = invert(made + load(head + 2), load(head + 1)) || bad;
         }
         return bad;
@@ -360,7 +409,7 @@ struct Factored : Shape {
             own_rows([&](u32 row) {
                 const u64 block = block_of(row);
                 const u32 first = u32(block), size = u32(block >> 32);
-                const u64* const head = reinterpret_cast<const u64*>(task.words) + u64(row) * 2;
+                const u64* const head = reinterpret_cast<const u64*>(pattern.words) + u64(row) * 2;
                 const Factor* entry = factors + u32(load(head + 1)) + (row - first);
                 V sum = 0;
 #pragma unroll 4
@@ -396,7 +445,7 @@ struct Factored : Shape {
     __device__ __forceinline__ void fetch() {
         if constexpr (SHARES_VALUES) {
             const V* const values = item_values();
-            for (u32 k = lane; k < task.nnz; k += GROUP) {
+            for (u32 k = lane; k < pattern.nnz; k += GROUP) {
                 cp_async_value(own_values + k, values + k);
             }
         }
@@ -410,13 +459,14 @@ struct Factored : Shape {
     }
 
     __device__ __forceinline__ Factor* kept_of(u32 number) const {
-        return task.kept + number * Shape::kept_values(task.nrows, task.nfactors);
+        return task.kept + (RAGGED ? first_kept
+                                   : number * Shape::kept_values(pattern.nrows, pattern.nfactors));
     }
 
     __device__ __forceinline__ void move_factors_to(Factor* kept) {
         factors = kept;
         if constexpr (MIXED) {
-            scales = reinterpret_cast<u32*>(kept + (u64(task.nfactors) + 1));
+            scales = reinterpret_cast<u32*>(kept + (u64(pattern.nfactors) + 1));
         }
     }
 
@@ -426,7 +476,7 @@ struct Factored : Shape {
         Factor* const kept = kept_of(number);
         if constexpr (SHARES_FACTORS) {
             // The exponents follow the factors in both places.
-            const u32 count = u32(Shape::kept_values(task.nrows, task.nfactors));
+            const u32 count = u32(Shape::kept_values(pattern.nrows, pattern.nfactors));
             for (u32 k = lane; k < count; k += GROUP) {
                 factors[k] = load(kept + k);
             }
@@ -449,7 +499,7 @@ struct Factored : Shape {
         wait_for_values();
         const bool bad = factorise();
         if constexpr (SHARES_FACTORS) {
-            const u32 count = u32(Shape::kept_values(task.nrows, task.nfactors));
+            const u32 count = u32(Shape::kept_values(pattern.nrows, pattern.nfactors));
             for (u32 k = lane; k < count; k += GROUP) {
                 kept[k] = factors[k];
             }

@@ -47,6 +47,14 @@
 //   `nrows` values of b and of x from s*nrows on.
 // - Arrays of limits and tolerances are null or hold one per system.
 // - queue: two zeros, before and after the launch.
+//
+// RAGGED, systems of several patterns (`nsystems` and the queue count those of the launch):
+// - items: FACTORED_ITEM_WORDS for each item of the launch: its pattern, where its values begin,
+//   where its rows of b and x begin, its number in the batch, where its kept factors begin.
+// - patterns: FACTORED_PATTERN_WORDS for each: nrows and nnz (high half), nfactors, then where its
+//   part of words, starts, index, columns and sources begins. Offsets within a part are as above;
+//   the part of words begins at an even place.
+// - shared_stride, workspace_stride: values of a group, which suffice for all systems of the launch.
 #pragma once
 
 #include "solver.cuh"
@@ -72,14 +80,28 @@ constexpr u32 SINGULAR_PRECONDITIONER = 8;
 // Marks a factor that is made of no entry of A.
 constexpr u32 NO_SOURCE = 0xffffffffu;
 
-template <typename V, typename Factor, typename Index>
-struct FactoredTask {
-    u32 nsystems, nrows, nrhs, nnz, nfactors;
+constexpr u32 FACTORED_ITEM_WORDS = 5;
+constexpr u32 FACTORED_PATTERN_WORDS = 7;
+
+// A pattern, its factors, and their programs.
+template <typename Index>
+struct FactoredPattern {
+    u32 nrows, nnz, nfactors;
     const u32* words;
     const u32* starts;
     const u32* index;
     const Index* columns;
     const u32* sources;
+};
+
+// RAGGED: `pattern` has the arrays of all patterns, and `value_stride` is not used.
+template <typename V, typename Factor, typename Index>
+struct FactoredTask {
+    u32 nsystems, nrhs;
+    FactoredPattern<Index> pattern;
+    const u64* items;
+    const u64* patterns;
+    u64 shared_stride, workspace_stride;
     V* workspace;
     Factor* kept;
     u8* refused;
@@ -94,13 +116,15 @@ struct FactoredTask {
 };
 
 // Constants that follow from the template parameters of a kernel.
-template <typename Value, typename Factor_, u32 GROUP_, bool BLOCKS_, u32 PLACE_, u32 VECTORS_>
+template <typename Value, typename Factor_, u32 GROUP_, bool BLOCKS_, u32 PLACE_, bool RAGGED_,
+          u32 VECTORS_>
 struct FactoredShape {
     using V = Value;
     using Factor = Factor_;
     static constexpr u32 GROUP = GROUP_;
     static constexpr bool BLOCKS = BLOCKS_;
     static constexpr u32 PLACE = PLACE_;
+    static constexpr bool RAGGED = RAGGED_;
     static constexpr bool IS_WIDE = PLACE == ALL_GLOBAL;
     using Index = typename Select<IS_WIDE, u32, u16>::Type;
     static constexpr u32 NO_COLUMN = IS_WIDE ? 0xffffffffu : 0xffffu;

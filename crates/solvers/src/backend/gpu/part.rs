@@ -118,6 +118,8 @@ where
             }
         }
         let (mut plans, mut lens) = (Vec::new(), Vec::new());
+        // What plans with factors have room in.
+        let mut room = budget - needed;
         for cut in &cuts {
             let mut some = RaggedCsr::new();
             let of_chunk = if cut.len() == batch.nitems() {
@@ -127,8 +129,10 @@ where
                 &some
             };
             let options = options_of(options, &items[cut.clone()]);
-            let tuning = tuning(None);
-            plans.push(solver_for_ragged::<E, T>(executor, *scheme, of_chunk, &options, &tuning)?);
+            let tuning = tuning(Some(room));
+            let plan = solver_for_ragged::<E, T>(executor, *scheme, of_chunk, &options, &tuning)?;
+            room = room.saturating_sub(plan.explain().bytes());
+            plans.push(plan);
             lens.push(Lens {
                 values: of_chunk.total_nnz(),
                 squares: 0,

@@ -16,7 +16,7 @@ use crate::gpu_factored::support::{
 
 /// How a matrix that has factors is damaged.
 #[derive(Clone, Copy, Debug)]
-enum Flaw {
+pub(super) enum Flaw {
     None,
     Nan,
     Infinite,
@@ -25,7 +25,7 @@ enum Flaw {
     Scaled(f64),
 }
 
-fn flaw() -> impl Strategy<Value = Flaw> {
+pub(super) fn flaw() -> impl Strategy<Value = Flaw> {
     prop_oneof![
         4 => Just(Flaw::None),
         1 => Just(Flaw::Nan),
@@ -38,7 +38,7 @@ fn flaw() -> impl Strategy<Value = Flaw> {
 }
 
 /// Some systems, some flawed, some with guesses.
-fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
+pub(super) fn batch<T: Scalar>(n: usize, most: usize, flaws: &[Flaw], seed: u64) -> Systems<T> {
     let pattern = pattern(n, most, true, seed);
     let one = |(&flaw, seed): (&Flaw, u64)| {
         let healthy = matrix::<f64>(&pattern, 1.1, !seed.is_multiple_of(3), seed);

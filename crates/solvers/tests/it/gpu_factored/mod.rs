@@ -6,6 +6,7 @@ mod extremes;
 mod independence;
 mod lagged;
 mod plan;
+mod ragged;
 mod real;
 mod statuses;
 pub(crate) mod support;
