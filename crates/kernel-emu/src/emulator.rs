@@ -283,7 +283,7 @@ impl Executor for Emulator {
         // SAFETY: number and sizes of the parameters were compared; the rest is guaranteed by the
         // caller.
         let outcome = unsafe {
-            crate::launch_for(&self.test, &name, shape, pointers, self.order, only.as_deref())
+            crate::launch_for(Some(&self.test), &name, shape, pointers, self.order, only.as_deref())
         };
         outcome.unwrap_or_else(|fault| panic!("{key}: {fault}"));
         Ok(())

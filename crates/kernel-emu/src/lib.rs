@@ -41,6 +41,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Maximum shared memory of a block in bytes: 227 KiB, as on sm_90.
 pub const MAX_SHARED_BYTES: u32 = 232_448;
@@ -160,7 +161,7 @@ pub unsafe fn launch_shape(
     only: Option<&[u64]>,
 ) -> Result<(), String> {
     // SAFETY: the caller's promise.
-    unsafe { launch_for(&test_of_this_thread(), expression, shape, args, order, only) }
+    unsafe { launch_for(None, expression, shape, args, order, only) }
 }
 
 /// The name of this thread, which for the thread of a test is that of the test.
@@ -168,11 +169,12 @@ fn test_of_this_thread() -> Arc<str> {
     std::thread::current().name().unwrap_or("?").into()
 }
 
-/// The test of this thread, or `test` on a thread that solvers have started.
-fn test_or(test: &Arc<str>) -> Arc<str> {
-    match std::thread::current().name() {
-        Some(name) if !name.starts_with("gpu ") => name.into(),
-        _ => Arc::clone(test),
+/// The test of this thread, or `test`, if there is one, on a thread that solvers have started.
+fn test_or(test: Option<&Arc<str>>) -> Arc<str> {
+    match (std::thread::current().name(), test) {
+        (Some(name), Some(test)) if name.starts_with("gpu ") => Arc::clone(test),
+        (None, Some(test)) => Arc::clone(test),
+        _ => test_of_this_thread(),
     }
 }
 
@@ -182,7 +184,7 @@ fn test_or(test: &Arc<str>) -> Arc<str> {
 ///
 /// As for [`launch_shape`].
 unsafe fn launch_for(
-    test: &Arc<str>,
+    test: Option<&Arc<str>>,
     expression: &str,
     shape: Shape,
     args: *mut *mut c_void,
@@ -212,10 +214,15 @@ unsafe fn launch_for(
         ffi::LaunchShape { grid, block, shared_bytes, cluster, order, seed, only, only_count };
     let number = u32::try_from(k).map_err(|e| e.to_string())?;
     registry.note_launch(k)?;
-    registry.note_test(test, k)?;
+    let noted = registry.note_test(test, k)?;
+    let start = Instant::now();
     // SAFETY: `number` is that of a registered kernel; `only` lives through the call; the rest
     // is the caller's promise.
-    unsafe { ffi::launch(number, &shape, args) }
+    let launched = unsafe { ffi::launch(number, &shape, args) };
+    if let Some(test) = noted {
+        note_time(test, start.elapsed())?;
+    }
+    launched
 }
 
 /// The numbers of the clusters that contain the given blocks. Without clusters, the blocks
@@ -266,9 +273,14 @@ const LAUNCHED: &str = "KERNEL_EMU_LAUNCHED";
 
 /// The environment variable that names a log file of launching tests. A line has the file name of the
 /// program, the test and a kernel that it launches, with tabs between them; there is one for each
-/// such pair. The test is the name of the thread, or of that which made the [`Emulator`].
-/// So a run of all tests shows which of them a sanitizer has to watch to see all kernels.
+/// such pair. The test is the name of the thread, or of that which made the [`Emulator`]. Whenever
+/// the time that the launches of a test took has doubled, from [`LEAST_TIME`] on, there is a line
+/// with the program, the test, nothing, and the time in milliseconds. So a run of all tests shows
+/// which of them a sanitizer has to watch to see all kernels in the shortest time.
 const LAUNCHING: &str = "KERNEL_EMU_LAUNCHING";
+
+/// The least time of a test that is noted.
+const LEAST_TIME: Duration = Duration::from_millis(8);
 
 /// The library of the emulator and its kernels: the one that the build made, or the one that the
 /// variable `KERNEL_EMU_LIBRARY` names. This may be `libkernel_emu_address.so` in the same folder,
@@ -319,6 +331,30 @@ fn registry() -> Result<&'static Registry, String> {
     registry.as_ref().map_err(Clone::clone)
 }
 
+/// A line of the file that [`LAUNCHING`] names.
+fn of_test(test: &str, what: &str) -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    format!("{program}\t{test}\t{what}")
+}
+
+/// Adds to the time that the launches of a test took, and appends it to the file that [`LAUNCHING`]
+/// names where it has doubled.
+fn note_time(test: Arc<str>, launch: Duration) -> Result<(), String> {
+    /// For each test the time that its launches took, and from when on it is noted again.
+    type Times = HashMap<Arc<str>, (Duration, Duration)>;
+    static TIMES: Mutex<Option<Times>> = Mutex::new(None);
+    let mut times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let times = times.get_or_insert_default();
+    let (taken, next) = times.entry(Arc::clone(&test)).or_insert((Duration::ZERO, LEAST_TIME));
+    *taken += launch;
+    if *taken < *next {
+        return Ok(());
+    }
+    *next = 2 * *taken;
+    append(LAUNCHING, || of_test(&test, &format!("\t{}", taken.as_millis())))
+}
+
 /// Appends a line to the file that an environment variable names; does nothing if it is not set. A
 /// single write in append mode, since programs that run at the same time share the file.
 fn append(variable: &str, line: impl FnOnce() -> String) -> Result<(), String> {
@@ -339,24 +375,21 @@ impl Registry {
     }
 
     /// Appends a kernel that a test launches, once, to the file that [`LAUNCHING`] names, if any.
-    fn note_test(&self, test: &Arc<str>, k: usize) -> Result<(), String> {
+    /// Returns the test if there is such a file.
+    fn note_test(&self, test: Option<&Arc<str>>, k: usize) -> Result<Option<Arc<str>>, String> {
         /// Tests and the numbers of kernels.
         type Pairs = HashSet<(Arc<str>, usize)>;
         static NOTED: Mutex<Option<Pairs>> = Mutex::new(None);
         static IS_WANTED: OnceLock<bool> = OnceLock::new();
         if !IS_WANTED.get_or_init(|| std::env::var_os(LAUNCHING).is_some()) {
-            return Ok(());
+            return Ok(None);
         }
         let test = test_or(test);
         let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
-        if !noted.get_or_insert_default().insert((Arc::clone(&test), k)) {
-            return Ok(());
+        if noted.get_or_insert_default().insert((Arc::clone(&test), k)) {
+            append(LAUNCHING, || of_test(&test, &qualified(&self.kernels[k])))?;
         }
-        append(LAUNCHING, || {
-            let program = std::env::current_exe().unwrap_or_default();
-            let program = program.file_name().unwrap_or_default().to_string_lossy();
-            format!("{program}\t{test}\t{}", qualified(&self.kernels[k]))
-        })
+        Ok(Some(test))
     }
 
     fn find(&self, expression: &str) -> Result<usize, String> {
