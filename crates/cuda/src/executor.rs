@@ -10,6 +10,7 @@ mod launch;
 mod meter;
 
 use std::fmt;
+use std::ops::Range;
 
 pub use args::{Args, KernelScalar, Kind, MAX_ARGS};
 pub use key::KernelKey;
@@ -109,6 +110,9 @@ pub trait Executor {
 
     /// Host memory for asynchronous copies.
     type Pinned<T: Pod>: PinnedValues<T> + Send;
+
+    /// A point in the order of work, for which executors of other devices can wait.
+    type Mark: Send + Sync;
 
     /// The limits that choices of kernels and launch shapes depend on.
     fn info(&self) -> &DeviceInfo;
@@ -337,9 +341,73 @@ pub trait Executor {
     where
         Self: Sized;
 
+    /// A mark that is not set.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn new_mark(&self) -> Result<Self::Mark, GpuError>;
+
+    /// Sets a mark of this executor's device behind all work issued here so far, in place of where
+    /// it was. Does not wait.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn set_mark(&self, mark: &Self::Mark) -> Result<(), GpuError>;
+
+    /// Orders later work here after what a mark of any device of the process was set behind; nothing
+    /// if it was not set. The host does not wait.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn wait_for(&self, mark: &Self::Mark) -> Result<(), GpuError>;
+
+    /// Whether memory of another executor can be copied here by [`Executor::copy_from_other`]
+    /// without the host. Opens the way on the first call.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn reaches(&self, other: &Self) -> Result<bool, GpuError>
+    where
+        Self: Sized;
+
+    /// Copies a range of a buffer of another executor, which this one [reaches](Executor::reaches),
+    /// to the values of `to` from index `at` on, in the order of work here. Returns before it is done.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] for a range beyond either buffer; what the device reports.
+    fn copy_from_other<T: Pod>(
+        &self,
+        other: &Self,
+        from: (&Self::Buffer<T>, Range<usize>),
+        to: &mut Self::Buffer<T>,
+        at: usize,
+    ) -> Result<(), GpuError>
+    where
+        Self: Sized;
+
     /// Waits until all work is done.
     ///
     /// # Errors
     /// [`GpuError::ContextLost`] for a fault of a kernel since the last wait.
     fn synchronize(&self) -> Result<(), GpuError>;
+}
+
+/// Checks the ranges of a copy between buffers of `from` and `to` values.
+///
+/// # Errors
+/// [`GpuError::Length`].
+pub fn check_ranges(
+    from: usize,
+    range: &Range<usize>,
+    to: usize,
+    at: usize,
+) -> Result<(), GpuError> {
+    if range.start > range.end || range.end > from {
+        return Err(GpuError::Length { name: "from", expected: range.end, found: from });
+    }
+    let end = at.saturating_add(range.len());
+    if end > to {
+        return Err(GpuError::Length { name: "to", expected: end, found: to });
+    }
+    Ok(())
 }

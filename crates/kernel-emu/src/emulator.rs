@@ -4,9 +4,11 @@
 //! Guards around every buffer detect writes outside it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use sparsebatch_cuda::executor::check_ranges;
 use sparsebatch_cuda::{
     Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelKey, LaunchConfig, PinnedValues, Pod,
 };
@@ -156,6 +158,7 @@ fn check_len(name: &'static str, expected: usize, found: usize) -> Result<(), Gp
 impl Executor for Emulator {
     type Buffer<T: Pod> = HostBuffer<T>;
     type Pinned<T: Pod> = Pinned<T>;
+    type Mark = ();
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -300,6 +303,37 @@ impl Executor for Emulator {
 
     fn join(&self, _: &[Self]) -> Result<(), GpuError> {
         self.faults.check(None)
+    }
+
+    // Work is done when it is issued.
+    fn new_mark(&self) -> Result<(), GpuError> {
+        self.faults.check(None)
+    }
+
+    fn set_mark(&self, (): &()) -> Result<(), GpuError> {
+        self.faults.check(None)
+    }
+
+    fn wait_for(&self, (): &()) -> Result<(), GpuError> {
+        self.faults.check(None)
+    }
+
+    fn reaches(&self, _: &Self) -> Result<bool, GpuError> {
+        self.faults.check(None)?;
+        Ok(true)
+    }
+
+    fn copy_from_other<T: Pod>(
+        &self,
+        _: &Self,
+        (from, range): (&HostBuffer<T>, Range<usize>),
+        to: &mut HostBuffer<T>,
+        at: usize,
+    ) -> Result<(), GpuError> {
+        self.faults.check(None)?;
+        check_ranges(from.values().len(), &range, to.values().len(), at)?;
+        to.set(at, &from.values()[range]);
+        Ok(())
     }
 
     fn synchronize(&self) -> Result<(), GpuError> {

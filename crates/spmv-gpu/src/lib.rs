@@ -21,7 +21,7 @@ pub mod single;
 
 pub use csr_arrays::{CsrArrays, CsrSize};
 pub use flexible::{FlexibleKernel, FlexibleOptions, FlexiblePlan};
-pub use halo::{HaloParts, HaloPlan};
+pub use halo::{HaloParts, HaloPlan, Incoming, Mailbox};
 pub use packed::{PackedExplain, PackedKernel, PackedOptions, PackedPlan};
 pub use single::{
     AdaptiveRows, BalancedRows, SingleExplain, SingleKernel, SingleOptions, SinglePlan,

@@ -1,5 +1,6 @@
 //! A GPU as an [`Executor`].
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -11,13 +12,14 @@ use super::driver::{bind, check};
 use super::kernel::Attributes;
 use super::pinned::PinnedBuffer;
 use super::staging::{STAGED_BYTES, STAGINGS, Staging};
-use super::stream::Stream;
+use super::stream::{Mark, Stream};
 use crate::error::check_len;
 use crate::{Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelKey, LaunchConfig, Pod};
 
 impl Executor for Device {
     type Buffer<T: Pod> = DeviceBuffer<T>;
     type Pinned<T: Pod> = PinnedBuffer<T>;
+    type Mark = Mark;
 
     fn info(&self) -> &DeviceInfo {
         self.planned.as_deref().unwrap_or(&self.shared.info)
@@ -221,6 +223,32 @@ impl Executor for Device {
             mark.record(&branch.stream)?;
             mark.hold(&self.stream)
         })
+    }
+
+    fn new_mark(&self) -> Result<Mark, GpuError> {
+        Mark::new(&self.shared.context)
+    }
+
+    fn set_mark(&self, mark: &Mark) -> Result<(), GpuError> {
+        mark.record(&self.stream)
+    }
+
+    fn wait_for(&self, mark: &Mark) -> Result<(), GpuError> {
+        mark.hold(&self.stream)
+    }
+
+    fn reaches(&self, other: &Self) -> Result<bool, GpuError> {
+        self.open_way_to(other)
+    }
+
+    fn copy_from_other<T: Pod>(
+        &self,
+        other: &Self,
+        from: (&DeviceBuffer<T>, Range<usize>),
+        to: &mut DeviceBuffer<T>,
+        at: usize,
+    ) -> Result<(), GpuError> {
+        self.copy_from_gpu(other, from, to, at)
     }
 
     fn synchronize(&self) -> Result<(), GpuError> {

@@ -28,6 +28,7 @@ mod memory;
 mod model;
 pub mod nvrtc;
 mod page_locked;
+mod peer;
 mod pinned;
 mod pointer;
 mod resources;
@@ -53,6 +54,7 @@ pub use page_locked::PageLocked;
 pub use pinned::PinnedBuffer;
 pub use pointer::ordinal_of;
 pub use resources::Resources;
+pub use stream::Mark;
 
 use crate::{GpuError, KernelKey};
 use cache::DiskCache;

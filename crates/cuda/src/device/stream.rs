@@ -87,7 +87,7 @@ impl Drop for Stream {
 
 /// An event without timing, by which streams wait for each other. If several threads record it at
 /// the same time on one stream, they wait for more work than necessary, never for less.
-pub(super) struct Mark {
+pub struct Mark {
     raw: CUevent,
     context: Arc<CudaContext>,
 }
@@ -98,7 +98,7 @@ unsafe impl Send for Mark {}
 unsafe impl Sync for Mark {}
 
 impl Mark {
-    fn new(context: &Arc<CudaContext>) -> Result<Self, GpuError> {
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, GpuError> {
         bind(context)?;
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
@@ -117,9 +117,9 @@ impl Mark {
     /// Makes all later work of the stream wait for the event. If the event belongs to a recording,
     /// a stream that does not record yet joins that recording.
     pub(super) fn hold(&self, stream: &Stream) -> Result<(), GpuError> {
-        bind(&self.context)?;
-        // SAFETY: (1) the context is current; (2) event and stream are alive; (3) 0 is the flag for
-        // events of this process.
+        bind(&stream.context)?;
+        // SAFETY: (1) the context of the stream is current; (2) event, which may be of another GPU,
+        // and stream are alive; (3) 0 is the flag for events of this process.
         let result = unsafe { sys::cuStreamWaitEvent(stream.raw(), self.raw, 0) };
         check("cuStreamWaitEvent", result)
     }

@@ -1,8 +1,10 @@
 //! [`MemoryMeter`]: how much device memory something takes, without a device.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::check_ranges;
 use crate::error::check_len;
 use crate::{
     Args, DeviceInfo, DeviceModel, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig,
@@ -130,6 +132,7 @@ impl<T: Pod> PinnedValues<T> for MeteredPinned<T> {
 impl Executor for MemoryMeter {
     type Buffer<T: Pod> = MeteredBuffer<T>;
     type Pinned<T: Pod> = MeteredPinned<T>;
+    type Mark = ();
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -233,6 +236,32 @@ impl Executor for MemoryMeter {
 
     fn join(&self, _: &[Self]) -> Result<(), GpuError> {
         Ok(())
+    }
+
+    fn new_mark(&self) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn set_mark(&self, (): &()) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn wait_for(&self, (): &()) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn reaches(&self, _: &Self) -> Result<bool, GpuError> {
+        Ok(true)
+    }
+
+    fn copy_from_other<T: Pod>(
+        &self,
+        _: &Self,
+        (from, range): (&Self::Buffer<T>, Range<usize>),
+        to: &mut Self::Buffer<T>,
+        at: usize,
+    ) -> Result<(), GpuError> {
+        check_ranges(from.len(), &range, to.len(), at)
     }
 
     fn synchronize(&self) -> Result<(), GpuError> {

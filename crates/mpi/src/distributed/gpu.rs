@@ -1,16 +1,21 @@
 //! What a rank has of a matrix on its GPU: [`GpuPart`].
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 use sparsebatch_cpu_ref::Explain;
 use sparsebatch_cuda::{GpuError, KernelBuffer, Value};
 use sparsebatch_formats::Csr;
 use sparsebatch_solvers::GpuExecutor;
 use sparsebatch_solvers::gpu::CgSteps;
-use sparsebatch_spmv_gpu::{HaloParts, HaloPlan, SingleExplain, SingleKernel, SingleOptions};
+use sparsebatch_spmv_gpu::{
+    HaloParts, HaloPlan, Incoming, Mailbox, SingleExplain, SingleKernel, SingleOptions,
+};
 
 use super::halo::Halo;
 use super::matrix::Divided;
+use crate::transport::Shared;
 use crate::{Failure, Ranks};
 
 /// The ranks, and what this one exchanges with them.
@@ -24,6 +29,26 @@ pub(super) trait GpuPart<T>: fmt::Debug {
 
     /// The plans of the local and the remote part.
     fn explain(&self) -> (Explain, Option<Explain>);
+
+    /// Whether elements are copied from GPU to GPU.
+    fn is_connected(&self) -> bool;
+
+    /// What other ranks of the process need, to copy elements from this GPU.
+    fn mailbox(&self) -> Option<Shared>;
+
+    /// Whether elements can be copied from the GPUs of all partners: what each rank has shared, and
+    /// which of its bytes are for this one. If so, products do so from now on once `connect` was
+    /// called.
+    fn reaches(&self, halo: &Halo, shared: &[Shared]) -> bool;
+
+    /// Copies elements from the GPUs of all partners from now on; all ranks do.
+    fn connect(
+        &mut self,
+        halo: &Halo,
+        rank: usize,
+        shared: &[Shared],
+        offsets: &[Option<Range<usize>>],
+    );
 
     /// Copies x to the GPU, for [`GpuPart::multiply`].
     fn load(&mut self, x: &[T]) -> Result<(), Failure>;
@@ -121,6 +146,37 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
         (explained(self.plan.local()), self.plan.remote().map(explained))
     }
 
+    fn is_connected(&self) -> bool {
+        self.plan.has_peers()
+    }
+
+    fn mailbox(&self) -> Option<Shared> {
+        self.plan.mailbox().ok().map(|mailbox| mailbox as Shared)
+    }
+
+    fn reaches(&self, halo: &Halo, shared: &[Shared]) -> bool {
+        halo.partners().into_iter().all(|rank| {
+            let mailbox = mailbox_of::<E>(shared, rank);
+            mailbox.is_some_and(|mailbox| mailbox.is_reached_by(&self.executor).unwrap_or(false))
+        })
+    }
+
+    fn connect(
+        &mut self,
+        halo: &Halo,
+        rank: usize,
+        shared: &[Shared],
+        offsets: &[Option<Range<usize>>],
+    ) {
+        let Some(own) = mailbox_of::<E>(shared, rank) else { return };
+        let neighbours = halo.partners().into_iter().filter_map(|rank| mailbox_of(shared, rank));
+        let incoming = halo.sources().iter().filter_map(|(rank, part)| {
+            let (from, bytes) = (mailbox_of(shared, *rank)?, offsets[*rank].clone()?);
+            Some(Incoming { from, bytes, at: part.start })
+        });
+        self.plan.connect(own, neighbours.collect(), incoming.collect());
+    }
+
     fn load(&mut self, x: &[T]) -> Result<(), Failure> {
         let executor = self.executor.clone();
         let Operands { x: to, .. } = self.vectors().map_err(failed)?;
@@ -135,7 +191,7 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
 
     fn multiply(&mut self, exchange: Exchange<'_>, alpha: T, beta: T) -> Result<(), Failure> {
         if let Err(error) = self.vectors() {
-            exchange.1.exchange_nothing(exchange.0);
+            nothing(&mut self.plan, exchange);
             return Err(failed(error));
         }
         let Some(Operands { x, y }) = &mut self.vectors else { return Err(failed(no_vectors())) };
@@ -173,7 +229,7 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
 
     fn multiply_cg(&mut self, exchange: Exchange<'_>, scale: T) -> Result<f64, Failure> {
         let Some(cg) = &mut self.cg else {
-            exchange.1.exchange_nothing(exchange.0);
+            nothing(&mut self.plan, exchange);
             return Err(failed(no_vectors()));
         };
         let (p, w) = cg.product_vectors();
@@ -197,8 +253,20 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
     }
 }
 
-/// `y = alpha A x + beta y`: elements that others need go to the host beside the product of the local
-/// part, the transport carries them, and the remote part is added.
+/// Takes part in a product that this rank cannot start.
+fn nothing<E: GpuExecutor, T: Value>(plan: &mut HaloPlan<E, T>, (ranks, halo): Exchange<'_>) {
+    if plan.has_peers() {
+        plan.skip();
+        halo.exchange_words(ranks, false);
+    } else {
+        halo.exchange_nothing(ranks);
+    }
+}
+
+/// `y = alpha A x + beta y`: elements that others need are packed beside the product of the local
+/// part, and the remote part is added. They go from GPU to GPU where the plan is connected, and ranks
+/// tell each other only that they have started; else they go to the host, and the transport carries
+/// them.
 fn product<E: GpuExecutor, T: Value>(
     plan: &mut HaloPlan<E, T>,
     (ranks, halo): Exchange<'_>,
@@ -206,6 +274,11 @@ fn product<E: GpuExecutor, T: Value>(
 ) -> Result<(), Failure> {
     debug_assert!(!y.shares_memory_with(x), "vectors apart");
     let started = plan.start(alpha, x, beta, y);
+    if plan.has_peers() {
+        let lost = halo.exchange_words(ranks, started.is_ok());
+        let finished = started.and_then(|()| plan.finish_without(&lost, alpha, y));
+        return finished.map_err(failed);
+    }
     match started.and_then(|()| plan.staged()) {
         Ok((sent, received)) => halo.exchange_bytes(ranks, sent, received),
         Err(error) => {
@@ -215,6 +288,11 @@ fn product<E: GpuExecutor, T: Value>(
         }
     }
     plan.finish(alpha, y).map_err(failed)
+}
+
+/// The mailbox that a rank has shared, if its GPU is of this kind.
+fn mailbox_of<E: GpuExecutor>(shared: &[Shared], rank: usize) -> Option<Arc<Mailbox<E>>> {
+    Arc::clone(&shared[rank]).downcast().ok()
 }
 
 /// A failure by what was asked for, or of the GPU.

@@ -1,5 +1,7 @@
 //! Elements of a distributed vector that other ranks need: [`Halo`].
 
+use std::ops::Range;
+
 use sparsebatch_formats::Scalar;
 
 use super::Partition;
@@ -70,11 +72,7 @@ impl Halo {
 
     /// The number of ranks that this one exchanges elements with.
     pub(super) fn neighbours(&self) -> usize {
-        let to = self.to.iter().map(|(rank, _)| *rank);
-        let mut ranks: Vec<usize> = to.chain(self.from.iter().map(|(rank, _)| *rank)).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks.len()
+        self.partners().len()
     }
 
     /// Sends elements of `x`, receives those of other ranks, and meanwhile does something else.
@@ -100,6 +98,50 @@ impl Halo {
     /// in their order.
     pub(super) fn exchange_bytes(&self, ranks: &Ranks, sent: &[u8], received: &mut [u8]) {
         ranks.transport().exchange(&self.to, sent, &self.from, received, &mut || ());
+    }
+
+    /// The ranks that this one exchanges elements with, ascending.
+    pub(super) fn partners(&self) -> Vec<usize> {
+        let to = self.to.iter().map(|(rank, _)| *rank);
+        let mut ranks: Vec<usize> = to.chain(self.from.iter().map(|(rank, _)| *rank)).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// The ranks that elements come from, and which of the received bytes are theirs.
+    pub(super) fn sources(&self) -> &[Message] {
+        &self.from
+    }
+
+    /// Where each of the other ranks finds its elements among the bytes that it is sent.
+    pub(super) fn offsets(&self, ranks: &Ranks) -> Vec<Option<Range<usize>>> {
+        let mut own = vec![Vec::new(); ranks.size()];
+        for (rank, part) in &self.to {
+            own[*rank] = [part.start as u64, part.end as u64].map(u64::to_le_bytes).concat();
+        }
+        let all = ranks.transport().all_to_all(own);
+        let part = |bytes: &Vec<u8>| match *bytes.as_chunks::<8>().0 {
+            [start, end] => Some([start, end].map(|number| u64::from_le_bytes(number) as usize)),
+            _ => None,
+        };
+        all.iter().map(|bytes| part(bytes).map(|[start, end]| start..end)).collect()
+    }
+
+    /// Tells the partners whether elements of this rank are packed, and waits until all have told
+    /// so. Returns the places of those sources that have failed.
+    pub(super) fn exchange_words(&self, ranks: &Ranks, is_packed: bool) -> Vec<usize> {
+        let partners = self.partners();
+        let word = [u8::from(is_packed)];
+        let to: Vec<Message> = partners.iter().map(|&rank| (rank, 0..1)).collect();
+        let places = partners.iter().enumerate();
+        let from: Vec<Message> = places.map(|(place, &rank)| (rank, place..place + 1)).collect();
+        let mut words = vec![0; partners.len()];
+        ranks.transport().exchange(&to, &word, &from, &mut words, &mut || ());
+        let has_failed =
+            |rank: usize| partners.binary_search(&rank).is_ok_and(|place| words[place] == 0);
+        let sources = self.from.iter().enumerate();
+        sources.filter(|(_, (rank, _))| has_failed(*rank)).map(|(place, _)| place).collect()
     }
 
     /// Sends NaN in the place of all elements, where a rank has failed and others wait.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuScalar, Explain, SpmvPlan};
@@ -15,6 +16,7 @@ use super::Partition;
 use super::gpu::{GpuPart, on_gpu};
 use super::halo::Halo;
 use super::vectors::{CHUNK, by_chunks, fill_by_chunks};
+use crate::transport::Shared;
 use crate::{Described, Failure, MpiError, Ranks};
 
 /// Bytes that a stored entry takes at the most while a matrix is divided: the entry as given, once
@@ -211,6 +213,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         let nnz = all.iter().map(|[nnz, _]| nnz).sum();
         let longest = all.iter().map(|[_, longest]| *longest).max().unwrap_or(0);
         let sizes = [rows.len() as u64, nnz, longest];
+        let plans = connected(ranks, plans, &halo);
         let received = vec![T::ZERO; needed.len()];
         let (rows, columns) = (rows.clone(), columns.clone());
         Ok(Self { ranks, rows, columns, matrix, plans, halo, needed, received, sizes })
@@ -434,6 +437,12 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
                 Err(not_on_gpu())
             }
         }
+    }
+
+    /// Whether elements of x go from GPU to GPU: where all ranks are threads of one process and have
+    /// a GPU each that reaches the memory of the others. Otherwise they go by way of the host.
+    pub fn has_direct_exchange(&self) -> bool {
+        matches!(&self.plans, Plans::Gpu(part) if part.is_connected())
     }
 
     /// Waits until the GPU has done all that was started.
@@ -771,6 +780,28 @@ fn executor_of<'b, E: GpuExecutor>(
         return refuse("format or kernel", "auto, or MatrixOptions::gpu, on a GPU", found);
     }
     Ok(Some(&gpu.executor))
+}
+
+/// Lets GPUs copy elements from each other, where all ranks are threads of one process and reach
+/// their partners' memory.
+fn connected<T: Scalar>(ranks: &Ranks, mut plans: Plans<T>, halo: &Halo) -> Plans<T> {
+    let own: Option<Shared> = match &plans {
+        Plans::Gpu(part) => part.mailbox(),
+        Plans::Cpu(_) => None,
+    };
+    let Some(shared) = ranks.transport().share(own.unwrap_or_else(|| Arc::new(()))) else {
+        return plans;
+    };
+    let offsets = halo.offsets(ranks);
+    let reaches = match &plans {
+        Plans::Gpu(part) => part.reaches(halo, &shared),
+        Plans::Cpu(_) => false,
+    };
+    let is_alone = ranks.transport().any(!reaches);
+    if let (Plans::Gpu(part), false) = (&mut plans, is_alone) {
+        part.connect(halo, ranks.rank(), &shared, &offsets);
+    }
+    plans
 }
 
 fn not_on_gpu() -> Failure {

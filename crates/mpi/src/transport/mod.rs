@@ -10,7 +10,9 @@ mod library;
 mod mpi;
 pub(crate) mod threads;
 
+use std::any::Any;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::MpiError;
@@ -25,6 +27,9 @@ pub(crate) enum Late {
 
 /// Another rank, and the bytes of a buffer that go to it or come from it.
 pub(crate) type Message = (usize, Range<usize>);
+
+/// What a rank shares with other threads of its process.
+pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
 
 /// What carries data between ranks. All ranks call the same methods in the same order, but for
 /// [`Transport::abort`].
@@ -61,6 +66,12 @@ pub(crate) trait Transport {
 
     /// Sends `own[r]` to each rank r, and returns what each rank has sent to this one.
     fn all_to_all(&self, own: Vec<Vec<u8>>) -> Vec<Vec<u8>>;
+
+    /// What each rank shares with the others, where all are threads of one process; else nothing.
+    fn share(&self, own: Shared) -> Option<Vec<Shared>> {
+        let _ = own;
+        None
+    }
 
     /// Starts to send parts of `send` and to receive parts of `receive`, runs `meanwhile`, and waits
     /// for all of them. The parts of `receive` follow each other in the order of `from`. Every

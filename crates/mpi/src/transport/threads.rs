@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Late, Message, Transport};
+use super::{Late, Message, Shared, Transport};
 
 /// How long a rank looks for a message, letting other threads run, before it sleeps: waking up takes
 /// tens of microseconds, as long as an exchange between GPUs.
@@ -23,6 +24,9 @@ enum Purpose {
 /// The bytes of a message, and what it is for.
 type Parcel = (Purpose, Vec<u8>);
 
+/// What each rank of a group shares at the moment.
+type Board = Mutex<Vec<Option<Shared>>>;
+
 /// One rank among threads.
 pub(crate) struct ThreadComm {
     rank: usize,
@@ -32,6 +36,7 @@ pub(crate) struct ThreadComm {
     from: Vec<Receiver<Parcel>>,
     /// Parcels of each rank that have come before they were asked for.
     early: RefCell<Vec<VecDeque<Parcel>>>,
+    board: Arc<Board>,
 }
 
 impl ThreadComm {
@@ -46,7 +51,9 @@ impl ThreadComm {
         }
         let ranks = to.into_iter().zip(from).enumerate();
         let early = || RefCell::new((0..size).map(|_| VecDeque::new()).collect());
-        ranks.map(|(rank, (to, from))| Self { rank, to, from, early: early() }).collect()
+        let board = Arc::<Board>::default();
+        let of = |(rank, (to, from))| Self { rank, to, from, early: early(), board: board.clone() };
+        ranks.map(of).collect()
     }
 
     /// # Panics
@@ -141,6 +148,21 @@ impl Transport for ThreadComm {
         let messages = own.into_iter().enumerate();
         messages.for_each(|(to, bytes)| self.send(to, Purpose::Collective, bytes));
         self.ranks().map(|from| self.receive(from, Purpose::Collective)).collect()
+    }
+
+    fn share(&self, own: Shared) -> Option<Vec<Shared>> {
+        let board = || self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut shared = board();
+            shared.resize(self.size(), None);
+            shared[self.rank] = Some(own);
+        }
+        self.barrier();
+        let all = board().iter().flatten().cloned().collect();
+        // Nobody replaces what another has not seen yet.
+        self.barrier();
+        board()[self.rank] = None;
+        Some(all)
     }
 
     fn exchange(

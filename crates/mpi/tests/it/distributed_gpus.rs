@@ -34,9 +34,18 @@ fn product<T: SolveScalar>(
         let mut own =
             DistributedMatrix::from_matrix_on(ranks, &backend, matrix, rows, columns, &options)
                 .unwrap();
+        assert!(own.has_direct_exchange());
         let x = columns.share(ranks.rank(), x);
-        let mut y = rows.share(ranks.rank(), y);
+        let before = rows.share(ranks.rank(), y);
+        let mut y = before.clone();
         own.apply(alpha, &x, beta, &mut y).unwrap();
+        // The second product has memory of its own for what is exchanged, the third that of the
+        // first.
+        for _ in 0..2 {
+            let mut again = before.clone();
+            own.apply(alpha, &x, beta, &mut again).unwrap();
+            assert_eq!(again, y);
+        }
         y
     });
     rows.by_rows(shares.concat())

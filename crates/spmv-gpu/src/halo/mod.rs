@@ -4,9 +4,13 @@
 //! The elements of x are divided as the rows are. The *local* part of the own rows has the columns
 //! whose elements of x lie on this GPU, the *remote* part those of other GPUs, the *halo*. Whoever
 //! carries the bytes between GPUs does so between [`HaloPlan::start`] and [`HaloPlan::finish`],
-//! while the local part is multiplied.
+//! while the local part is multiplied. GPUs of one process that reach each other's memory need nobody
+//! to carry bytes: they only have to know that the others have started ([`HaloPlan::connect`]).
 
 pub(crate) mod kernels;
+mod peers;
+
+use std::sync::Arc;
 
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{
@@ -16,6 +20,8 @@ use sparsebatch_formats::{CsrPattern, View};
 
 use crate::{SingleExplain, SingleOptions, SinglePlan};
 use kernels::HALO;
+use peers::Peers;
+pub use peers::{Incoming, Mailbox};
 
 const THREADS: u32 = 256;
 
@@ -66,6 +72,8 @@ pub struct HaloPlan<E: Executor, T: Value> {
     sent: E::Pinned<u8>,
     /// Host memory of the bytes that are received.
     received: E::Pinned<u8>,
+    /// The GPUs that elements go to and come from without the host.
+    peers: Option<Peers<E>>,
     size: (usize, usize),
 }
 
@@ -112,8 +120,32 @@ impl<E: Executor + Clone, T: Value> HaloPlan<E, T> {
             received: executor.alloc_pinned(bytes(halo))?,
             beside,
             executor: executor.clone(),
+            peers: None,
             size,
         })
+    }
+
+    /// What other GPUs of the process need to know of this plan, to copy elements from it.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn mailbox(&self) -> Result<Arc<Mailbox<E>>, GpuError> {
+        let bytes = self.places.len() * size_of::<T>();
+        Ok(Arc::new(Mailbox::new(self.beside[0].clone(), bytes)?))
+    }
+
+    /// From now on elements are copied from the GPUs that pack them. `own` is the mailbox of this
+    /// plan, `neighbours` those of all GPUs that elements go to or come from, which are connected
+    /// alike, `incoming` the bytes of the halo. All GPUs start their products together: each calls
+    /// [`HaloPlan::finish`] when all its neighbours have called [`HaloPlan::start`], or
+    /// [`HaloPlan::skip`], of the same product. [`HaloPlan::staged`] has nothing to do.
+    pub fn connect(
+        &mut self,
+        own: Arc<Mailbox<E>>,
+        neighbours: Vec<Arc<Mailbox<E>>>,
+        incoming: Vec<Incoming<E>>,
+    ) {
+        self.peers = Some(Peers::new(self.beside[0].clone(), own, neighbours, incoming));
     }
 }
 
@@ -149,12 +181,15 @@ impl<E: Executor, T: Value> Remote<E, T> {
     fn multiply(
         &mut self,
         executor: &E,
-        received: &E::Pinned<u8>,
+        (received, peers, lost): (&E::Pinned<u8>, Option<&Peers<E>>, &[usize]),
         alpha: T,
     ) -> Result<(), GpuError> {
         let n = self.halo.len();
         if n > 0 {
-            executor.copy_from_pinned(received, &mut self.bytes)?;
+            match peers {
+                Some(peers) => peers.fetch(&mut self.bytes, lost)?,
+                None => executor.copy_from_pinned(received, &mut self.bytes)?,
+            }
             let config = grid(executor, n);
             let mut args = Args::new();
             args.scalar(n as u64).input(&self.bytes).output(&mut self.halo);
@@ -200,6 +235,7 @@ impl<E: Executor, T: Value> HaloPlan<E, T> {
         beta: T,
         y: &mut E::Buffer<T>,
     ) -> Result<(), GpuError> {
+        self.skip();
         check_len("x", self.size.1, x.len())?;
         check_len("y", self.size.0, y.len())?;
         check_apart(x, y)?;
@@ -208,19 +244,40 @@ impl<E: Executor, T: Value> HaloPlan<E, T> {
             self.executor.fork(&self.beside)?;
         }
         if n > 0 {
-            let config = grid(&self.executor, n);
-            let mut args = Args::new();
-            args.scalar(n as u64).input(&self.places).input(x).output(&mut self.packed);
-            // SAFETY: the arguments are those of `halo_pack`; places were checked to be below the
-            // number of columns, which x has elements; `packed` has the bytes of as many values,
-            // and memory of an executor is aligned for all of them.
-            #[expect(unsafe_code, reason = "a launch")]
-            unsafe {
-                self.beside[0].launch(&key::<T>("pack"), config, &mut args)?;
+            let (config, places) = (grid(&self.executor, n), &self.places);
+            let pack = |executor: &E, packed: &mut E::Buffer<u8>| {
+                let mut args = Args::new();
+                args.scalar(n as u64).input(places).input(x).output(packed);
+                // SAFETY: the arguments are those of `halo_pack`; places were checked to be below
+                // the number of columns, which x has elements; `packed` has the bytes of as many
+                // values, and memory of an executor is aligned for all of them.
+                #[expect(unsafe_code, reason = "a launch")]
+                unsafe {
+                    executor.launch(&key::<T>("pack"), config, &mut args)
+                }
+            };
+            match &self.peers {
+                Some(peers) => peers.pack(pack)?,
+                None => {
+                    pack(&self.beside[0], &mut self.packed)?;
+                    self.beside[0].copy_to_pinned(&self.packed, &mut self.sent)?;
+                }
             }
-            self.beside[0].copy_to_pinned(&self.packed, &mut self.sent)?;
         }
         self.local.apply(alpha, x, beta, y)
+    }
+
+    /// Whether the plan is [connected](HaloPlan::connect).
+    pub fn has_peers(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    /// Takes the place of [`HaloPlan::start`] in a product that this GPU does not start while others
+    /// do.
+    pub fn skip(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            peers.turn();
+        }
     }
 
     /// The bytes to send, for which the call waits, and the place for those that are received: the
@@ -238,6 +295,20 @@ impl<E: Executor, T: Value> HaloPlan<E, T> {
     /// # Errors
     /// As [`HaloPlan::start`].
     pub fn finish(&mut self, alpha: T, y: &mut E::Buffer<T>) -> Result<(), GpuError> {
+        self.finish_without(&[], alpha, y)
+    }
+
+    /// As [`HaloPlan::finish`], with NaN in the place of the elements of GPUs that have failed: the
+    /// places `lost` in the list of [`HaloPlan::connect`].
+    ///
+    /// # Errors
+    /// As [`HaloPlan::start`].
+    pub fn finish_without(
+        &mut self,
+        lost: &[usize],
+        alpha: T,
+        y: &mut E::Buffer<T>,
+    ) -> Result<(), GpuError> {
         check_len("y", self.size.0, y.len())?;
         let Some(remote) = &mut self.remote else {
             // x may be written only when it has been packed.
@@ -246,7 +317,8 @@ impl<E: Executor, T: Value> HaloPlan<E, T> {
                 false => self.executor.join(&self.beside),
             };
         };
-        remote.multiply(&self.beside[0], &self.received, alpha)?;
+        let from = (&self.received, self.peers.as_ref(), lost);
+        remote.multiply(&self.beside[0], from, alpha)?;
         self.executor.join(&self.beside)?;
         remote.add_to(&self.executor, y)
     }

@@ -4,7 +4,7 @@ use kernel_emu::{Emulator, Order, emulators};
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Csr, Scalar};
-use sparsebatch_spmv_gpu::{HaloParts, HaloPlan, SingleOptions};
+use sparsebatch_spmv_gpu::{HaloParts, HaloPlan, Incoming, SingleOptions};
 use sparsebatch_testing::random_integers;
 
 use crate::common::matrices::oracle;
@@ -53,6 +53,70 @@ fn check<E: Executor + Clone, T: Value>(executor: &E) {
         assert_eq!(executor.download(&y).unwrap(), expected);
     }
     assert_eq!((plan.local().nnz, plan.remote().unwrap().nnz), (local.nnz(), remote.nnz()));
+}
+
+/// Two GPUs with half of a chain each, whose plans copy from each other: products with vectors that
+/// change, one that only one of them starts, and elements that are lost.
+fn peers<E: Executor + Clone>(executors: [&E; 2]) {
+    const ROWS: usize = 300;
+    let local = integers::<f64>(ROWS, ROWS, 5);
+    let remote = Csr::try_new(1, 1, vec![0, 1], vec![0], vec![10.0]).unwrap();
+    // The first needs element 0 of the second, which needs the last of the first.
+    let edges = [(ROWS - 1, 0), (0, ROWS - 1)];
+    let mut plans = [0, 1].map(|own| {
+        let (row, sent) = ([edges[own].0 as u32], [edges[own].0 as u32]);
+        let parts =
+            HaloParts { local: local.view(), remote: Some((remote.view(), &row)), sent: &sent };
+        HaloPlan::new(executors[own], parts, &SingleOptions::default()).unwrap()
+    });
+    let boxes = [0, 1].map(|own| plans[own].mailbox().unwrap());
+    assert!(boxes[0].is_reached_by(executors[1]).unwrap());
+    for (own, plan) in plans.iter_mut().enumerate() {
+        assert!(!plan.has_peers());
+        let other = &boxes[1 - own];
+        let incoming = Incoming { from: other.clone(), bytes: 0..8, at: 0 };
+        plan.connect(boxes[own].clone(), vec![other.clone()], vec![incoming]);
+        assert!(plan.has_peers());
+    }
+    drop(boxes);
+    for turn in 0..5u64 {
+        let x = [0, 1].map(|own| random_integers::<f64>(ROWS, 2 * turn + own));
+        let on_device = [0, 1].map(|own| executors[own].upload(&x[own]).unwrap());
+        let mut y = [0, 1].map(|own| executors[own].alloc(ROWS).unwrap());
+        let expected = [0, 1].map(|own| {
+            let mut y = oracle(1.0, &local, &x[own], 0.0, &vec![0.0; ROWS]);
+            y[edges[own].0] += 10.0 * x[1 - own][edges[1 - own].0];
+            y
+        });
+        // In the third product the first GPU fails before it starts.
+        let fails = turn == 2;
+        for own in [0, 1] {
+            match (fails, own) {
+                (true, 0) => plans[0].skip(),
+                _ => plans[own].start(1.0, &on_device[own], 0.0, &mut y[own]).unwrap(),
+            }
+        }
+        for own in [0, 1] {
+            let lost: &[usize] = if fails { &[0] } else { &[] };
+            if !(fails && own == 0) {
+                plans[own].finish_without(lost, 1.0, &mut y[own]).unwrap();
+                let found = executors[own].download(&y[own]).unwrap();
+                let at = edges[own].0;
+                assert!(fails == found[at].is_nan(), "{turn} {own}");
+                assert!(fails || found == expected[own], "{turn} {own}");
+            }
+        }
+    }
+}
+
+#[test]
+fn elements_go_from_gpu_to_gpu() {
+    for order in [Order::Forward, Order::Random(3)] {
+        peers([&Emulator::new(order), &Emulator::new(Order::Reverse)]);
+    }
+    if let Some(device) = device_or_skip() {
+        peers([&device, &device]);
+    }
 }
 
 #[test]
