@@ -371,78 +371,91 @@ impl Timed {
     }
 }
 
-/// Systems of several patterns, each as by the plan for its pattern alone. Prints times: all
-/// patterns different beside one pattern of as many entries, and a mix of patterns beside the sum of
-/// uniform batches.
+/// The iterations and preconditioners whose times are printed.
+fn timed() -> [SolveOptions; 2] {
+    [Preconditioner::ILU0, Preconditioner::BLOCK_JACOBI].map(|preconditioner| {
+        let options = SolveOptions::new().method(Method::BiCgStab);
+        options.preconditioner(preconditioner).fallback(false)
+    })
+}
+
+/// Systems that all have other patterns, each as by the plan for its pattern alone. Prints times
+/// beside those of one pattern with as many entries.
 #[test]
-fn several_patterns_are_solved_as_each_by_itself() {
+fn different_patterns_are_solved_as_each_by_itself() {
     let Some(device) = device_or_skip() else { return };
     let items = systems(10_000);
-    for (method, preconditioner) in
-        [(Method::BiCgStab, Preconditioner::ILU0), (Method::BiCgStab, Preconditioner::BLOCK_JACOBI)]
-    {
-        let options =
-            SolveOptions::new().method(method).preconditioner(preconditioner).fallback(false);
-        let sizes = || (0..items).map(|item| 20 + item * 37 % 181);
-        let mut different = RaggedCsr::new();
-        sizes().zip(1..).for_each(|(nrows, seed)| different.push(scattered(nrows, seed).view()));
-        let mut alike = RaggedCsr::new();
-        let mean = sizes().sum::<usize>() / items;
-        let one = scattered(mean, 1);
-        (0..items).for_each(|_| alike.push(one.view()));
+    let sizes = || (0..items).map(|item| 20 + item * 37 % 181);
+    let (mut different, mut alike) = (RaggedCsr::new(), RaggedCsr::new());
+    sizes().zip(1..).for_each(|(nrows, seed)| different.push(scattered(nrows, seed).view()));
+    let one = scattered(sizes().sum::<usize>() / items, 1);
+    (0..items).for_each(|_| alike.push(one.view()));
+    for options in timed() {
         let mut all = Timed::new(&device, &different, &options);
         let mut same = Timed::uniform(&device, &alike, &options);
         let (ms, same_ms) = (all.ms(&device), same.ms(&device));
         println!(
-            "{method} {preconditioner}, {items} patterns of 20 to 200 rows: {ms:.3} ms, one pattern \
-             {same_ms:.3} ms: {:.2} times; analysis {:.1} us a system; {}",
+            "{}, {items} patterns of 20 to 200 rows: {ms:.3} ms, one pattern {same_ms:.3} ms: {:.2} \
+             times; analysis {:.1} us a system; {}",
+            options.preconditioner,
             ms / same_ms,
             all.plan_ms * 1e3 / items as f64,
             all.plan.explain().name(),
         );
         assert!(all.plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
         let x = device.download(&all.x).unwrap();
+        let b = random_vector::<f64>(different.row_offsets()[items], 3);
         for item in (0..items).step_by((items / 7).max(1)) {
             let mut alone = RaggedCsr::new();
             alone.push(different.item(item));
             let rows = different.row_offsets()[item]..different.row_offsets()[item + 1];
             let mut single = Timed::uniform(&device, &alone, &options);
-            let own = random_vector::<f64>(different.row_offsets()[items], 3);
-            device.copy_from_host(&own[rows.clone()], &mut single.b).unwrap();
+            device.copy_from_host(&b[rows.clone()], &mut single.b).unwrap();
             single.solve();
             assert_eq!(device.download(&single.x).unwrap(), x[rows], "{item}");
         }
+    }
+}
 
-        let families = [
-            (Family::Tri, 32),
-            (Family::Tri, 128),
-            (Family::Penta, 64),
-            (Family::Lap2d, 64),
-            (Family::Lap2d, 144),
-            (Family::Lap2d, 256),
-            (Family::Rand9, 54),
-            (Family::Rand9, 100),
-            (Family::Rand9, 128),
-        ];
-        let each = items.div_ceil(families.len());
-        let (mut mixed, mut sum) = (RaggedCsr::new(), 0.0);
-        let problems: Vec<_> = families
-            .iter()
-            .map(|&(family, nrows)| Problem::new(family, nrows).unwrap().batch(each).unwrap())
-            .collect();
+/// Prints times of a mix of nine patterns beside the sum of those of uniform batches.
+#[test]
+fn a_mix_of_patterns_takes_as_long_as_its_parts() {
+    let Some(device) = device_or_skip() else { return };
+    let families = [
+        (Family::Tri, 32),
+        (Family::Tri, 128),
+        (Family::Penta, 64),
+        (Family::Lap2d, 64),
+        (Family::Lap2d, 144),
+        (Family::Lap2d, 256),
+        (Family::Rand9, 54),
+        (Family::Rand9, 100),
+        (Family::Rand9, 128),
+    ];
+    let each = systems(10_000).div_ceil(families.len());
+    let problems = families.map(|(family, nrows)| {
+        let problem = Problem::new(family, nrows).unwrap().batch(each).unwrap();
+        let Batch::Uniform(uniform) = problem.batch else { unreachable!("one pattern") };
+        uniform
+    });
+    let mut mixed = RaggedCsr::new();
+    for item in 0..each {
+        problems.iter().for_each(|problem| mixed.push(problem.to_matrix(item).view()));
+    }
+    for options in timed() {
+        let mut sum = 0.0;
         for problem in &problems {
-            let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
             let mut own = RaggedCsr::new();
-            (0..each).for_each(|item| own.push(uniform.to_matrix(item).view()));
+            (0..each).for_each(|item| own.push(problem.to_matrix(item).view()));
             sum += Timed::uniform(&device, &own, &options).ms(&device);
         }
-        for item in 0..each {
-            for problem in &problems {
-                let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
-                mixed.push(uniform.to_matrix(item).view());
-            }
-        }
-        let ms = Timed::new(&device, &mixed, &options).ms(&device);
-        println!("nine patterns mixed: {ms:.3} ms, sum of uniform {sum:.3}: {:.2} times", ms / sum);
+        let mut all = Timed::new(&device, &mixed, &options);
+        let ms = all.ms(&device);
+        println!(
+            "{}, nine patterns mixed: {ms:.3} ms, sum of uniform {sum:.3}: {:.2} times",
+            options.preconditioner,
+            ms / sum
+        );
+        assert!(all.plan.outcomes().unwrap().iter().all(|o| o.status == Status::Converged));
     }
 }
