@@ -194,14 +194,15 @@ impl FactoredPlacement {
                 continue;
             }
             let threads = place.threads(scheme).iter().copied();
-            let shapes = threads
+            let shapes: Vec<Self> = threads
                 .filter(|&threads| tuning.threads.is_none_or(|wanted| wanted == threads))
-                .filter_map(|threads| size.shape(place, threads, nsystems, info, tuning));
-            let time = |shape: &Self| {
-                let groups = u64::from(shape.resident * shape.groups);
-                latency(a, factors, shape).div_ceil(groups)
+                .filter_map(|threads| size.shape(place, threads, nsystems, info, tuning))
+                .collect();
+            let time = |(shape, latency): &(Self, u64)| {
+                latency.div_ceil(u64::from(shape.resident * shape.groups))
             };
-            if let Some(mut best) = shapes.min_by_key(time) {
+            let latencies = latencies(a, factors, &shapes);
+            if let Some((mut best, _)) = shapes.into_iter().zip(latencies).min_by_key(time) {
                 if let Factors::Sums(sums) = factors {
                     best.levels = [sums.factorisation.nlevels(), sums.application.nlevels()];
                 }
@@ -375,28 +376,36 @@ impl FactoredPlacement {
     }
 }
 
-/// Estimated cycles of an iteration.
-fn latency(a: CsrPatternRef<'_>, factors: &Factors, shape: &FactoredPlacement) -> u64 {
+/// Estimated cycles of an iteration for each of some shapes with one place.
+fn latencies(a: CsrPatternRef<'_>, factors: &Factors, shapes: &[FactoredPlacement]) -> Vec<u64> {
     let nrows = a.nrows() as u64;
-    let turns = nrows.div_ceil(u64::from(shape.threads)).max(1);
     let width = (a.nnz() as u64).div_ceil(nrows.max(1));
-    let mut latency = turns * (cycles::ROW + width * cycles::ENTRY);
-    latency += if shape.threads == 32 { cycles::WARP } else { cycles::BLOCK };
+    let turns = |shape: &FactoredPlacement| nrows.div_ceil(u64::from(shape.threads)).max(1);
+    let of_rows = shapes.iter().map(|shape| {
+        let sums = if shape.threads == 32 { cycles::WARP } else { cycles::BLOCK };
+        turns(shape) * (cycles::ROW + width * cycles::ENTRY) + sums
+    });
+    let mut all: Vec<u64> = of_rows.collect();
     match factors {
         Factors::Blocks(blocks) => {
             let most = (0..blocks.nblocks()).map(|block| blocks.rows(block).len()).max();
-            latency += turns * most.unwrap_or(0) as u64 * cycles::ENTRY;
+            let of_block = most.unwrap_or(0) as u64 * cycles::ENTRY;
+            all.iter_mut().zip(shapes).for_each(|(all, shape)| *all += turns(shape) * of_block);
         }
-        // Only one number of threads exists: nothing to compare.
-        Factors::Sums(_) if shape.place.is_wide() => {}
+        // Nothing to compare.
+        Factors::Sums(_) if shapes.len() < 2 => {}
         Factors::Sums(sums) => {
-            let warps = shape.threads as usize / 32;
-            let of = |tasks| Streams::new(&tasks, warps).cost.latency;
-            latency += of(sums.application.to_narrow());
-            latency += of(sums.factorisation.to_narrow()) / cycles::ITERATIONS;
+            let warps: Vec<usize> =
+                shapes.iter().map(|shape| shape.threads as usize / 32).collect();
+            let of = |tasks| Streams::latencies(&tasks, &warps);
+            let application = of(sums.application.to_narrow());
+            let factorisation = of(sums.factorisation.to_narrow());
+            for (all, (once, made)) in all.iter_mut().zip(application.iter().zip(factorisation)) {
+                *all += once + made / cycles::ITERATIONS;
+            }
         }
     }
-    latency
+    all
 }
 
 fn check_tuning(tuning: &FactoredTuning) -> Result<(), GpuSolveError> {

@@ -16,16 +16,18 @@ mod cycles {
     /// A barrier of a warp, and of a block.
     pub(super) const WARP_BARRIER: u64 = 20;
     pub(super) const BLOCK_BARRIER: u64 = 50;
-    /// Cycles for which shared memory and the first-level cache are busy: `BUSY_WORDS` for the
-    /// words of a step, `BUSY_STEP` for its values, one more for every `BUSY_PRODUCTS` products
-    /// (random bank conflicts), `BUSY_SLICE` for the words and values of a slice.
-    pub(super) const BUSY_WORDS: u64 = 2;
+    /// Cycles for which shared memory is busy with the values of a system: `BUSY_STEP` for those of
+    /// a step, one more for every `BUSY_PRODUCTS` products (random bank conflicts), `BUSY_SLICE`
+    /// for those of a slice.
     pub(super) const BUSY_STEP: u64 = 3;
     pub(super) const BUSY_PRODUCTS: u64 = 6;
     pub(super) const BUSY_SLICE: u64 = 8;
 }
 
 const LANES: usize = 32;
+
+/// The most warps of a group.
+const MOST_WARPS: usize = 32;
 
 /// Bit positions in a slice's second word: see `factor.cuh`.
 const OWN_PARTS_SHIFT: u32 = 16;
@@ -54,58 +56,54 @@ struct LevelSlice {
     busy: u64,
 }
 
-/// Estimated cost of a stream, in cycles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cost {
-    /// Time from the first task to the last.
-    pub(super) latency: u64,
-    /// Time for which shared memory, common to the groups of a multiprocessor, is busy: with words,
-    /// and with the values of one system.
-    pub(super) busy_words: u64,
-    pub(super) busy_values: u64,
-}
-
 /// The slices of each warp, level by level.
 #[derive(Clone, Debug)]
 pub(super) struct Streams<'a> {
     tasks: &'a Tasks,
     levels: Vec<Vec<Vec<LevelSlice>>>,
-    pub(super) cost: Cost,
 }
 
 impl<'a> Streams<'a> {
     /// Distributes tasks over `warps` warps. A function of its arguments alone.
     pub(super) fn new(tasks: &'a Tasks, warps: usize) -> Self {
-        let nlevels = tasks.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0);
-        let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); nlevels];
-        for (number, task) in tasks.tasks.iter().enumerate() {
-            by_level[task.level as usize].push(number);
-        }
-        let barrier = if warps == 1 { cycles::WARP_BARRIER } else { cycles::BLOCK_BARRIER };
-        let mut cost = Cost::default();
-        let mut levels = Vec::with_capacity(nlevels);
-        for level in by_level {
-            let longest = level.iter().map(|&task| tasks.tasks[task].pairs.len()).max();
-            let longest = longest.unwrap_or(0);
-            // Lengths beyond the first that covers the longest task change nothing.
-            let enough = LENGTHS.partition_point(|&length| length < longest) + 1;
-            let lengths = &LENGTHS[..enough.min(LENGTHS.len())];
-            let plans = lengths.iter().map(|&length| {
+        let mut levels = Vec::new();
+        for level in by_level(tasks) {
+            let plans = lengths(tasks, &level).iter().map(|&length| {
                 let slices = slices(tasks, &level, length);
-                let words = |slice: &LevelSlice| (slice.width as u64 + 2) * cycles::BUSY_WORDS;
-                let words = slices.iter().map(words).sum::<u64>();
-                let values = slices.iter().map(|slice| slice.busy).sum::<u64>();
-                let (assigned, latency) = assign(slices, warps);
-                (latency + values / 4, latency, words, values, assigned)
+                (assign(&slices, warps, |_, _| ()) + busy(&slices), slices)
             });
-            if let Some((_, latency, words, values, assigned)) = plans.min_by_key(|plan| plan.0) {
-                cost.latency += latency + barrier;
-                cost.busy_words += words;
-                cost.busy_values += values;
+            if let Some((_, slices)) = plans.min_by_key(|plan| plan.0) {
+                let mut places = Vec::with_capacity(slices.len());
+                assign(&slices, warps, |_, warp| places.push(warp));
+                let mut assigned = vec![Vec::new(); warps];
+                slices.into_iter().zip(places).for_each(|(slice, warp)| assigned[warp].push(slice));
                 levels.push(assigned);
             }
         }
-        Self { tasks, levels, cost }
+        Self { tasks, levels }
+    }
+
+    /// The latency of the streams for each of some numbers of warps.
+    pub(super) fn latencies(tasks: &Tasks, warps: &[usize]) -> Vec<u64> {
+        let mut all = vec![0; warps.len()];
+        let mut best = vec![(u64::MAX, 0); warps.len()];
+        for level in by_level(tasks) {
+            best.fill((u64::MAX, 0));
+            for &length in lengths(tasks, &level) {
+                let slices = slices(tasks, &level, length);
+                let busy = busy(&slices);
+                for (best, &warps) in best.iter_mut().zip(warps) {
+                    let latency = assign(&slices, warps, |_, _| ());
+                    if latency + busy < best.0 {
+                        *best = (latency + busy, latency);
+                    }
+                }
+            }
+            for ((all, best), &warps) in all.iter_mut().zip(&best).zip(warps) {
+                *all += best.1 + barrier(warps);
+            }
+        }
+        all
     }
 
     /// Appends the words of each warp, one warp after the other, and their offsets.
@@ -186,8 +184,31 @@ fn each_lane(words: &mut [u32], head: usize, change: impl Fn(u32) -> u32) {
     }
 }
 
+/// The numbers of the tasks of each level.
+fn by_level(tasks: &Tasks) -> Vec<Vec<usize>> {
+    let nlevels = tasks.tasks.iter().map(|task| task.level as usize + 1).max().unwrap_or(0);
+    let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); nlevels];
+    for (number, task) in tasks.tasks.iter().enumerate() {
+        by_level[task.level as usize].push(number);
+    }
+    by_level
+}
+
+/// The limits of the products per lane that are tried for a level: those beyond the first that covers
+/// its longest task change nothing.
+fn lengths(tasks: &Tasks, level: &[usize]) -> &'static [usize] {
+    let longest = level.iter().map(|&task| tasks.tasks[task].pairs.len()).max().unwrap_or(0);
+    let enough = LENGTHS.partition_point(|&length| length < longest) + 1;
+    &LENGTHS[..enough.min(LENGTHS.len())]
+}
+
+/// Cycles of the barrier behind a level.
+fn barrier(warps: usize) -> u64 {
+    if warps == 1 { cycles::WARP_BARRIER } else { cycles::BLOCK_BARRIER }
+}
+
 /// Cuts the tasks of a level into slices of at most `length` pairs per lane, or of more where a
-/// whole warp shares one sum.
+/// whole warp shares one sum. The longest slice comes first.
 fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<LevelSlice> {
     let parts = |task: usize| {
         let parts = tasks.tasks[task].pairs.len().div_ceil(length).next_power_of_two();
@@ -228,21 +249,26 @@ fn slices(tasks: &Tasks, level: &[usize], length: usize) -> Vec<LevelSlice> {
             + cycles::ADD_PARTS * u64::from(most)
             + if inverts { cycles::INVERSE } else { 0 };
     }
+    slices.sort_by_key(|slice| std::cmp::Reverse(slice.latency));
     slices
 }
 
-/// Gives each slice, the longest first, to the warp with the least load; also returns the largest
-/// load.
-fn assign(mut slices: Vec<LevelSlice>, warps: usize) -> (Vec<Vec<LevelSlice>>, u64) {
-    slices.sort_by_key(|slice| std::cmp::Reverse(slice.latency));
-    let mut assigned = vec![Vec::new(); warps];
-    let mut loads = vec![0; warps];
-    for slice in slices {
+/// What the time in which slices keep shared memory busy counts for, beside their latency.
+fn busy(slices: &[LevelSlice]) -> u64 {
+    slices.iter().map(|slice| slice.busy).sum::<u64>() / 4
+}
+
+/// Gives each slice to the warp with the least load; returns the largest load. Calls
+/// `of(slice, warp)` for each.
+fn assign(slices: &[LevelSlice], warps: usize, mut of: impl FnMut(usize, usize)) -> u64 {
+    let mut loads = [0; MOST_WARPS];
+    let loads = &mut loads[..warps];
+    for (number, slice) in slices.iter().enumerate() {
         let first = (0..warps).min_by_key(|&warp| loads[warp]).unwrap_or(0);
         loads[first] += slice.latency;
-        assigned[first].push(slice);
+        of(number, first);
     }
-    (assigned, loads.into_iter().max().unwrap_or(0))
+    loads.iter().copied().max().unwrap_or(0)
 }
 
 #[cfg(test)]
