@@ -5,7 +5,8 @@
 # usage: scripts/gpu/distributed.sh BINARIES RESULTS [PART...]
 #   BINARIES   folder with the program sparsebatch, built with --release elsewhere
 #   RESULTS    folder for logs, and for rows in distributed-EDGE.jsonl
-#   PART       cli, or the edge of a cube to measure, such as 300 [default: cli 300 400]
+#   PART       cli; the edge of a cube to measure, such as 300; or timeline, what the GPUs do in products with a cube of
+#              EDGE (default 300) points a side, by CUPTI [default: cli 300 400]
 # CUDA's libraries must be on LD_LIBRARY_PATH. GPUS (default 0,1) is the list of GPUs, BACKEND (both or gpu; default
 # gpu from an edge of 400 on, where solves of the processor take minutes) what the bench measures, and a part has
 # PART_SECONDS (default 500). BENCH_COMMIT overrides the commit in the rows.
@@ -37,6 +38,18 @@ for part in "$@"; do
             expect no-gpu-97 2 "--gpus: no GPU number 97" "${solve[@]}" --gpus 0,97
             expect no-ranks 2 "expected --mpi, or --gpus" "${solve[@]}"
             rm -f "$results"/x-*.npz "$results/grid.mtx"
+            ;;
+        timeline)
+            header=$(find -L /usr/local/cuda* /opt "$(dirname "$(dirname "$(command -v nvcc)")")" -name cupti.h 2>/dev/null | head -1)
+            newest() { grep -oE "CUpti_Activity$1[0-9]*" "${header%.h}_activity.h" | sort -Vu | tail -1; }
+            library=$(find -L "$(dirname "$header")/.." /usr/local/cuda* -name 'libcupti.so*' 2>/dev/null | head -1)
+            gcc -shared -fPIC -O1 -o "$results/libtimeline.so" "$(dirname "$0")/timeline.c" -I"$(dirname "$header")" \
+                -I"$(dirname "$(dirname "$(command -v nvcc)")")/include" "-DKERNEL=$(newest Kernel)" "-DCOPY=$(newest Memcpy)" \
+                "-DPEER_COPY=$(newest MemcpyPtoP)" "$library" -Wl,-rpath,"$(dirname "$library")" || failed=1
+            CUDA_INJECTION64_PATH=$results/libtimeline.so TIMELINE=$results/timeline.tsv run timeline "$binaries/sparsebatch" \
+                bench distributed --edge "${EDGE:-300}" --gpus "$gpus" --backend gpu --iterations 20
+            c++filt <"$results/timeline.tsv" >"$results/timeline.txt"
+            python3 "$(dirname "$0")/timeline.py" "$results/timeline.txt" | tee "$results/timeline.md" || failed=1
             ;;
         *[!0-9]* | "")
             echo "unknown part $part" >&2

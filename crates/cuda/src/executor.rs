@@ -315,6 +315,15 @@ pub trait Executor {
     where
         Self: Sized;
 
+    /// A [branch](Executor::branches) whose kernels go before those of other branches that wait for
+    /// room: for short work that other devices wait for.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn urgent_branch(&self) -> Result<Self, GpuError>
+    where
+        Self: Sized;
+
     /// Whether issued work is recorded into a graph instead of being run.
     ///
     /// # Errors

@@ -297,6 +297,10 @@ impl Executor for Emulator {
         Ok(vec![self.clone(); count])
     }
 
+    fn urgent_branch(&self) -> Result<Self, GpuError> {
+        Ok(self.clone())
+    }
+
     fn fork(&self, _: &[Self]) -> Result<(), GpuError> {
         self.faults.check(None)
     }

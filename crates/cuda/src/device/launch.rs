@@ -208,6 +208,13 @@ impl Executor for Device {
         (0..count).map(branch).collect()
     }
 
+    fn urgent_branch(&self) -> Result<Self, GpuError> {
+        self.stream.mark()?;
+        let stream = Stream::urgent(&self.shared.context)?;
+        stream.mark()?;
+        Ok(Self { stream: Arc::new(stream), ..self.clone() })
+    }
+
     fn fork(&self, branches: &[Self]) -> Result<(), GpuError> {
         if branches.is_empty() {
             return Ok(());

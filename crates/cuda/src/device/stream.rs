@@ -35,6 +35,23 @@ impl Stream {
         Ok(Self { raw, owned: true, mark: OnceLock::new(), context: Arc::clone(context) })
     }
 
+    /// As [`Stream::new`], with the greatest priority: its kernels get the multiprocessors that become
+    /// free before those of other streams whose blocks still wait.
+    pub(super) fn urgent(context: &Arc<CudaContext>) -> Result<Self, GpuError> {
+        bind(context)?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: (1) the context is current; (2) the pointers are to one number each.
+        let range = unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) };
+        check("cuCtxGetStreamPriorityRange", range)?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: (1) the context is current; (2) the pointer is to one handle; (3) the priority is in
+        // the range.
+        let made = unsafe { sys::cuStreamCreateWithPriority(&mut raw, flags, greatest) };
+        check("cuStreamCreateWithPriority", made)?;
+        Ok(Self { raw, owned: true, mark: OnceLock::new(), context: Arc::clone(context) })
+    }
+
     /// A stream that its owner destroys.
     ///
     /// # Safety

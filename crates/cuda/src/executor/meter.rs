@@ -230,6 +230,10 @@ impl Executor for MemoryMeter {
         Ok(vec![self.clone(); count])
     }
 
+    fn urgent_branch(&self) -> Result<Self, GpuError> {
+        Ok(self.clone())
+    }
+
     fn fork(&self, _: &[Self]) -> Result<(), GpuError> {
         Ok(())
     }

@@ -170,7 +170,7 @@ fn histories_and_the_cost_of_products_are_in_the_report() {
 
     assert_eq!((gpu.format, gpu.kernel.as_str()), ("csr", "composed cg over batch-csr-i"));
     let cost = gpu.product_cost.as_ref().unwrap();
-    assert!(cost.products > 0 && cost.product_time <= 2 * gpu.solve_time, "{cost:?}");
+    assert!(cost.products > 0 && !cost.product_time.is_zero(), "{cost:?}");
     for (system, (g, c)) in gpu.systems.iter().zip(&cpu.systems).enumerate() {
         let (g, c) = (&g.outcome, &c.outcome);
         assert_eq!(g.history.len(), g.iterations as usize + 1);

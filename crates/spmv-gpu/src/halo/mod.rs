@@ -102,7 +102,8 @@ impl<E: Executor + Clone, T: Value> HaloPlan<E, T> {
         let HaloParts { local, remote, sent } = parts;
         let size = (local.pattern().nrows(), local.pattern().ncols());
         check_numbers("sent", sent, size.1)?;
-        let beside = executor.branches(1)?;
+        // A product of many blocks would leave room for what others wait for only at its end.
+        let beside = vec![executor.urgent_branch()?];
         let on_branch = &beside[0];
         let halo = remote.map_or(0, |(remote, _)| remote.pattern().ncols());
         let remote = remote
