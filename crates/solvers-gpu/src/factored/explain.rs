@@ -38,7 +38,7 @@ pub struct FactoredShape {
 }
 
 impl FactoredShape {
-    /// The shape of systems with so many values of factors.
+    /// The shape of systems whose factors have `factor_entries` values.
     pub(super) fn new<T: Value>(
         scheme: Scheme,
         factor_entries: usize,

@@ -24,7 +24,7 @@ use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport}
 /// Streams on which launches run side by side, beside that of the batch.
 const STREAMS: usize = 7;
 
-/// Systems of a launch need at most so many times the memory of its smallest.
+/// Upper bound of the memory of the largest system of a launch over that of the smallest.
 const SPREAD: f64 = 1.4;
 
 /// CG or BiCGStab with block-Jacobi, ILU(0) or IC(0) for every system of a ragged batch, whatever

@@ -295,8 +295,9 @@ impl Size {
 }
 
 impl FactoredPlacement {
-    /// The same threads and place with so many values of a group in shared memory and in the
-    /// workspace, and the blocks for so many systems; nothing if a block has no room.
+    /// The same threads and place for groups with `shared` values in shared memory and `workspace`
+    /// values in the workspace, and the blocks for `nsystems` systems; nothing if a block has no
+    /// room.
     pub(super) fn with_memory(
         mut self,
         (shared, workspace): (u64, u64),
