@@ -155,7 +155,7 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
     }
 
     fn reaches(&self, halo: &Halo, shared: &[Shared]) -> bool {
-        halo.partners().into_iter().all(|rank| {
+        halo.partners().iter().all(|&rank| {
             let mailbox = mailbox_of::<E>(shared, rank);
             mailbox.is_some_and(|mailbox| mailbox.is_reached_by(&self.executor).unwrap_or(false))
         })
@@ -169,7 +169,7 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
         offsets: &[Option<Range<usize>>],
     ) {
         let Some(own) = mailbox_of::<E>(shared, rank) else { return };
-        let neighbours = halo.partners().into_iter().filter_map(|rank| mailbox_of(shared, rank));
+        let neighbours = halo.partners().iter().filter_map(|&rank| mailbox_of(shared, rank));
         let incoming = halo.sources().iter().filter_map(|(rank, part)| {
             let (from, bytes) = (mailbox_of(shared, *rank)?, offsets[*rank].clone()?);
             Some(Incoming { from, bytes, at: part.start })

@@ -15,6 +15,8 @@ pub(super) struct Halo {
     sent: Vec<u32>,
     to: Vec<Message>,
     from: Vec<Message>,
+    /// The ranks that this one exchanges elements with, ascending.
+    partners: Vec<usize>,
     send: Vec<u8>,
     receive: Vec<u8>,
 }
@@ -57,7 +59,10 @@ impl Halo {
         let (to, from) = (messages::<T>(&counts), messages::<T>(&received));
         let bytes = |messages: &[Message]| messages.last().map_or(0, |(_, part)| part.end);
         let (send, receive) = (vec![0; bytes(&to)], vec![0; bytes(&from)]);
-        Ok(Self { sent, to, from, send, receive })
+        let mut partners: Vec<usize> = to.iter().chain(&from).map(|(rank, _)| *rank).collect();
+        partners.sort_unstable();
+        partners.dedup();
+        Ok(Self { sent, to, from, partners, send, receive })
     }
 
     /// The number of elements that are sent, those that go to several ranks as often.
@@ -72,7 +77,7 @@ impl Halo {
 
     /// The number of ranks that this one exchanges elements with.
     pub(super) fn neighbours(&self) -> usize {
-        self.partners().len()
+        self.partners.len()
     }
 
     /// Sends elements of `x`, receives those of other ranks, and meanwhile does something else.
@@ -101,12 +106,8 @@ impl Halo {
     }
 
     /// The ranks that this one exchanges elements with, ascending.
-    pub(super) fn partners(&self) -> Vec<usize> {
-        let to = self.to.iter().map(|(rank, _)| *rank);
-        let mut ranks: Vec<usize> = to.chain(self.from.iter().map(|(rank, _)| *rank)).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks
+    pub(super) fn partners(&self) -> &[usize] {
+        &self.partners
     }
 
     /// The ranks that elements come from, and which of the received bytes are theirs.
@@ -131,7 +132,7 @@ impl Halo {
     /// Tells the partners whether elements of this rank are packed, and waits until all have told
     /// so. Returns the places of those sources that have failed.
     pub(super) fn exchange_words(&self, ranks: &Ranks, is_packed: bool) -> Vec<usize> {
-        let partners = self.partners();
+        let partners = &self.partners;
         let word = [u8::from(is_packed)];
         let to: Vec<Message> = partners.iter().map(|&rank| (rank, 0..1)).collect();
         let places = partners.iter().enumerate();

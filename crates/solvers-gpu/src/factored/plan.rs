@@ -173,7 +173,7 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let tables = PatternTables::new::<T>(pattern, scheme, systems, executor.info(), tuning)?;
-        let key = tables.key::<T>("factored", scheme);
+        let key = tables.shape.key::<T>("factored", scheme);
         executor.prepare(std::slice::from_ref(&key))?;
         let limits = Limits::new(executor, criteria)?;
         let each = Outcomes::<E>::BYTES_A_SYSTEM + limits.bytes_a_system();

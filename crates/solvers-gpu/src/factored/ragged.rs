@@ -311,7 +311,7 @@ impl<T: Value> Cut<'_, T> {
         let most = |of: fn(&PatternTables) -> usize| {
             classes.iter().map(|&class| of(&self.tables[class])).max().unwrap_or(0)
         };
-        let key = self.tables[classes[0]].key::<T>("factored_ragged", self.scheme);
+        let key = shape.key::<T>("factored_ragged", self.scheme);
         let groups = u64::from(shape.blocks * shape.groups);
         let report = LaunchReport {
             scheme: self.scheme,

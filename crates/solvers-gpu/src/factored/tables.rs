@@ -1,6 +1,6 @@
 //! What the kernels read of a pattern: programs, row pointers, columns, sources of the factors.
 
-use sparsebatch_cuda::{DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, Value};
+use sparsebatch_cuda::{DeviceInfo, Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::Scheme;
 
@@ -64,11 +64,6 @@ impl PatternTables {
     /// Values of the factors of an item that are kept, with what follows them.
     pub(super) fn kept_len(&self) -> usize {
         self.nfactors + 1 + if self.shape.is_mixed { self.nrows } else { 0 }
-    }
-
-    /// The kernel `name` for these factors and the scheme.
-    pub(super) fn key<T: Value>(&self, name: &str, scheme: Scheme) -> KernelKey {
-        self.shape.key::<T>(name, scheme)
     }
 }
 

@@ -18,9 +18,7 @@ use crate::gpu_lu::support::{matrix, options, pattern};
 
 /// The items of several uniform batches as one ragged batch: first those with the number 0 of each,
 /// and so on.
-pub(crate) fn interleave<T: Scalar>(
-    all: &[Systems<T>],
-) -> (RaggedCsr<T>, Vec<T>, Vec<T>, Vec<[usize; 2]>) {
+fn interleave<T: Scalar>(all: &[Systems<T>]) -> (RaggedCsr<T>, Vec<T>, Vec<T>, Vec<[usize; 2]>) {
     let (mut ragged, mut b, mut x0, mut places) =
         (RaggedCsr::new(), Vec::new(), Vec::new(), Vec::new());
     let most = all.iter().map(|systems| systems.batch.nitems()).max().unwrap_or(0);
@@ -44,8 +42,17 @@ fn solve_all<T: Value>(
     all: &[Systems<T>],
     options: &SolveOptions,
 ) -> Vec<Solved<T>> {
+    solve_by(executor, all, |ragged| RaggedLu::<_, T>::new(executor, ragged, options).unwrap())
+}
+
+/// As [`solve_all`], by the plan that is made of the ragged batch.
+pub(crate) fn solve_by<T: Value, P: GpuSolver<Emulator, T>>(
+    executor: &Emulator,
+    all: &[Systems<T>],
+    make: impl FnOnce(&RaggedCsr<T>) -> P,
+) -> Vec<Solved<T>> {
     let (ragged, b, x0, places) = interleave(all);
-    let mut plan = RaggedLu::<_, T>::new(executor, &ragged, options).unwrap();
+    let mut plan = make(&ragged);
     let values = executor.upload(ragged.values()).unwrap();
     let on_b = executor.upload(&b).unwrap();
     let mut x = executor.upload(&x0).unwrap();
@@ -54,7 +61,9 @@ fn solve_all<T: Value>(
     assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
     let (outcomes, found) = (plan.outcomes().unwrap(), executor.download(&x).unwrap());
 
+    assert_eq!(plan.explain().kept_bytes, 0);
     plan.factor(&values).unwrap();
+    assert!(plan.explain().kept_bytes as usize >= size_of::<f32>() * ragged.total_nnz() / 3);
     executor.copy_from_host(&x0, &mut x).unwrap();
     plan.solve_again(&values, &on_b, Guess::InX, &mut x).unwrap();
     let again = executor.download(&x).unwrap();

@@ -14,7 +14,7 @@ use super::independence::{batch, flaw};
 use super::support::{PRECONDITIONERS, SHAPES, by_factors, matrix, pattern, tuning};
 use crate::backends::common::chain;
 use crate::common::{METHODS, Solved, Systems, one_step, options};
-use crate::gpu_lu_columns::interleave;
+use crate::gpu_lu_columns::solve_by;
 
 /// Solves all as one batch, without and with kept factors, and gives each its part.
 fn solve_all<T: Value>(
@@ -23,35 +23,9 @@ fn solve_all<T: Value>(
     options: &SolveOptions,
     tuning: &FactoredTuning,
 ) -> Vec<Solved<T>> {
-    let (ragged, b, x0, places) = interleave(all);
-    let mut plan = RaggedFactored::<_, T>::new(executor, &ragged, options, tuning).unwrap();
-    let values = executor.upload(ragged.values()).unwrap();
-    let on_b = executor.upload(&b).unwrap();
-    let mut x = executor.upload(&x0).unwrap();
-    let before = executor.bytes_in_use();
-    plan.solve(&values, &on_b, Guess::InX, &mut x).unwrap();
-    assert_eq!(executor.bytes_in_use(), before, "a solve allocates nothing");
-    let (outcomes, found) = (plan.outcomes().unwrap(), executor.download(&x).unwrap());
-
-    assert_eq!(plan.explain().kept_bytes, 0);
-    plan.factor(&values).unwrap();
-    assert!(plan.explain().kept_bytes as usize >= size_of::<f32>() * ragged.total_nnz() / 3);
-    executor.copy_from_host(&x0, &mut x).unwrap();
-    plan.solve_again(&values, &on_b, Guess::InX, &mut x).unwrap();
-    let again = executor.download(&x).unwrap();
-    let bits = |x: &[T]| x.iter().map(|x| x.to_f64().to_bits()).collect::<Vec<u64>>();
-    assert_eq!(bits(&again), bits(&found));
-    assert_eq!(format!("{:?}", plan.outcomes().unwrap()), format!("{outcomes:?}"));
-
-    let kernel = plan.explain().launches[0].kernel.clone();
-    let nothing = || Solved { x: Vec::new(), outcomes: Vec::new(), kernel: kernel.clone() };
-    let mut parts: Vec<Solved<T>> = all.iter().map(|_| nothing()).collect();
-    for (item, [of, _]) in places.into_iter().enumerate() {
-        let rows = ragged.row_offsets()[item]..ragged.row_offsets()[item + 1];
-        parts[of].x.extend_from_slice(&found[rows]);
-        parts[of].outcomes.push(outcomes[item].clone());
-    }
-    parts
+    solve_by(executor, all, |ragged| {
+        RaggedFactored::<_, T>::new(executor, ragged, options, tuning).unwrap()
+    })
 }
 
 fn check<T: SolveScalar>(
