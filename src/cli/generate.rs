@@ -84,6 +84,12 @@ enum Kind {
     Lap2d(Sized),
     /// Nonsymmetric, 9 entries a row, diagonally dominant, with right-hand sides
     Rand9(Sized),
+    /// Anisotropic diffusion on a square grid, symmetric positive definite, ill-conditioned, with
+    /// right-hand sides
+    Aniso2d(Sized),
+    /// Diffusion with jumping coefficients on a square grid, symmetric positive definite,
+    /// ill-conditioned, with right-hand sides
+    Jump2d(Sized),
     /// Ragged batch (systems of different sizes) of tri, lap2d and rand9, 32 to 1,024 rows each
     Mix(Mixed),
     /// Ragged batch (systems of different sizes) of tri and lap2d
@@ -178,9 +184,12 @@ type Made = (Batch<f64>, Option<Vec<f64>>);
 impl Kind {
     fn out(&self) -> &Out {
         match self {
-            Self::Tri(sized) | Self::Penta(sized) | Self::Lap2d(sized) | Self::Rand9(sized) => {
-                &sized.out
-            }
+            Self::Tri(sized)
+            | Self::Penta(sized)
+            | Self::Lap2d(sized)
+            | Self::Rand9(sized)
+            | Self::Aniso2d(sized)
+            | Self::Jump2d(sized) => &sized.out,
             Self::Mix(mixed) | Self::MixSpd(mixed) => &mixed.out,
             Self::Dense(synthetic)
             | Self::Pareto { synthetic, .. }
@@ -203,6 +212,8 @@ impl Kind {
             Self::Penta(sized) => family(Family::Penta, sized),
             Self::Lap2d(sized) => family(Family::Lap2d, sized),
             Self::Rand9(sized) => family(Family::Rand9, sized),
+            Self::Aniso2d(sized) => family(Family::Aniso2d, sized),
+            Self::Jump2d(sized) => family(Family::Jump2d, sized),
             Self::Mix(mixed) => mix(mixed.batch as usize).map(batch),
             Self::MixSpd(mixed) => mix_spd(mixed.batch as usize).map(batch),
             Self::Laplace { stencil, grid, .. } => {

@@ -57,7 +57,9 @@ pub(crate) fn cases(
     for member in MIX {
         let full: &[usize] = match member.0 {
             Family::Tri | Family::Penta => &[1000, 10_000, 65_536],
-            Family::Lap2d | Family::Rand9 => &[1000, 10_000, 40_000],
+            Family::Lap2d | Family::Rand9 | Family::Aniso2d | Family::Jump2d => {
+                &[1000, 10_000, 40_000]
+            }
         };
         let source = SystemSource::Family(member.0, member.1);
         cases.push(SolverCase { name: family_name(member), source, batches: sizes(full) });

@@ -1,5 +1,5 @@
-//! The benchmark families of the batched solvers: `tri`, `penta`, `lap2d`, `rand9`, and mixes of
-//! them.
+//! The benchmark families of the batched solvers: `tri`, `penta`, `lap2d`, `rand9`, mixes of them,
+//! and the ill-conditioned `aniso2d` and `jump2d`.
 //!
 //! All arithmetic is IEEE binary64 in the written order, without fused multiply-add, so that any
 //! implementation makes the same bits; [`checksum`] proves it.
@@ -26,19 +26,31 @@ pub enum Family {
     /// Nonsymmetric, 9 entries per row at random columns, strictly diagonally dominant by 5 % with
     /// rows scaled by 1 to 10. n is at least 9.
     Rand9,
+    /// Anisotropic diffusion: 5-point stencil on an m x m grid with coupling 1 to the cells before
+    /// and behind and coupling epsilon to those of the grid's next rows, and Dirichlet boundaries.
+    /// epsilon is a power of two from 2^-10 to 2^-4 that is drawn for each item. Symmetric positive
+    /// definite, ill-conditioned. No mix has it.
+    Aniso2d,
+    /// Diffusion with jumping coefficients: finite volumes on an m x m grid with harmonic means at
+    /// faces and Dirichlet boundaries. Each block of 4 x 4 cells has a coefficient of its own, a
+    /// power of two from 2^-10 to 2^10. Symmetric positive definite, ill-conditioned. No mix has it.
+    Jump2d,
 }
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 4] = [Self::Tri, Self::Penta, Self::Lap2d, Self::Rand9];
+    pub const ALL: [Self; 6] =
+        [Self::Tri, Self::Penta, Self::Lap2d, Self::Rand9, Self::Aniso2d, Self::Jump2d];
 
-    /// The family's name: `"tri"`, `"penta"`, `"lap2d"`, `"rand9"`.
+    /// The family's name: `"tri"`, `"penta"`, `"lap2d"`, `"rand9"`, `"aniso2d"`, `"jump2d"`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tri => "tri",
             Self::Penta => "penta",
             Self::Lap2d => "lap2d",
             Self::Rand9 => "rand9",
+            Self::Aniso2d => "aniso2d",
+            Self::Jump2d => "jump2d",
         }
     }
 }
@@ -99,14 +111,14 @@ impl Problem {
     /// Builds the pattern of `family` with `nrows` rows.
     ///
     /// # Errors
-    /// [`FormatError::Parameter`] when `nrows` is not a square number (`lap2d`) or below 9
-    /// (`rand9`), [`FormatError::TooLarge`] when rows or entries exceed `i32`.
+    /// [`FormatError::Parameter`] when `nrows` is not a square number (`lap2d`, `aniso2d`, `jump2d`)
+    /// or below 9 (`rand9`), [`FormatError::TooLarge`] when rows or entries exceed `i32`.
     pub fn new(family: Family, nrows: usize) -> Result<Self, FormatError> {
         check_i32("nrows", nrows)?;
         let pattern = match family {
             Family::Tri => band_pattern(nrows, 1)?,
             Family::Penta => band_pattern(nrows, 2)?,
-            Family::Lap2d => lap2d_pattern(nrows)?,
+            Family::Lap2d | Family::Aniso2d | Family::Jump2d => square_grid_pattern(nrows)?,
             Family::Rand9 => rand9_pattern(nrows)?,
         };
         Ok(Self { family, pattern: Arc::new(pattern) })
@@ -129,6 +141,8 @@ impl Problem {
             Family::Penta => self.push_penta(item, out),
             Family::Lap2d => self.push_lap2d(item, out),
             Family::Rand9 => self.push_rand9(item, out),
+            Family::Aniso2d => self.push_aniso2d(item, out),
+            Family::Jump2d => self.push_jump2d(item, out),
         }
     }
 
@@ -139,6 +153,8 @@ impl Problem {
             Family::Penta => 45,
             Family::Lap2d => 12,
             Family::Rand9 => 23,
+            Family::Aniso2d => 53,
+            Family::Jump2d => 62,
         };
         let key = key(stream, item);
         out.extend((0..self.pattern.nrows() as u64).map(|row| 2.0 * keyed(key, row) - 1.0));
@@ -205,6 +221,55 @@ impl Problem {
         }
     }
 
+    fn push_aniso2d(&self, item: u64, out: &mut Vec<f64>) {
+        let pattern = self.pattern.view();
+        let across = (0..4 + rng::below(key(51, item), 0, 7)).fold(1.0, |power, _| 0.5 * power);
+        let key = key(52, item);
+        for row in 0..pattern.nrows() {
+            let entries = pattern.col_idx()[pattern.row(row)].iter();
+            out.extend(entries.map(|&col| match row.abs_diff(col as usize) {
+                0 => (2.0 + 2.0 * across) + (0.1 * across) * keyed(key, row as u64),
+                // On a grid of one cell a side there are no others.
+                1 => -1.0,
+                _ => -across,
+            }));
+        }
+    }
+
+    fn push_jump2d(&self, item: u64, out: &mut Vec<f64>) {
+        let m = self.pattern.nrows().isqrt();
+        let key = key(61, item);
+        let (blocks, side) = (m.div_ceil(JUMP_CELLS) as u64, m as i64);
+        let coefficient = |x: i64, y: i64| {
+            let block = y as u64 / JUMP_CELLS as u64 * blocks + x as u64 / JUMP_CELLS as u64;
+            let exponent = rng::below(key, block, 21) as i32 - 10;
+            f64::from_bits(((1023 + exponent) as u64) << 52)
+        };
+        for y in 0..side {
+            for x in 0..side {
+                let own = coefficient(x, y);
+                let is_cell = |x: i64, y: i64| (0..side).contains(&x) && (0..side).contains(&y);
+                // In the order of the columns: two before the diagonal, two behind it.
+                let beside = [(x, y - 1), (x - 1, y), (x + 1, y), (x, y + 1)];
+                let faces = beside.map(|(x, y)| match is_cell(x, y) {
+                    true => {
+                        let other = coefficient(x, y);
+                        (2.0 * own * other) / (own + other)
+                    }
+                    false => own,
+                });
+                for (number, (x, y)) in beside.into_iter().enumerate() {
+                    if number == 2 {
+                        out.push(((faces[0] + faces[1]) + faces[2]) + faces[3]);
+                    }
+                    if is_cell(x, y) {
+                        out.push(-faces[number]);
+                    }
+                }
+            }
+        }
+    }
+
     fn push_rand9(&self, item: u64, out: &mut Vec<f64>) {
         let pattern = self.pattern.view();
         let (weight_key, scale_key) = (key(21, item), key(22, item));
@@ -227,6 +292,9 @@ impl Problem {
     }
 }
 
+/// Cells along a side of a block of equal coefficients of `jump2d`.
+const JUMP_CELLS: usize = 4;
+
 /// All entries at most `half_width` away from the diagonal.
 fn band_pattern(nrows: usize, half_width: usize) -> Result<CsrPattern, FormatError> {
     // The band leaves the matrix at two corners.
@@ -243,12 +311,12 @@ fn band_pattern(nrows: usize, half_width: usize) -> Result<CsrPattern, FormatErr
     CsrPattern::try_new(nrows as usize, nrows as usize, row_ptr, col_idx)
 }
 
-fn lap2d_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
+fn square_grid_pattern(nrows: usize) -> Result<CsrPattern, FormatError> {
     let m = nrows.isqrt();
     if m * m != nrows {
         return Err(FormatError::Parameter {
             name: "nrows",
-            expected: "a square number (lap2d lives on an m x m grid)",
+            expected: "a square number (the family lives on an m x m grid)",
             found: nrows.to_string(),
         });
     }
@@ -395,10 +463,31 @@ mod tests {
         assert_eq!(none.rhs.len(), 0);
     }
 
+    /// Fingerprints of another implementation of the same formulas.
+    #[test]
+    fn ill_conditioned_systems_are_those_of_their_formulas() {
+        for (family, nrows, expected) in [
+            (Family::Aniso2d, 1, 0xa06e_38ca_12a6_9e1e),
+            (Family::Aniso2d, 256, 0x9475_7ca1_5ebe_3bbf),
+            (Family::Jump2d, 1, 0xaeea_292b_1c08_4bdb),
+            (Family::Jump2d, 256, 0x981d_5cd9_a76e_6721),
+            (Family::Jump2d, 900, 0x404c_45b3_34a1_3920),
+        ] {
+            let generated = Problem::new(family, nrows).unwrap().batch(100).unwrap();
+            let Batch::Uniform(batch) = &generated.batch else {
+                panic!("a family makes a uniform batch");
+            };
+            let found = checksum(batch, &generated.rhs).unwrap();
+            assert_eq!(found, expected, "{} {nrows}: {found:#x}", family.name());
+        }
+    }
+
     #[test]
     fn sizes_outside_a_family_are_refused() {
         for (family, nrows) in [
             (Family::Lap2d, 255),
+            (Family::Aniso2d, 255),
+            (Family::Jump2d, 2),
             (Family::Rand9, 8),
             (Family::Tri, usize::MAX),
             (Family::Tri, 1 << 30),

@@ -61,6 +61,9 @@ fn families_keep_their_promises() {
         (Family::Penta, 32, 5 * 32 - 6, true),
         (Family::Lap2d, 256, 5 * 256 - 4 * 16, true),
         (Family::Rand9, 54, 9 * 54, false),
+        (Family::Aniso2d, 1, 1, true),
+        (Family::Aniso2d, 100, 5 * 100 - 4 * 10, true),
+        (Family::Jump2d, 1, 1, true),
     ] {
         let generated = Problem::new(family, nrows).unwrap().batch(7).unwrap();
         let Batch::Uniform(batch) = &generated.batch else {
