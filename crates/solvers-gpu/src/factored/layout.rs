@@ -6,7 +6,7 @@ use sparsebatch_solve_core::symbolic::DiagonalBlocks;
 
 use super::lists::{Segment, segments};
 use super::programs::{FactoredProgram, Factors};
-use super::streams::Streams;
+use super::streams::{PADDING_WORDS, Streams};
 use crate::GpuSolveError;
 
 /// Rows of a chunk, whose columns are interleaved.
@@ -56,6 +56,7 @@ impl Words {
                     // Without tasks there is one empty stream, which all warps share.
                     made.starts.resize(first + warps, made.starts[first]);
                 }
+                made.words.resize(made.words.len() + PADDING_WORDS, 0);
             }
         }
         if u32::try_from(made.words.len()).is_err() {

@@ -29,6 +29,10 @@ impl FactoredPlace {
     pub const ALL: &[Self] =
         &[Self::AllShared, Self::ValuesGlobal, Self::FactorsGlobal, Self::AllGlobal];
 
+    /// The places in groups, the fastest first; in a group the pattern decides.
+    const BY_SPEED: [&[Self]; 3] =
+        [&[Self::AllShared, Self::ValuesGlobal], &[Self::FactorsGlobal], &[Self::AllGlobal]];
+
     /// A description for reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -105,8 +109,16 @@ sparsebatch_formats::option_setters! {
     }
 }
 
-/// Shared memory beside that of systems: sums of warps, and what the device reserves.
+/// Shared memory of a block beside that of systems, at most: sums of warps, and what the device
+/// reserves.
 const RESERVED_BYTES: u64 = 2048;
+
+/// What the device reserves of it, and the unit in which blocks get shared memory.
+const DEVICE_BYTES: u64 = 1024;
+const UNIT_BYTES: u64 = 128;
+
+/// Bytes of the sums of a warp.
+const SUMS_BYTES: u64 = 40;
 
 /// The largest size that 16-bit positions allow; 0xffff marks an absent position.
 const MOST_NARROW: usize = 0xfffe;
@@ -119,9 +131,10 @@ const MOST_RESIDENT: u64 = 32;
 
 /// Rough cycle costs of an iteration, by which groups are compared.
 mod cycles {
-    /// A row in all vectors, and an entry of a row.
+    /// A row in all vectors, and an entry of a row, with its value in shared memory or not.
     pub(super) const ROW: u64 = 150;
     pub(super) const ENTRY: u64 = 25;
+    pub(super) const GLOBAL_ENTRY: u64 = 60;
     /// Reductions and barriers of a warp, and of a block.
     pub(super) const WARP: u64 = 500;
     pub(super) const BLOCK: u64 = 1000;
@@ -165,9 +178,10 @@ pub(super) struct FactoredPlacement {
 }
 
 impl FactoredPlacement {
-    /// Chooses, among what the tuning allows, the first place that the device has room for, and
-    /// there the threads with the least estimated time. The number of systems affects only the
-    /// blocks.
+    /// Chooses, among what the tuning allows, threads and place with the least estimated time:
+    /// where values in device memory leave room for more systems at once, the iterations of one
+    /// hide those of others. Factors and vectors go to device memory only for lack of room. The
+    /// number of systems affects only the blocks.
     pub(super) fn choose(
         a: CsrPatternRef<'_>,
         factors: &Factors,
@@ -186,17 +200,19 @@ impl FactoredPlacement {
             precision,
             inverts: matches!(factors, Factors::Blocks(_)),
         };
-        let places = FactoredPlace::ALL.iter().copied();
-        for place in places.filter(|&place| tuning.place.is_none_or(|wanted| wanted == place)) {
-            let is_numbered =
-                size.nrows <= MOST_NARROW && (size.nfactors <= MOST_NARROW || size.inverts);
-            if !place.is_wide() && !is_numbered {
-                continue;
-            }
-            let threads = place.threads(scheme).iter().copied();
+        let is_numbered =
+            size.nrows <= MOST_NARROW && (size.nfactors <= MOST_NARROW || size.inverts);
+        for places in FactoredPlace::BY_SPEED {
+            let places = places.iter().copied().filter(|&place| {
+                tuning.place.is_none_or(|wanted| wanted == place)
+                    && (place.is_wide() || is_numbered)
+            });
+            let threads = places.flat_map(|place| {
+                place.threads(scheme).iter().map(move |&threads| (place, threads))
+            });
             let shapes: Vec<Self> = threads
-                .filter(|&threads| tuning.threads.is_none_or(|wanted| wanted == threads))
-                .filter_map(|threads| size.shape(place, threads, nsystems, info, tuning))
+                .filter(|&(_, threads)| tuning.threads.is_none_or(|wanted| wanted == threads))
+                .filter_map(|(place, threads)| size.shape(place, threads, nsystems, info, tuning))
                 .collect();
             let time = |(shape, latency): &(Self, u64)| {
                 latency.div_ceil(u64::from(shape.resident * shape.groups))
@@ -316,8 +332,9 @@ impl FactoredPlacement {
             _ => Some(1).filter(fits)?,
         };
         let shared_bytes = u64::from(groups) * bytes;
-        let by_shared =
-            u64::from(info.shared_bytes_per_multiprocessor) / (shared_bytes + RESERVED_BYTES);
+        let sums = SUMS_BYTES * (self.warps() * groups as usize) as u64;
+        let of_block = (shared_bytes + sums + DEVICE_BYTES).next_multiple_of(UNIT_BYTES);
+        let by_shared = u64::from(info.shared_bytes_per_multiprocessor) / of_block;
         let most_threads = info.max_threads_per_multiprocessor.min(self.most_threads());
         let by_threads = most_threads / (self.threads * groups);
         let resident = by_shared.min(u64::from(by_threads)).clamp(1, MOST_RESIDENT);
@@ -330,6 +347,11 @@ impl FactoredPlacement {
         self.shared_bytes = shared_bytes as u32;
         (self.shared, self.workspace) = (shared, workspace);
         Some(self)
+    }
+
+    /// The warps of a group.
+    fn warps(&self) -> usize {
+        self.threads as usize / 32
     }
 
     /// The most threads of a multiprocessor, given the registers of the kernel.
@@ -377,14 +399,18 @@ impl FactoredPlacement {
     }
 }
 
-/// Estimated cycles of an iteration for each of some shapes with one place.
+/// Estimated cycles of an iteration for each of some shapes.
 fn latencies(a: CsrPatternRef<'_>, factors: &Factors, shapes: &[FactoredPlacement]) -> Vec<u64> {
     let nrows = a.nrows() as u64;
     let width = (a.nnz() as u64).div_ceil(nrows.max(1));
     let turns = |shape: &FactoredPlacement| nrows.div_ceil(u64::from(shape.threads)).max(1);
     let of_rows = shapes.iter().map(|shape| {
         let sums = if shape.threads == 32 { cycles::WARP } else { cycles::BLOCK };
-        turns(shape) * (cycles::ROW + width * cycles::ENTRY) + sums
+        let entry = match shape.place {
+            FactoredPlace::AllShared => cycles::ENTRY,
+            _ => cycles::GLOBAL_ENTRY,
+        };
+        turns(shape) * (cycles::ROW + width * entry) + sums
     });
     let mut all: Vec<u64> = of_rows.collect();
     match factors {
@@ -396,13 +422,15 @@ fn latencies(a: CsrPatternRef<'_>, factors: &Factors, shapes: &[FactoredPlacemen
         // Nothing to compare.
         Factors::Sums(_) if shapes.len() < 2 => {}
         Factors::Sums(sums) => {
-            let warps: Vec<usize> =
-                shapes.iter().map(|shape| shape.threads as usize / 32).collect();
+            let mut warps: Vec<usize> = shapes.iter().map(FactoredPlacement::warps).collect();
+            warps.sort_unstable();
+            warps.dedup();
             let of = |tasks| Streams::latencies(&tasks, &warps);
             let application = of(sums.application.to_narrow());
             let factorisation = of(sums.factorisation.to_narrow());
-            for (all, (once, made)) in all.iter_mut().zip(application.iter().zip(factorisation)) {
-                *all += once + made / cycles::ITERATIONS;
+            for (all, shape) in all.iter_mut().zip(shapes) {
+                let number = warps.partition_point(|&warps| warps < shape.warps());
+                *all += application[number] + factorisation[number] / cycles::ITERATIONS;
             }
         }
     }

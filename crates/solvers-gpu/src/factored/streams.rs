@@ -32,14 +32,18 @@ const MOST_WARPS: usize = 32;
 /// Bit positions in a slice's second word: see `factor.cuh`.
 const OWN_PARTS_SHIFT: u32 = 16;
 const MOST_PARTS_SHIFT: u32 = 19;
-const NEXT_WIDTH_SHIFT: u32 = 22;
-const MOST_NEXT_WIDTH: usize = 15;
 const BARRIERS_SHIFT: u32 = 26;
 const MOST_BARRIERS: u32 = 31;
 const LAST: u32 = 1 << 31;
 
 /// The most products per lane in a slice.
 const MOST_WIDTH: usize = 0xffff;
+
+/// Products of a lane in a step.
+const PRODUCTS: usize = 2;
+
+/// Words that kernels read behind a slice: head, control word and two steps of each lane.
+pub(super) const PADDING_WORDS: usize = 6 * LANES;
 
 /// Candidate limits of the products per lane.
 const LENGTHS: [usize; 18] =
@@ -86,21 +90,27 @@ impl<'a> Streams<'a> {
     /// The latency of the streams for each of some numbers of warps.
     pub(super) fn latencies(tasks: &Tasks, warps: &[usize]) -> Vec<u64> {
         let mut all = vec![0; warps.len()];
-        let mut best = vec![(u64::MAX, 0); warps.len()];
+        // Of the best slices: latency with busy time, latency, and whether one warp does all.
+        let mut best = vec![(u64::MAX, 0, false); warps.len()];
+        let mut was_alone = vec![false; warps.len()];
         for level in by_level(tasks) {
-            best.fill((u64::MAX, 0));
+            best.fill((u64::MAX, 0, false));
             for &length in lengths(tasks, &level) {
                 let slices = slices(tasks, &level, length);
                 let busy = busy(&slices);
                 for (best, &warps) in best.iter_mut().zip(warps) {
                     let latency = assign(&slices, warps, |_, _| ());
                     if latency + busy < best.0 {
-                        *best = (latency + busy, latency);
+                        *best = (latency + busy, latency, warps == 1 || slices.len() == 1);
                     }
                 }
             }
-            for ((all, best), &warps) in all.iter_mut().zip(&best).zip(warps) {
-                *all += best.1 + barrier(warps);
+            for (((all, best), was_alone), &warps) in
+                all.iter_mut().zip(&best).zip(&mut was_alone).zip(warps)
+            {
+                *all += best.1
+                    + if best.2 && *was_alone { cycles::WARP_BARRIER } else { barrier(warps) };
+                *was_alone = best.2;
             }
         }
         all
@@ -108,36 +118,36 @@ impl<'a> Streams<'a> {
 
     /// Appends the words of each warp, one warp after the other, and their offsets.
     ///
-    /// A slice is a task and a control word for each lane, then for each step a pair for each lane;
-    /// `padding` is the pair of lanes that have none left.
+    /// A slice is a task and a control word for each lane, then for each step two pairs for each lane;
+    /// `padding` is the pair of lanes that have none left. A barrier of the group ends a level, unless
+    /// one warp alone does this level and the next one.
     pub(super) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
         let warps = self.levels.first().map_or(1, Vec::len);
+        let alone: Vec<Option<usize>> = self.levels.iter().map(|level| only_warp(level)).collect();
+        let has_barrier = |level: usize| {
+            alone[level].is_none() || alone.get(level + 1).is_none_or(|next| *next != alone[level])
+        };
         for warp in 0..warps {
             starts.push(words.len() as u32);
-            // Offsets of the slices.
-            let mut heads = Vec::new();
-            for level in &self.levels {
+            // Where the last slice begins.
+            let mut last = None;
+            for (number, level) in self.levels.iter().enumerate() {
                 for slice in &level[warp] {
-                    heads.push(self.push(slice, padding, words));
+                    last = Some(self.push(slice, padding, words));
+                }
+                if !has_barrier(number) {
+                    continue;
                 }
                 let has_room = |&head: &usize| barriers(words[head + 1]) < MOST_BARRIERS;
-                if heads.last().is_none_or(|head| !has_room(head)) {
-                    heads.push(self.push(&LevelSlice::default(), padding, words));
-                }
-                if let Some(&last) = heads.last() {
-                    each_lane(words, last, |word| word + (1 << BARRIERS_SHIFT));
-                }
+                let head = match last.filter(has_room) {
+                    Some(head) => head,
+                    None => self.push(&LevelSlice::default(), padding, words),
+                };
+                each_lane(words, head, |word| word + (1 << BARRIERS_SHIFT));
+                last = Some(head);
             }
-            if heads.is_empty() {
-                heads.push(self.push(&LevelSlice::default(), padding, words));
-            }
-            for pair in heads.windows(2) {
-                let width = (words[pair[1] + 1] as usize & MOST_WIDTH).min(MOST_NEXT_WIDTH);
-                each_lane(words, pair[0], |word| word | (width as u32) << NEXT_WIDTH_SHIFT);
-            }
-            if let Some(&last) = heads.last() {
-                each_lane(words, last, |word| word | LAST);
-            }
+            let last = last.unwrap_or_else(|| self.push(&LevelSlice::default(), padding, words));
+            each_lane(words, last, |word| word | LAST);
         }
     }
 
@@ -148,6 +158,7 @@ impl<'a> Streams<'a> {
         for &(task, parts) in &slice.tasks {
             lanes.extend((0..1usize << parts).map(|part| (task, parts, part)));
         }
+        let steps = slice.width.div_ceil(PRODUCTS);
         for lane in 0..LANES {
             let (own, parts) = match lanes.get(lane) {
                 Some(&(task, parts, part)) => {
@@ -158,19 +169,27 @@ impl<'a> Streams<'a> {
                 None => (NONE, 0),
             };
             words.push(own);
-            words.push(slice.width as u32 | parts << OWN_PARTS_SHIFT | most << MOST_PARTS_SHIFT);
+            words.push(steps as u32 | parts << OWN_PARTS_SHIFT | most << MOST_PARTS_SHIFT);
         }
-        for step in 0..slice.width {
+        for step in 0..steps {
             for lane in 0..LANES {
-                let pair = lanes.get(lane).and_then(|&(task, parts, part)| {
-                    let pairs = &self.tasks.pairs[self.tasks.tasks[task].pairs.clone()];
-                    pairs.get((step << parts) + part)
-                });
-                words.push(pair.copied().unwrap_or(padding));
+                for product in [PRODUCTS * step, PRODUCTS * step + 1] {
+                    let pair = lanes.get(lane).and_then(|&(task, parts, part)| {
+                        let pairs = &self.tasks.pairs[self.tasks.tasks[task].pairs.clone()];
+                        pairs.get((product << parts) + part)
+                    });
+                    words.push(pair.copied().unwrap_or(padding));
+                }
             }
         }
         head
     }
+}
+
+/// The warp that does a level, if it is one alone.
+fn only_warp(level: &[Vec<LevelSlice>]) -> Option<usize> {
+    let mut busy = (0..level.len()).filter(|&warp| !level[warp].is_empty());
+    busy.next().filter(|_| busy.next().is_none())
 }
 
 fn barriers(word: u32) -> u32 {
@@ -276,6 +295,9 @@ mod tests {
     use super::super::tasks::Task;
     use super::*;
 
+    /// Bits of a slice's number of steps.
+    const STEPS: u32 = 0xffff;
+
     /// Tasks of `(pairs, level)`; pair `k` of task `t` is `t << 16 | k`.
     fn tasks(shape: &[(usize, u32)]) -> Tasks {
         let mut all = Tasks::default();
@@ -294,7 +316,7 @@ mod tests {
         let (mut at, mut events) = (start as usize, Vec::new());
         loop {
             let control = words[at + 1];
-            let width = control as usize & MOST_WIDTH;
+            let steps = (control & STEPS) as usize;
             let pairs = at + 2 * LANES;
             for lane in 0..LANES {
                 let (task, own) = (words[at + 2 * lane], words[at + 2 * lane + 1]);
@@ -305,53 +327,86 @@ mod tests {
                     continue;
                 }
                 assert_eq!(lane % parts, 0);
-                let steps = (0..width).flat_map(|step| {
-                    (0..parts).map(move |part| words[pairs + step * LANES + lane + part])
+                let products = (0..steps * PRODUCTS).flat_map(|product| {
+                    let (step, half) = (product / PRODUCTS, product % PRODUCTS);
+                    let of = move |lane| pairs + (step * LANES + lane) * PRODUCTS + half;
+                    (lane..lane + parts).map(move |lane| words[of(lane)])
                 });
-                events.push(Some((task & NONE, steps.filter(|&pair| pair != padding).collect())));
+                let own = products.filter(|&pair| pair != padding).collect();
+                events.push(Some((task & NONE, own)));
             }
             let barriers = control >> BARRIERS_SHIFT & MOST_BARRIERS;
             events.extend((0..barriers).map(|_| None));
             if control & LAST != 0 {
                 return events;
             }
-            at = pairs + width * LANES;
-            let next = words[at + 1] as usize & MOST_WIDTH;
-            assert_eq!(
-                (control >> NEXT_WIDTH_SHIFT) as usize & MOST_NEXT_WIDTH,
-                next.min(MOST_NEXT_WIDTH)
-            );
+            at = pairs + PRODUCTS * steps * LANES;
+        }
+    }
+
+    /// A task as a warp did it: after how many barriers, and as which of its events.
+    #[derive(Clone, Copy, Debug)]
+    struct Done {
+        barriers: usize,
+        warp: usize,
+        event: usize,
+    }
+
+    #[test]
+    fn every_task_is_done_once_with_all_its_pairs_and_after_those_of_lower_levels() {
+        let shape: Vec<(usize, u32)> =
+            (0..500).map(|task| (task * 7919 % 97 * (task % 5), task as u32 / 3 % 70)).collect();
+        // Levels of a task or two in a row, which one warp does alone.
+        let narrow: Vec<(usize, u32)> = (0..120).map(|task| (task % 7, task as u32 / 2)).collect();
+        let warps = [1, 2, 4, 16].into_iter();
+        for (warps, shape) in warps.flat_map(|warps| [(warps, &shape), (warps, &narrow)]) {
+            let tasks = tasks(shape);
+            let streams = Streams::new(&tasks, warps);
+            let (mut words, mut starts) = (vec![77; 6], Vec::new());
+
+            streams.append(u32::MAX, &mut words, &mut starts);
+
+            assert_eq!(starts.len(), warps);
+            let mut done = vec![None; shape.len()];
+            let mut met = Vec::new();
+            for (warp, start) in starts.into_iter().enumerate() {
+                let mut barriers = 0;
+                for (event, what) in read(&words, start, u32::MAX).into_iter().enumerate() {
+                    let Some((task, pairs)) = what else {
+                        barriers += 1;
+                        continue;
+                    };
+                    let task = task as usize;
+                    assert_eq!(pairs, tasks.pairs[tasks.tasks[task].pairs.clone()]);
+                    assert!(done[task].replace(Done { barriers, warp, event }).is_none());
+                }
+                met.push(barriers);
+            }
+            assert!(met.iter().all(|barriers| *barriers == met[0]), "warps meet: {met:?}");
+            let done: Vec<Done> = done.into_iter().map(Option::unwrap).collect();
+            let mut order: Vec<usize> = (0..shape.len()).collect();
+            order.sort_by_key(|&task| shape[task].1);
+            for (at, &before) in order.iter().enumerate() {
+                let later = order[at..].iter().filter(|&&after| shape[after].1 > shape[before].1);
+                for &after in later {
+                    let (one, two) = (done[before], done[after]);
+                    let in_order = one.warp == two.warp && one.event < two.event;
+                    assert!(one.barriers < two.barriers || in_order, "{one:?}, {two:?}");
+                }
+            }
         }
     }
 
     #[test]
-    fn every_task_is_done_once_with_all_its_pairs_in_its_level() {
-        let shape: Vec<(usize, u32)> =
-            (0..500).map(|task| (task * 7919 % 97 * (task % 5), task as u32 / 3 % 70)).collect();
-        let tasks = tasks(&shape);
-        for warps in [1, 2, 4, 16] {
-            let streams = Streams::new(&tasks, warps);
-            let (mut words, mut starts) = (vec![77; 5], Vec::new());
+    fn levels_of_one_warp_need_no_barrier_but_the_last() {
+        let tasks = tasks(&[(2, 0), (2, 1), (2, 2)]);
+        let (mut words, mut starts) = (Vec::new(), Vec::new());
 
-            streams.append(u32::MAX, &mut words, &mut starts);
+        Streams::new(&tasks, 4).append(u32::MAX, &mut words, &mut starts);
 
-            assert_eq!((streams.levels.len(), starts.len()), (70, warps));
-            let mut seen = vec![0; shape.len()];
-            for start in starts {
-                let mut level = 0;
-                for event in read(&words, start, u32::MAX) {
-                    let Some((task, pairs)) = event else {
-                        level += 1;
-                        continue;
-                    };
-                    let task = task as usize;
-                    seen[task] += 1;
-                    assert_eq!(shape[task].1, level);
-                    assert_eq!(pairs, tasks.pairs[tasks.tasks[task].pairs.clone()]);
-                }
-                assert_eq!(level, 70, "all warps meet at the same barriers");
-            }
-            assert!(seen.iter().all(|&times| times == 1));
+        for start in starts {
+            let events = read(&words, start, u32::MAX);
+            assert_eq!(events.iter().filter(|event| event.is_none()).count(), 1);
         }
     }
 

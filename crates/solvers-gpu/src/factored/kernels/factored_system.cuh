@@ -17,7 +17,6 @@ struct Factored : Shape {
     using Shape::GROUP;
     using Shape::IS_WIDE;
     using Shape::MIXED;
-    using Shape::NO_COLUMN;
     using Shape::RAGGED;
     using Shape::SHARES_FACTORS;
     using Shape::SHARES_VALUES;
@@ -131,20 +130,17 @@ struct Factored : Shape {
         return task.values + (RAGGED ? first_value : u64(item) * task.value_stride);
     }
 
-    // Calls visit(value, column) for each entry of a row, in order.
+    // Calls visit(value, column) for each entry of a row, in order. Entries are loaded several at a
+    // time.
     template <typename Visit>
     __device__ __forceinline__ void entries(u32 row, Visit visit) const {
-        const u32* const chunk = pattern.index + pattern.nrows + 1 + row / WARP_THREADS;
-        const u32 first = load(chunk), end = load(chunk + 1);
-        const u32 own = load(pattern.index + row);
-        const V* value = SHARES_VALUES ? own_values + own : item_values() + own;
+        const u32 own = load(pattern.index + row), count = load(pattern.index + row + 1) - own;
+        const u32 chunk = load(pattern.index + pattern.nrows + 1 + row / WARP_THREADS);
+        const Index* const columns = pattern.columns + chunk + row % WARP_THREADS;
+        const V* const values = SHARES_VALUES ? own_values + own : item_values() + own;
 #pragma unroll 4
-        for (u32 at = first + row % WARP_THREADS; at < end; at += WARP_THREADS) {
-            const u32 column = load(pattern.columns + at);
-            if (column != NO_COLUMN) {
-                visit(SHARES_VALUES ? *value : load(value), column);
-            }
-            ++value;
+        for (u32 k = 0; k < count; ++k) {
+            visit(SHARES_VALUES ? values[k] : load(values + k), load(columns + k * WARP_THREADS));
         }
     }
 
@@ -155,10 +151,11 @@ struct Factored : Shape {
         return sum;
     }
 
-    // Runs a list: add(sum, left, right) for each pair of a task, then finish(place, factor, sum).
-    // The segment says how many lanes share a sum.
-    template <typename Add, typename Finish>
-    __device__ __forceinline__ void run_list(u32 number, Add add, Finish finish) const {
+    // Runs a list: add(sum, left, right) for each pair of a task, then
+    // finish(place, factor, sum, begin(place, factor)). The segment says how many lanes share a sum.
+    template <typename Begin, typename Add, typename Finish>
+    __device__ __forceinline__ void run_list(u32 number, Begin begin, Add add,
+                                             Finish finish) const {
         const u32* const list = pattern.words + load(pattern.starts + number);
         const u32 nsegments = load(list);
         const u64* const tasks = reinterpret_cast<const u64*>(pattern.words + load(list + 1));
@@ -197,7 +194,8 @@ struct Factored : Shape {
                     sum += __shfl_xor_sync(ALL_LANES, sum, offset);
                 }
                 if (own < end && part == 0) {
-                    finish(u32(names), u32(names >> 32), sum);
+                    const u32 place = u32(names), factor = u32(names >> 32);
+                    finish(place, factor, sum, begin(place, factor));
                 }
                 ask(own + (GROUP >> shift));
             }
@@ -211,19 +209,21 @@ struct Factored : Shape {
     }
 
     // Runs program 0, the factorisation, or 1, the application.
-    template <u32 PROGRAM, typename Add, typename Finish>
-    __device__ __forceinline__ void run_program(Add add, Finish finish) const {
+    template <u32 PROGRAM, typename Begin, typename Add, typename Finish>
+    __device__ __forceinline__ void run_program(Begin begin, Add add, Finish finish) const {
         if constexpr (IS_WIDE) {
-            run_list(PROGRAM, add, finish);
+            run_list(PROGRAM, begin, add, finish);
         } else {
             const u32 warp = lane / WARP_THREADS;
             const u32* const stream = pattern.words + load(pattern.starts + PROGRAM * WARPS + warp);
-            run_stream<V, GROUP, 1>(
-                stream,
-                [&](V(&sums)[1], u32 pair) { add(sums[0], pair & 0xffffu, pair >> 16); },
-                [&](u32 word, const V(&sums)[1]) {
-                    const u32 factor = word >> 16;
-                    finish(word & 0xffffu, factor == NO_PLACE ? NO_SOURCE : factor, sums[0]);
+            const auto factor_of = [](u32 task) {
+                return task >> 16 == NO_PLACE ? NO_SOURCE : task >> 16;
+            };
+            run_stream<V, GROUP>(
+                stream, [&](u32 task) { return begin(task & 0xffffu, factor_of(task)); },
+                [&](V& sum, u32 pair) { add(sum, pair & 0xffffu, pair >> 16); },
+                [&](u32 task, V sum, const Held<V>& held) {
+                    finish(task & 0xffffu, factor_of(task), sum, held);
                 });
         }
     }
@@ -331,14 +331,17 @@ struct Factored : Shape {
         } else {
             const bool root = is_cholesky();
             run_program<0>(
+                [&](u32 place, u32 factor) {
+                    return Held<V>{f[place], factor == NO_SOURCE ? V(1) : f[factor]};
+                },
                 [&](V& sum, u32 left, u32 right) { sum += f[left] * f[right]; },
-                [&](u32 place, u32 factor, V sum) {
-                    V value = f[place] - sum;
+                [&](u32 place, u32 factor, V sum, const Held<V>& held) {
+                    V value = held.value - sum;
                     if (factor == place) {
                         bad = bad || !(V(0) < value || (!root && value < V(0)));
                         value = V(1) / (root ? square_root(value) : value);
-                    } else if (factor != NO_SOURCE) {
-                        value *= f[factor];
+                    } else {
+                        value *= held.by;
                     }
                     f[place] = value;
                 });
@@ -426,14 +429,14 @@ struct Factored : Shape {
             });
             Threads::sync();
             const Factor* const f = factors;
-            run_program<1>([&](V& sum, u32 left, u32 right) { sum += V(f[left]) * z[right]; },
-                           [&](u32 place, u32 factor, V sum) {
-                               V value = z[place] - sum;
-                               if (factor != NO_SOURCE) {
-                                   value *= V(f[factor]);
-                               }
-                               z[place] = value;
-                           });
+            run_program<1>(
+                [&](u32 place, u32 factor) {
+                    return Held<V>{z[place], factor == NO_SOURCE ? V(1) : V(f[factor])};
+                },
+                [&](V& sum, u32 left, u32 right) { sum += V(f[left]) * z[right]; },
+                [&](u32 place, u32, V sum, const Held<V>& held) {
+                    z[place] = (held.value - sum) * held.by;
+                });
             if constexpr (MIXED) {
                 own_rows([&](u32 row) { z[row] *= V(power_of_two(-column_exponent(row))); });
                 Threads::sync();

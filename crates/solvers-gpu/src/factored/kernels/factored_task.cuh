@@ -9,8 +9,9 @@
 // - PLACE says what is in shared memory; the rest is in a workspace of each group, except for
 //   values, which are read in place.
 // - Factorisation and application are programs of sums, `place -= sum of left * right`, in levels
-//   that end with a barrier: streams (factor.cuh) with 16-bit places or, where everything is in
-//   global memory, lists with 32-bit places. Block-Jacobi has dense inverses instead (BLOCKS).
+//   that end with a barrier, unless one warp does this level and the next: streams (factor.cuh)
+//   with 16-bit places or, where everything is in global memory, lists with 32-bit places.
+//   Block-Jacobi has dense inverses instead (BLOCKS).
 // - The order of sums depends only on GROUP and the pattern: results are bitwise repeatable,
 //   whatever the neighbours and the order of threads.
 // - A system ends by the rules of the CPU's solvers, on the true residual; if the recurrence let it
@@ -21,7 +22,7 @@
 //
 // The programs, in `words` at offsets in units of u32:
 // - Streams: warp w of a group has its factorisation at starts[w], its application at
-//   starts[WARPS + w].
+//   starts[WARPS + w]; 192 words of padding follow the last stream.
 // - Lists: the factorisation is at starts[0], the application at starts[1]. Head: number of
 //   segments, offset of the tasks, offset of the pairs, 0. Segment: end of its tasks, which begin
 //   where those of the segment before end; log2 of the lanes that share a sum, at most 5, with bit
@@ -41,7 +42,7 @@
 //
 // The systems:
 // - index: the nrows + 1 row pointers of A, then where the columns of each 32 rows begin.
-// - columns: column k of row i is columns[index[nrows + 1 + i/32] + k*32 + i%32], or NO_COLUMN
+// - columns: column k of row i is columns[index[nrows + 1 + i/32] + k*32 + i%32], or padding
 //   where the row has fewer.
 // - values, b, x: system s has the nnz values from s/nrhs*value_stride on, in the order of CSR, and
 //   `nrows` values of b and of x from s*nrows on.
@@ -127,7 +128,6 @@ struct FactoredShape {
     static constexpr bool RAGGED = RAGGED_;
     static constexpr bool IS_WIDE = PLACE == ALL_GLOBAL;
     using Index = typename Select<IS_WIDE, u32, u16>::Type;
-    static constexpr u32 NO_COLUMN = IS_WIDE ? 0xffffffffu : 0xffffu;
     // Vectors of nrows values each; a 0 follows the last one.
     static constexpr u32 VECTORS = VECTORS_;
     static constexpr bool SHARES_VECTORS = PLACE != ALL_GLOBAL;
