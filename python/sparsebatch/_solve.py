@@ -144,8 +144,9 @@ class Solver:
         `auto` decides for each system; the report says what and why.
     precond : {"auto", "none", "jacobi", "block-jacobi", "ilu0", "ic0"}
         The preconditioner of CG and BiCGStab.
-    order : {"natural", "min-degree"}
-        The order of elimination of `ilu0` and `ic0`.
+    order : {"natural", "min-degree", "multicolor"}
+        The order of elimination of `ilu0` and `ic0`; `multicolor` takes more iterations, each of
+        which is much quicker on a GPU.
     block_size : int, optional
         Rows of a block of `block-jacobi`; found from the pattern by default.
     precond_precision : {"working", "f32"}

@@ -98,7 +98,7 @@ def test_every_scheme(method, precond, layout, rng):
     "options",
     [
         {"precond": "ilu0", "order": "min-degree"},
-        {"precond": "ic0", "order": "min-degree"},
+        {"precond": "ic0", "order": "multicolor"},
         {"precond": "block-jacobi", "block_size": 3},
         {"precond": "ilu0", "precond_precision": "f32"},
         {"inner_precision": "working"},

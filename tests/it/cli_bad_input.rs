@@ -149,7 +149,7 @@ fn unknown_option_values_list_the_allowed_ones() {
     let table: [(&str, &str, &[&str]); 10] = [
         ("--solver", "gmres", &["auto", "cg", "bicgstab", "lu"]),
         ("--precond", "amg", &["none", "jacobi", "block-jacobi", "ilu0", "ic0"]),
-        ("--order", "rcm", &["natural", "min-degree"]),
+        ("--order", "rcm", &["natural", "min-degree", "multicolor"]),
         ("--precond-precision", "f16", &["working", "f32"]),
         ("--inner-precision", "f16", &["auto", "working"]),
         ("--precision", "f16", &["f64", "f32"]),

@@ -316,6 +316,7 @@ fn every_solver_gives_the_same_plane() {
         "--precond none",
         "--precond jacobi",
         "--precond ic0 --order min-degree",
+        "--precond ic0 --order multicolor",
         "--solver bicgstab --precond ilu0",
         "--solver lu",
         "--rtol 1e-10",

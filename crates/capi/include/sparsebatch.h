@@ -214,7 +214,8 @@ typedef struct sb_solver_options {
     const char *method;
     // `"auto"`, `"none"`, `"jacobi"`, `"block-jacobi"`, `"ilu0"` or `"ic0"`. Default: `"auto"`.
     const char *precond;
-    // Order of elimination of ilu0 and ic0: `"natural"` or `"min-degree"`. Default: `"natural"`.
+    // Order of elimination of ilu0 and ic0: `"natural"`, `"min-degree"` or `"multicolor"`. Default:
+    // `"natural"`.
     const char *order;
     // Precision of factors of preconditioners: `"working"` or `"f32"`. Default:
     // `"working"`.

@@ -174,8 +174,15 @@ pub enum Order {
     Natural,
     /// Minimum degree, computed once per pattern.
     MinDegree,
+    /// By colours, such that rows of one colour share no entry
+    /// ([`multicolor`](crate::symbolic::multicolor()), computed once per pattern). An application
+    /// of the factors takes a step for each colour: many rows at once, which a GPU needs. CG and
+    /// BiCGStab take more iterations with it than in the order of the rows, on grids about twice as
+    /// many, and far more where few couplings are much stronger than the others.
+    Multicolor,
 }
-named!(Order, "order", Natural => "natural", MinDegree => "min-degree");
+named!(Order, "order", Natural => "natural", MinDegree => "min-degree",
+       Multicolor => "multicolor");
 
 /// The precision in which block-Jacobi, ILU(0) and IC(0) store their factors.
 ///

@@ -49,7 +49,8 @@ pub struct sb_solver_options {
     pub method: *const c_char,
     /// `"auto"`, `"none"`, `"jacobi"`, `"block-jacobi"`, `"ilu0"` or `"ic0"`. Default: `"auto"`.
     pub precond: *const c_char,
-    /// Order of elimination of ilu0 and ic0: `"natural"` or `"min-degree"`. Default: `"natural"`.
+    /// Order of elimination of ilu0 and ic0: `"natural"`, `"min-degree"` or `"multicolor"`. Default:
+    /// `"natural"`.
     pub order: *const c_char,
     /// Precision of factors of preconditioners: `"working"` or `"f32"`. Default:
     /// `"working"`.

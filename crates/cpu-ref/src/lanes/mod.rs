@@ -30,9 +30,7 @@ use std::cell::Cell;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef};
 
-use sparsebatch_solve_core::{
-    ArgumentError, Criteria, Order, Outcome, Preconditioner, Scheme, classes,
-};
+use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Preconditioner, Scheme, classes};
 
 use crate::error::check_numbers;
 use crate::simd::{CpuScalar, Isa, Kernel, dispatch, dispatch_narrow};
@@ -438,10 +436,7 @@ fn factors<T: CpuScalar>(pattern: CsrPatternRef<'_>, scheme: Scheme) -> Result<F
     }
     let preconditioner = scheme.preconditioner();
     let single = preconditioner.precision().is_mixed::<T>();
-    let order = match preconditioner.order() {
-        Order::Natural => None,
-        Order::MinDegree => Some(symbolic::min_degree(pattern)?),
-    };
+    let order = symbolic::elimination_order(pattern, preconditioner.order())?;
     Ok(match preconditioner {
         Preconditioner::None => Factors::None,
         Preconditioner::Auto => Factors::Jacobi { lenient: true },

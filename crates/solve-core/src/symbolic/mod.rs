@@ -3,6 +3,8 @@
 //! | module | gives |
 //! | --- | --- |
 //! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
+//! | [`multicolor`](multicolor()) | an order whose triangular solves have few levels |
+//! | [`elimination_order`] | the order that an [`Order`](crate::Order) asks for |
 //! | [`Band`] | whether entries are near the diagonal, in an order that brings them there |
 //! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
@@ -25,6 +27,7 @@ mod costs;
 mod factor;
 mod matching;
 mod min_degree;
+mod multicolor;
 mod quotient_graph;
 mod reach;
 
@@ -35,12 +38,30 @@ pub use costs::{LuCosts, lu_costs};
 pub use factor::FactorPattern;
 pub use matching::match_rows;
 pub use min_degree::min_degree;
+pub use multicolor::multicolor;
 
 use sparsebatch_formats::CsrPatternRef;
+
+use crate::Order;
 
 /// Marks an entry of a source map that the matrix lacks: fill, a missing diagonal, or a hole in a
 /// dense block.
 pub const NO_SOURCE: u32 = u32::MAX;
+
+/// The order in which ILU(0) and IC(0) eliminate; nothing for the order of the rows.
+///
+/// # Errors
+/// [`SymbolicError::NotSquare`].
+pub fn elimination_order(
+    pattern: CsrPatternRef<'_>,
+    order: Order,
+) -> Result<Option<Vec<u32>>, SymbolicError> {
+    match order {
+        Order::Natural => Ok(None),
+        Order::MinDegree => min_degree(pattern).map(Some),
+        Order::Multicolor => multicolor(pattern).map(Some),
+    }
+}
 
 /// Why a pattern could not be analysed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -79,7 +79,11 @@ impl FactoredShape {
             true => format!(", factors in {}", self.factor_precision),
             false => String::new(),
         };
-        format!("{threads} threads, {place}{factors}")
+        let order = match (self.factors, self.order) {
+            ("complete factors", _) | (_, Order::Natural) => String::new(),
+            (_, order) => format!(", {order} order"),
+        };
+        format!("{threads} threads, {place}{factors}{order}")
     }
 }
 

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::symbolic::{
-    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, min_degree,
+    DiagonalBlocks, FactorPattern, LowerPattern, SymbolicError, elimination_order, min_degree,
 };
 
 use super::tasks as narrow;
 use crate::GpuSolveError;
-use sparsebatch_solve_core::{Order, Preconditioner, Scheme};
+use sparsebatch_solve_core::{Preconditioner, Scheme};
 
 /// Marks a task without a factor: its sum is not multiplied.
 pub(super) const NONE: u32 = u32::MAX;
@@ -133,10 +133,7 @@ impl Factors {
     /// LU.
     pub(super) fn new(a: CsrPatternRef<'_>, scheme: Scheme) -> Result<Self, GpuSolveError> {
         let preconditioner = scheme.preconditioner();
-        let permutation = match preconditioner.order() {
-            Order::MinDegree => Some(min_degree(a)?),
-            Order::Natural => None,
-        };
+        let permutation = elimination_order(a, preconditioner.order())?;
         let order = permutation.as_deref();
         let factors = match (scheme, preconditioner) {
             (Scheme::Lu, _) => return Self::complete(a),
@@ -355,6 +352,7 @@ fn positions(
 mod tests {
     use super::*;
     use sparsebatch_formats::{CsrPattern, Pattern};
+    use sparsebatch_solve_core::Order;
     use sparsebatch_solve_core::symbolic::NO_SOURCE;
 
     /// [4 1 .; 1 5 2; . 2 6].
@@ -402,6 +400,7 @@ mod tests {
             (Preconditioner::ILU0, Order::Natural),
             (Preconditioner::ILU0, Order::MinDegree),
             (Preconditioner::IC0, Order::MinDegree),
+            (Preconditioner::IC0, Order::Multicolor),
             (Preconditioner::BLOCK_JACOBI, Order::Natural),
         ] {
             let preconditioner = preconditioner.with_order(order).with_block_size(Some(2));
@@ -419,7 +418,7 @@ mod tests {
     #[test]
     fn programs_factor_and_solve() {
         for preconditioner in [Preconditioner::ILU0, Preconditioner::IC0] {
-            for order in [Order::Natural, Order::MinDegree] {
+            for order in [Order::Natural, Order::MinDegree, Order::Multicolor] {
                 let sums = sums(preconditioner, order);
                 let mut factors: Vec<f64> =
                     sums.sources.iter().map(|&source| VALUES[source as usize]).collect();

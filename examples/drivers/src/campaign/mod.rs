@@ -87,7 +87,7 @@ pub fn options_of(number: u64) -> (SolveOptions, bool) {
     let mut options = SolveOptions::new()
         .method(methods[pick(1, 5) as usize])
         .preconditioner(preconditioners[pick(2, 6) as usize])
-        .order(if pick(3, 2) == 0 { Order::Natural } else { Order::MinDegree })
+        .order([Order::Natural, Order::MinDegree, Order::Multicolor][pick(3, 3) as usize])
         .floor(floors[pick(4, 5) as usize])
         .max_iters([1000, 200, 3][pick(6, 3) as usize])
         .fallback(pick(7, 3) != 0);

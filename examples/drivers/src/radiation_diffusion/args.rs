@@ -101,7 +101,7 @@ pub struct Args {
     /// Preconditioner: auto, none, jacobi, block-jacobi, ilu0 or ic0.
     #[arg(long, default_value = "ic0")]
     pub(crate) precond: Preconditioner,
-    /// Order of ILU(0) and IC(0): natural or min-degree.
+    /// Order of ILU(0) and IC(0): natural, min-degree or multicolor.
     #[arg(long, default_value = "natural")]
     pub(crate) order: Order,
     /// Relative residual of the batched solves.

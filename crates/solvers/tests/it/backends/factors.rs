@@ -18,7 +18,7 @@ fn emulator() -> Emulator {
     Emulator::new(Threads::Forward)
 }
 
-/// Both methods with every preconditioner, in both orders and precisions of factors.
+/// Both methods with every preconditioner, in every order, and in both precisions of factors.
 fn choices() -> Vec<SolveOptions> {
     let mut choices = Vec::new();
     for method in [Method::Cg, Method::BiCgStab] {
@@ -26,7 +26,7 @@ fn choices() -> Vec<SolveOptions> {
             for (order, precond_precision) in [
                 (Order::Natural, PrecondPrecision::Working),
                 (Order::MinDegree, PrecondPrecision::Working),
-                (Order::MinDegree, PrecondPrecision::Single),
+                (Order::Multicolor, PrecondPrecision::Single),
             ] {
                 choices.push(
                     cg().method(method)
@@ -77,7 +77,7 @@ fn batches_of_several_patterns() {
         let solution = agree("patterns", &gpu(&executor), &batch, &b, None, &options);
         assert!(solution.report.all_converged());
         // A few items at a time, within a memory limit: no bit differs.
-        let (executor, limit) = (emulator(), 20_000);
+        let (executor, limit) = (emulator(), 24_000);
         let little = Backend::Gpu(Gpu::new(executor.clone()).in_chunks(true).memory_limit(limit));
         let chunked = solve_on_executor(&little, &batch, &b, None, &options).unwrap();
         for system in 0..26 {

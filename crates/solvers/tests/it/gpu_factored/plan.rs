@@ -2,6 +2,7 @@
 
 use kernel_emu::{Emulator, Order as Threads};
 use sparsebatch_cuda::{Executor, GpuError};
+use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
@@ -207,6 +208,12 @@ fn a_plan_says_what_it_chose() {
     );
     assert!(text.contains("values, factors and vectors in shared memory"), "{text}");
 
+    // Odd rows after even ones: two levels forward, two backward, of which each has twenty rows.
+    let colours = make(40, &ilu0().order(Order::Multicolor)).explain();
+    let shape = colours.launches[0].factored().unwrap();
+    assert_eq!((shape.factorisation_levels, shape.application_levels), (3, 3), "{colours}");
+    assert!(colours.name().ends_with("threads, shared, multicolor order)"), "{}", colours.name());
+
     // Everything in device memory; the workspace is only as large as the groups of the launch need.
     let large = make(30_000, &options(Method::Cg, Preconditioner::IC0)).explain();
     let (launch, shape) = (&large.launches[0], large.launches[0].factored().unwrap());
@@ -223,6 +230,27 @@ fn a_plan_says_what_it_chose() {
     let found = (blocks.scheme.name(), shape.order, shape.factor_entries);
     assert_eq!(found, ("cg", Order::Natural, 425));
     assert_eq!((shape.factorisation_levels, shape.application_levels), (1, 1));
+}
+
+#[test]
+fn values_leave_shared_memory_for_more_systems_at_once() {
+    let pattern = |n| Problem::new(Family::Lap2d, n).unwrap().pattern().clone();
+    let options = options(Method::Cg, Preconditioner::IC0);
+    let systems = |n, place| {
+        let tuning = FactoredTuning::default().place(place);
+        let pattern = pattern(n);
+        let view = pattern.view();
+        let plan =
+            FactoredSolver::<_, f64>::with_tuning(&emulator(), view, 5000, &options, &tuning);
+        let launch = plan.unwrap().explain().launches[0].clone();
+        let shape = launch.factored().unwrap().clone();
+        (shape.place, shape.systems_per_multiprocessor)
+    };
+
+    assert_eq!(systems(900, Some(FactoredPlace::AllShared)), (FactoredPlace::AllShared, 2));
+    // Four times 57,136 bytes, and what the device and the sums of a block take beside them.
+    assert_eq!(systems(900, None), (FactoredPlace::ValuesGlobal, 4));
+    assert_eq!(systems(100, None).0, FactoredPlace::AllShared);
 }
 
 #[test]

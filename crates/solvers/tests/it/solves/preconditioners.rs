@@ -1,6 +1,7 @@
 //! Preconditioners and the sparse LU: exact where they should be, and never harmful.
 
 use proptest::prelude::*;
+use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solvers::{
     BatchSolver, Engine, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
@@ -61,6 +62,26 @@ fn min_degree_order_makes_ilu_of_an_arrow_exact() {
         };
         assert_eq!(iterations(&arrow(40), &with(Order::MinDegree)), 1);
         assert!(iterations(&arrow(40), &with(Order::Natural)) > 1);
+    }
+}
+
+#[test]
+fn colours_cost_iterations_on_a_grid() {
+    let systems = Problem::new(Family::Lap2d, 400).unwrap().batch(1).unwrap();
+    for engine in engines() {
+        for preconditioner in [Preconditioner::ILU0, Preconditioner::IC0] {
+            let count = |preconditioner, order| {
+                let options =
+                    options(Method::Cg, preconditioner).order(order).engine(engine.clone());
+                let solution = solve(&systems.batch, &systems.rhs, None, &options).unwrap();
+                assert!(solution.report.all_converged());
+                solution.report.systems[0].outcome.iterations
+            };
+            let by_rows = count(preconditioner, Order::Natural);
+            let by_colours = count(preconditioner, Order::Multicolor);
+            let jacobi = count(Preconditioner::Jacobi, Order::Natural);
+            assert!(by_rows < by_colours && by_colours < jacobi, "{by_rows} {by_colours} {jacobi}");
+        }
     }
 }
 
@@ -168,7 +189,7 @@ proptest! {
             let a = matrix(&pattern, kind, seed);
             let expected = dense_solve(&a, &b);
             for engine in engines() {
-                for order in [Order::Natural, Order::MinDegree] {
+                for order in [Order::Natural, Order::MinDegree, Order::Multicolor] {
                     if method == Method::Lu && engine != Engine::Fused {
                         continue;
                     }
