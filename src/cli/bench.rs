@@ -50,7 +50,7 @@ enum Suite {
     /// CPU products by rows of CSR
     RowKernels(RowKernelArgs),
     /// Whole solves of batches, compared with the dense LU of cuBLAS and with recorded figures
-    Solvers(SolverArgs),
+    Solvers(Box<SolverArgs>),
     /// Products with one matrix by every CPU kernel on 1 to all threads, compared with other crates
     Cpu(CpuArgs),
     /// Products and solves on the GPU and on the CPU, with and without copies from the host

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use sparsebatch_bench::suites::solvers::{ChunksExperiment, GpusExperiment, Precision};
 use sparsebatch_bench::{Backend, BenchError, Solvers};
-use sparsebatch_solvers::{Chunks, InnerPrecision, Method, PrecondPrecision, Preconditioner};
+use sparsebatch_solvers::{
+    Chunks, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner,
+};
 
 use super::Common;
 use crate::cli::gpu::Gpus;
@@ -27,6 +29,10 @@ pub(super) struct SolverArgs {
     /// Preconditioners of cg and bicgstab, separated by commas [default: none,jacobi]
     #[arg(long = "precond", value_name = "LIST", value_delimiter = ',')]
     preconditioners: Vec<String>,
+    /// Elimination orders of ilu0 and ic0, separated by commas: natural, min-degree, multicolor
+    /// [default: natural]
+    #[arg(long = "order", value_name = "LIST", value_delimiter = ',')]
+    orders: Vec<String>,
     /// Precisions in which block-jacobi, ilu0 and ic0 store the factors of f64 solves, separated by
     /// commas: working, f32 [default: working]
     #[arg(long = "precond-precision", value_name = "LIST", value_delimiter = ',')]
@@ -118,6 +124,7 @@ impl SolverArgs {
             batches: self.batches.iter().map(|&batch| batch as usize).collect(),
             methods: choices::<Method>(&self.methods)?,
             preconditioners: choices::<Preconditioner>(&self.preconditioners)?,
+            orders: choices::<Order>(&self.orders)?,
             precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
             inner_precisions: choices::<InnerPrecision>(&self.inner_precisions)?,
             precision: match self.precision {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use sparsebatch_formats::Scalar;
 use sparsebatch_formats::generate::Problem;
 use sparsebatch_solvers::{
-    Engine, InnerPrecision, Method, PrecondPrecision, Preconditioner, SolveOptions, SpmvOptions,
+    Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+    SpmvOptions,
 };
 
 pub use super::Size;
@@ -57,6 +58,9 @@ pub struct Solvers {
     pub methods: Vec<Method>,
     /// Preconditioners of iterative methods; when empty none and Jacobi.
     pub preconditioners: Vec<Preconditioner>,
+    /// Elimination orders, measured side by side with ILU(0) and IC(0); when empty the order of the
+    /// rows.
+    pub orders: Vec<Order>,
     /// Precisions of the factors of f64 solves, measured side by side where a preconditioner has
     /// factors; when empty the working precision.
     pub precond_precisions: Vec<PrecondPrecision>,
@@ -332,22 +336,33 @@ fn solves(
             Method::Cg | Method::BiCgStab => preconditioners,
         };
         for &preconditioner in preconditioners {
-            let solve = |precond_precision, inner_precision| {
+            let solve = |order, precond_precision, inner_precision| {
                 SolveOptions::new()
                     .method(method)
                     .preconditioner(preconditioner)
+                    .order(order)
                     .precond_precision(precond_precision)
                     .inner_precision(inner_precision)
                     .floor(is_set.then_some(FLOOR))
                     .fallback(is_set && method == Method::Auto)
             };
-            for &precond_precision in precisions(options, preconditioner) {
-                let inner = inner_precisions(options, preconditioner).iter();
-                solves.extend(inner.map(|&inner| solve(precond_precision, inner)));
+            for &order in orders(options, preconditioner) {
+                for &precond_precision in precisions(options, preconditioner) {
+                    let inner = inner_precisions(options, preconditioner).iter();
+                    solves.extend(inner.map(|&inner| solve(order, precond_precision, inner)));
+                }
             }
         }
     }
     solves
+}
+
+/// The elimination orders that change the solve.
+fn orders(options: &Solvers, preconditioner: Preconditioner) -> &[Order] {
+    match (preconditioner, options.orders.as_slice()) {
+        (Preconditioner::Ilu0 { .. } | Preconditioner::Ic0 { .. }, given @ [_, ..]) => given,
+        _ => &[Order::Natural],
+    }
 }
 
 /// The precisions of factors that change the solve.
@@ -428,6 +443,24 @@ mod tests {
         let tri = named(&options, &SystemSource::Family(Family::Tri, 32), true);
         assert_eq!(tri, ["cg jacobi", "lu auto"]);
         assert_eq!(named(&options, &SystemSource::Mix, false), ["lu auto"]);
+    }
+
+    #[test]
+    fn factors_are_measured_in_every_order_that_is_asked_for() {
+        let options = Solvers {
+            methods: vec![Method::Cg],
+            preconditioners: vec![Preconditioner::Jacobi, Preconditioner::IC0],
+            orders: vec![Order::Natural, Order::Multicolor],
+            inner_precisions: vec![InnerPrecision::Working],
+            ..Solvers::default()
+        };
+        let solves = solves(&options, false, &SystemSource::Family(Family::Tri, 32), true);
+        let found: Vec<_> = solves
+            .iter()
+            .map(|solve| (solve.preconditioner.name(), solve.preconditioner.order()))
+            .collect();
+        use Order::{Multicolor, Natural};
+        assert_eq!(found, [("jacobi", Natural), ("ic0", Natural), ("ic0", Multicolor)]);
     }
 
     #[test]
