@@ -3,6 +3,7 @@
 use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey, Value};
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::Scheme;
+use sparsebatch_solve_core::symbolic::DiagonalBlocks;
 
 use super::kernels::FACTORED;
 use super::programs::Factors;
@@ -138,6 +139,9 @@ mod cycles {
     /// Reductions and barriers of a warp, and of a block.
     pub(super) const WARP: u64 = 500;
     pub(super) const BLOCK: u64 = 1000;
+    /// A step of the inversion of a block by a warp, and what each row of the block adds to it.
+    pub(super) const INVERSION: u64 = 450;
+    pub(super) const INVERSION_ROW: u64 = 15;
     /// Assumed number of iterations per factorisation.
     pub(super) const ITERATIONS: u64 = 8;
 }
@@ -417,7 +421,10 @@ fn latencies(a: CsrPatternRef<'_>, factors: &Factors, shapes: &[FactoredPlacemen
         Factors::Blocks(blocks) => {
             let most = (0..blocks.nblocks()).map(|block| blocks.rows(block).len()).max();
             let of_block = most.unwrap_or(0) as u64 * cycles::ENTRY;
-            all.iter_mut().zip(shapes).for_each(|(all, shape)| *all += turns(shape) * of_block);
+            for (all, shape) in all.iter_mut().zip(shapes) {
+                let made = inversions(blocks, shape.warps());
+                *all += turns(shape) * of_block + made / cycles::ITERATIONS;
+            }
         }
         // Nothing to compare.
         Factors::Sums(_) if shapes.len() < 2 => {}
@@ -435,6 +442,16 @@ fn latencies(a: CsrPatternRef<'_>, factors: &Factors, shapes: &[FactoredPlacemen
         }
     }
     all
+}
+
+/// Estimated cycles in which some warps, a block each in turn, invert the diagonal blocks.
+fn inversions(blocks: &DiagonalBlocks, warps: usize) -> u64 {
+    let mut of_warps = vec![0; warps];
+    for block in 0..blocks.nblocks() {
+        let rows = blocks.rows(block).len() as u64;
+        of_warps[block % warps] += rows * (cycles::INVERSION + cycles::INVERSION_ROW * rows);
+    }
+    of_warps.into_iter().max().unwrap_or(0)
 }
 
 fn check_tuning(tuning: &FactoredTuning) -> Result<(), GpuSolveError> {

@@ -230,6 +230,10 @@ fn a_plan_says_what_it_chose() {
     let found = (blocks.scheme.name(), shape.order, shape.factor_entries);
     assert_eq!(found, ("cg", Order::Natural, 425));
     assert_eq!((shape.factorisation_levels, shape.application_levels), (1, 1));
+
+    // Several warps invert many blocks sooner than one does.
+    let blocks = make(128, &options.block_size(None)).explain();
+    assert_eq!(blocks.launches[0].threads_per_system, 128, "{blocks}");
 }
 
 #[test]
