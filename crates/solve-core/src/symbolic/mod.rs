@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`min_degree`](min_degree()) | a fill-reducing order for the factors of a matrix |
 //! | [`multicolor`](multicolor()) | an order whose triangular solves have few levels |
-//! | [`elimination_order`] | the order that an [`Order`](crate::Order) asks for |
+//! | [`elimination_order`] | the order that an [`Order`] asks for |
 //! | [`Band`] | whether entries are near the diagonal, in an order that brings them there |
 //! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
