@@ -2,7 +2,7 @@
 //!
 //! | function | matrices |
 //! | --- | --- |
-//! | [`Problem`] | the batched families `tri`, `penta`, `lap2d`, `rand9`, `aniso2d`, `jump2d`, with right-hand sides |
+//! | [`Problem`] | the batched families of [`Family`], with right-hand sides |
 //! | [`mix`], [`mix_spd`] | ragged batches of `tri`, `lap2d` and `rand9` |
 //! | [`hetero`], [`replicate`] | batches of perturbed copies of given matrices |
 //! | [`laplace`] | 3-, 5-, 7-, 9- and 27-point Laplacians on grids |

@@ -136,8 +136,8 @@ mod tests {
             let mut all = order.clone();
             all.sort_unstable();
             prop_assert_eq!(all, (0..30).collect::<Vec<u32>>());
-            // A greedy colouring takes at most one colour more than a row has neighbours, and a level
-            // is within one colour.
+            // A greedy colouring takes at most one colour more than a row has neighbours, and a
+            // chain of earlier neighbours has a colour less at each row.
             let neighbours = symmetric_neighbours(a.view());
             let most = neighbours.iter().map(Vec::len).max().unwrap_or(0);
             prop_assert!(levels(a.view(), &order).len() <= most + 1);

@@ -2,14 +2,13 @@
 
 use sparsebatch_cuda::{DeviceInfo, GpuError, KernelKey, Value};
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_solve_core::Scheme;
 use sparsebatch_solve_core::symbolic::DiagonalBlocks;
+use sparsebatch_solve_core::{ArgumentError, Scheme};
 
 use super::kernels::FACTORED;
 use super::programs::Factors;
 use super::streams::Streams;
 use crate::GpuSolveError;
-use sparsebatch_solve_core::ArgumentError;
 
 /// What is in shared memory during a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -118,9 +118,9 @@ impl<'a> Streams<'a> {
 
     /// Appends the words of each warp, one warp after the other, and their offsets.
     ///
-    /// A slice is a task and a control word for each lane, then for each step two pairs for each lane;
-    /// `padding` is the pair of lanes that have none left. A barrier of the group ends a level, unless
-    /// one warp alone does this level and the next one.
+    /// A slice is a task and a control word for each lane, then for each step two pairs for each
+    /// lane; `padding` is the pair of lanes that have none left. A barrier of the group ends a
+    /// level, unless one warp alone does this level and the next one.
     pub(super) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
         let warps = self.levels.first().map_or(1, Vec::len);
         let alone: Vec<Option<usize>> = self.levels.iter().map(|level| only_warp(level)).collect();

@@ -24,8 +24,8 @@ struct Held {
 // Calls begin(task) in the first lane of a task; add(sum, pair) for each pair of a lane, in order;
 // adds up the sums of the lanes on a task, whose number is a power of two; calls finish(task, sum,
 // held) in the first of these lanes. The lanes of the warp see the results after the slice, other
-// threads after the next barrier. Words are loaded during the slice before, or AHEAD steps ahead: the
-// 192 words behind the last stream are read, too.
+// threads after the next barrier. Words are loaded during the slice before, or AHEAD steps ahead:
+// the 192 words behind the last stream are read, too.
 template <typename V, u32 GROUP, typename Begin, typename Add, typename Finish>
 __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add add, Finish finish) {
     constexpr u32 EARLY = 2, AHEAD = 4;

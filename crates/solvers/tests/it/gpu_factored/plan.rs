@@ -208,7 +208,8 @@ fn a_plan_says_what_it_chose() {
     );
     assert!(text.contains("values, factors and vectors in shared memory"), "{text}");
 
-    // Odd rows after even ones: two levels forward, two backward, of which each has twenty rows.
+    // Odd rows after even ones: two levels forward and two backward, of which the
+    // middle ones are one.
     let colours = make(40, &ilu0().order(Order::Multicolor)).explain();
     let shape = colours.launches[0].factored().unwrap();
     assert_eq!((shape.factorisation_levels, shape.application_levels), (3, 3), "{colours}");
@@ -238,16 +239,13 @@ fn a_plan_says_what_it_chose() {
 
 #[test]
 fn values_leave_shared_memory_for_more_systems_at_once() {
-    let pattern = |n| Problem::new(Family::Lap2d, n).unwrap().pattern().clone();
     let options = options(Method::Cg, Preconditioner::IC0);
     let systems = |n, place| {
-        let tuning = FactoredTuning::default().place(place);
-        let pattern = pattern(n);
-        let view = pattern.view();
-        let plan =
-            FactoredSolver::<_, f64>::with_tuning(&emulator(), view, 5000, &options, &tuning);
-        let launch = plan.unwrap().explain().launches[0].clone();
-        let shape = launch.factored().unwrap().clone();
+        let problem = Problem::new(Family::Lap2d, n).unwrap();
+        let (a, tuning) = (problem.pattern().view(), FactoredTuning::default().place(place));
+        let plan = FactoredSolver::<_, f64>::with_tuning(&emulator(), a, 5000, &options, &tuning);
+        let chosen = plan.unwrap().explain();
+        let shape = chosen.launches[0].factored().unwrap();
         (shape.place, shape.systems_per_multiprocessor)
     };
 
