@@ -70,7 +70,8 @@ pub trait KernelBuffer<T: Pod> {
 /// Host memory of an executor for asynchronous copies to and from a [`KernelBuffer`]. Access to the
 /// values, and dropping them, waits for the copies that were started.
 pub trait PinnedValues<T: Pod> {
-    /// The values, after all copies.
+    /// The values, after all copies. Once they have been read, they can be read again without a
+    /// wait or an error, until the next copy to them.
     ///
     /// # Errors
     /// [`GpuError::ContextLost`] for a fault of the work before the copies.
@@ -109,7 +110,7 @@ pub trait Executor {
     type Buffer<T: Pod>: KernelBuffer<T> + Send + Sync;
 
     /// Host memory for asynchronous copies.
-    type Pinned<T: Pod>: PinnedValues<T> + Send;
+    type Pinned<T: Pod>: PinnedValues<T> + Send + Sync + 'static;
 
     /// A point in the order of work, for which executors of other devices can wait.
     type Mark: Send + Sync;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUresult};
@@ -36,6 +37,8 @@ pub struct PinnedBuffer<T: Pod> {
     len: usize,
     /// The event after all copies of this buffer, on whichever streams.
     done: Event,
+    /// Whether no copy to this buffer is under way: only a borrow that excludes readers starts one.
+    arrived: AtomicBool,
     values: PhantomData<T>,
 }
 
@@ -57,7 +60,8 @@ impl<T: Pod> PinnedBuffer<T> {
             // SAFETY: the memory has that many bytes.
             unsafe { memory.start().write_bytes(0, bytes) };
         }
-        Ok(Self { memory, len, done: Event::new(device)?, values: PhantomData })
+        let (done, arrived) = (Event::new(device)?, AtomicBool::new(true));
+        Ok(Self { memory, len, done, arrived, values: PhantomData })
     }
 
     /// A copy of `host`.
@@ -70,12 +74,16 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// The values, after all copies of this buffer.
+    /// The values, after all copies to this buffer. Once they have been read, they can be read again
+    /// without a wait, until the next copy.
     ///
     /// # Errors
     /// [`GpuError::ContextLost`] for a fault of the work before the copies.
     pub fn as_slice(&self) -> Result<&[T], GpuError> {
-        self.done.wait()?;
+        if !self.arrived.load(Ordering::Acquire) {
+            self.done.wait()?;
+            self.arrived.store(true, Ordering::Release);
+        }
         // SAFETY: (1) `start` has `len` values of `T`, of which every bit pattern is a value; (2)
         // no copy is under way, and starting one into this buffer borrows it exclusively.
         Ok(unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.len) })
@@ -165,6 +173,7 @@ impl Device {
         if buffer.is_empty() {
             return Ok(());
         }
+        *host.arrived.get_mut() = false;
         host.copy(self, || {
             let (from, to) = (buffer.raw(), host.start().as_ptr().cast());
             // SAFETY: as in `start_from_pinned`, and the host memory is not read before either.
@@ -214,6 +223,8 @@ pub(super) struct PinnedMemory {
 // SAFETY: the memory belongs to no thread; the driver frees it from any thread to which the context
 // is bound, which `drop` does first.
 unsafe impl Send for PinnedMemory {}
+// SAFETY: as above; a shared borrow of the memory only tells its address.
+unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     /// Allocates `bytes` bytes, more than 0.

@@ -1,5 +1,6 @@
 //! Inputs and results of the kernels for each system: [`Limits`] and [`Outcomes`].
 
+use std::fmt;
 use std::sync::Arc;
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, PinnedValues, Pod};
@@ -357,26 +358,79 @@ impl<E: Executor> PinnedOutcomes<E> {
 
 /// Host memory for the packed outcomes of the solves of a plan.
 pub struct OutcomeMemory<E: Executor> {
-    pinned: E::Pinned<u64>,
-    /// What the last solve left, which its report shares.
-    last: Arc<Vec<u64>>,
+    /// What reports read where it is: those of two solves, so that one may be in use while the next
+    /// solve ends.
+    lent: [Option<Arc<E::Pinned<u64>>>; 2],
+    /// Copied from for a further report.
+    own: Option<E::Pinned<u64>>,
+}
+
+impl<E: Executor> Default for OutcomeMemory<E> {
+    fn default() -> Self {
+        Self { lent: [None, None], own: None }
+    }
+}
+
+impl<E: Executor> OutcomeMemory<E> {
+    /// Copies `packed` to the host, and waits for it.
+    fn read(&mut self, executor: &E, packed: &E::Buffer<u64>) -> Result<Arc<Words>, GpuError> {
+        for lent in &mut self.lent {
+            let pinned = match lent {
+                Some(pinned) => pinned,
+                none => none.insert(Arc::new(executor.alloc_pinned(packed.len())?)),
+            };
+            if let Some(to) = Arc::get_mut(pinned) {
+                executor.copy_to_pinned(packed, to)?;
+                to.as_slice()?;
+                let words: Arc<E::Pinned<u64>> = Arc::clone(pinned);
+                return Ok(words);
+            }
+        }
+        let own = match &mut self.own {
+            Some(own) => own,
+            none => none.insert(executor.alloc_pinned(packed.len())?),
+        };
+        executor.copy_to_pinned(packed, own)?;
+        Ok(Arc::new(Copied(own.as_slice()?.to_vec())))
+    }
+}
+
+/// Packed outcomes that have arrived.
+type Words = dyn PinnedValues<u64> + Send + Sync;
+
+/// Packed outcomes in memory of their own.
+struct Copied(Vec<u64>);
+
+impl PinnedValues<u64> for Copied {
+    fn as_slice(&self) -> Result<&[u64], GpuError> {
+        Ok(&self.0)
+    }
+
+    fn as_mut_slice(&mut self) -> Result<&mut [u64], GpuError> {
+        Ok(&mut self.0)
+    }
 }
 
 /// The packed outcomes of a solve on the host: norms of residuals and of right-hand sides,
 /// iterations, restarts and statuses, array by array (`Packed` of confirm.cu).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostOutcomes {
-    words: Arc<Vec<u64>>,
+    words: Arc<Words>,
     systems: usize,
+}
+
+impl fmt::Debug for HostOutcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.outcomes()).finish()
+    }
 }
 
 // Words of statuses are 0 where all systems converged, also behind the last system.
 const _: () = assert!(Status::Converged as u8 == 0);
 
 impl HostOutcomes {
-    /// Copies the packed outcomes of the last confirmation to the host. `memory` is allocated in the
-    /// first call, and its list again where the outcomes before are still in use. Waits for the
-    /// solve.
+    /// The packed outcomes of the last confirmation, copied to `memory`, where they stay until the
+    /// last of their clones is dropped. Waits for the solve.
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`], what the device reports, and [`GpuError::InvalidArgument`] where
@@ -384,30 +438,19 @@ impl HostOutcomes {
     pub fn download<E: Executor>(
         executor: &E,
         outcomes: &Outcomes<E>,
-        memory: &mut Option<OutcomeMemory<E>>,
+        memory: &mut OutcomeMemory<E>,
     ) -> Result<Self, GpuError> {
         let packed = outcomes.packed().ok_or_else(|| GpuError::InvalidArgument {
             name: "outcomes",
             expected: "packed outcomes".to_owned(),
             found: "none".to_owned(),
         })?;
-        let memory = match memory {
-            Some(memory) => memory,
-            none => none.insert(OutcomeMemory {
-                pinned: executor.alloc_pinned(packed.len())?,
-                last: Arc::default(),
-            }),
-        };
-        executor.copy_to_pinned(packed, &mut memory.pinned)?;
-        let words = memory.pinned.as_slice()?;
-        match Arc::get_mut(&mut memory.last) {
-            Some(last) => {
-                last.clear();
-                last.extend_from_slice(words);
-            }
-            None => memory.last = Arc::new(words.to_vec()),
-        }
-        Ok(Self { words: Arc::clone(&memory.last), systems: outcomes.systems() })
+        Ok(Self { words: memory.read(executor, packed)?, systems: outcomes.systems() })
+    }
+
+    /// All words. A copy that has arrived is not waited for again.
+    fn words(&self) -> &[u64] {
+        self.words.as_slice().expect("the outcomes have arrived")
     }
 
     /// The number of systems.
@@ -418,17 +461,17 @@ impl HostOutcomes {
 
     /// One of the counts, of which two are in a word.
     fn count(&self, number: usize) -> u32 {
-        (self.words[2 * self.systems + number / 2] >> (32 * (number % 2))) as u32
+        (self.words()[2 * self.systems + number / 2] >> (32 * (number % 2))) as u32
     }
 
     /// Whether every system converged.
     pub fn all_converged(&self) -> bool {
-        self.words[3 * self.systems..].iter().all(|&of_eight| of_eight == 0)
+        self.words()[3 * self.systems..].iter().all(|&of_eight| of_eight == 0)
     }
 
     /// The status of a system.
     pub fn status(&self, s: usize) -> Status {
-        let of_eight = self.words[3 * self.systems + s / 8];
+        let of_eight = self.words()[3 * self.systems + s / 8];
         Status::ALL[usize::from((of_eight >> (8 * (s % 8))) as u8)]
     }
 
@@ -439,8 +482,8 @@ impl HostOutcomes {
             status: self.status(s),
             iterations: self.count(s),
             restarts: restarts >> 1,
-            residual_norm: f64::from_bits(self.words[s]),
-            rhs_norm: f64::from_bits(self.words[self.systems + s]),
+            residual_norm: f64::from_bits(self.words()[s]),
+            rhs_norm: f64::from_bits(self.words()[self.systems + s]),
             accepted_by_floor: restarts & 1 != 0,
             history: Vec::new(),
         }

@@ -122,7 +122,7 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     /// Analyses of later rungs.
     kept: KeptRungs<T>,
     /// Host memory for the outcomes of a solve, from the first one on. Threads do not share it.
-    on_host: Mutex<Option<OutcomeMemory<E>>>,
+    on_host: Mutex<OutcomeMemory<E>>,
     plan_time: Duration,
 }
 

@@ -8,7 +8,7 @@ use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::GpuSolveError;
 use sparsebatch_solvers::gpu::{
     ComposedSolver, Confirmer, FactoredSolver, FusedSolver, GpuLu, GpuSolver, GpuTuning, Guess,
-    HostOutcomes, Layouts, ProductKernel,
+    HostOutcomes, Layouts, OutcomeMemory, ProductKernel,
 };
 use sparsebatch_solvers::{
     Engine, InnerPrecision, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
@@ -162,7 +162,12 @@ macro_rules! confirmed {
     ($plan:expr, $confirmer:expr, $executor:expr, $arrays:expr) => {{
         $plan.outcome_arrays_mut().keep_packed($executor).unwrap();
         let [before, after] = confirmed!($plan, $confirmer, $arrays);
-        let packed = HostOutcomes::download($executor, $plan.outcome_arrays(), &mut None).unwrap();
+        let packed = HostOutcomes::download(
+            $executor,
+            $plan.outcome_arrays(),
+            &mut OutcomeMemory::default(),
+        )
+        .unwrap();
         // As text, in which a norm that is NaN equals itself.
         let packed: Vec<Outcome> = packed.outcomes().collect();
         assert_eq!(format!("{packed:?}"), format!("{after:?}"));
@@ -378,7 +383,9 @@ fn arrays_that_do_not_fit_are_refused() {
     six.solve(&all, &b, Guess::Zero, &mut x).unwrap();
     six.confirm(&by, values, &b, &x).unwrap();
     assert_eq!(six.outcomes().unwrap().len(), 6);
-    let refused = HostOutcomes::download(&executor, six.outcome_arrays(), &mut None).unwrap_err();
+    let refused =
+        HostOutcomes::download(&executor, six.outcome_arrays(), &mut OutcomeMemory::default())
+            .unwrap_err();
     assert!(refused.to_string().contains("packed outcomes"), "{refused}");
 }
 
@@ -397,4 +404,42 @@ fn outcomes_of_all_items_are_packed_where_some_take_no_part() {
         let [before, after] = confirmed!(plan, &confirmer, &executor, arrays);
         assert_eq!(before[active..], after[active..]);
     }
+}
+
+/// Outcomes stay as they were while later solves write theirs, however many are in use.
+#[test]
+fn outcomes_in_use_are_not_overwritten() {
+    let executor = Emulator::new(Order::Forward);
+    let systems = systems::<f64>(7, 6, false);
+    let options = options(Method::Lu, Preconditioner::None);
+    let mut plan = GpuLu::<_, f64>::new(&executor, systems.pattern(), 6, &options).unwrap();
+    plan.outcome_arrays_mut().keep_packed(&executor).unwrap();
+    let confirmer = Confirmer::new(&executor, systems.pattern(), 6, &options).unwrap();
+    let mut arrays = Arrays::of(&executor, &systems);
+    let mut memory = OutcomeMemory::default();
+    let mut solve = |scale: f64| {
+        let b: Vec<f64> = systems.b.iter().map(|b| scale * b).collect();
+        executor.copy_from_host(&b, &mut arrays.b).unwrap();
+        let Arrays { values, b, x } = &mut arrays;
+        plan.solve(values, b, Guess::Zero, x).unwrap();
+        plan.confirm(&confirmer, values, b, x).unwrap();
+        HostOutcomes::download(&executor, plan.outcome_arrays(), &mut memory).unwrap()
+    };
+    let norms = |outcomes: &HostOutcomes| -> Vec<f64> {
+        outcomes.outcomes().map(|outcome| outcome.rhs_norm).collect()
+    };
+    let scales = [1.0, 2.0, 4.0, 8.0, 16.0];
+    let kept: Vec<HostOutcomes> = scales.iter().map(|&scale| solve(scale)).collect();
+    let first = norms(&kept[0]);
+    assert!(first.iter().all(|&norm| norm > 0.0));
+    for (outcomes, scale) in kept.iter().zip(scales) {
+        let expected: Vec<f64> = first.iter().map(|norm| scale * norm).collect();
+        assert_eq!(norms(outcomes), expected);
+    }
+    let copy = kept[1].clone();
+    drop(kept);
+    let last = solve(32.0);
+    assert_eq!(norms(&copy)[0], 2.0 * first[0]);
+    assert_eq!(norms(&last)[0], 32.0 * first[0]);
+    assert!(format!("{last:?}").contains("rhs_norm"));
 }
