@@ -33,8 +33,20 @@ for part in "$@"; do
                     echo "== equal bits in two runs on $list" || failed=1
             done
             run "solve-jacobi" "${solve[@]}" --gpus "$gpus" --precond jacobi
-            expect bicgstab 2 "method is bicgstab, expected cg" "${solve[@]}" --gpus "$gpus" --solver bicgstab
-            expect pipelined 2 "pipelined is true, expected false" "${solve[@]}" --gpus "$gpus" --solver cg --pipelined
+            for turn in first second; do
+                run "solve-bicgstab-$turn" "${solve[@]}" --gpus "$gpus" --solver bicgstab --precond jacobi \
+                    --output "$results/x-bicgstab-$turn.npz"
+                run "solve-pipelined-$turn" "${solve[@]}" --gpus "$gpus" --solver cg --pipelined \
+                    --output "$results/x-pipelined-$turn.npz"
+            done
+            for method in bicgstab pipelined; do
+                cmp "$results/x-$method-first.npz" "$results/x-$method-second.npz" &&
+                    echo "== equal bits in two runs of $method on $gpus" || failed=1
+            done
+            run "solve-ic0" "${solve[@]}" --gpus "$gpus" --solver cg --precond ic0
+            run "solve-ilu0" "${solve[@]}" --gpus "$gpus" --solver bicgstab --precond ilu0
+            expect bicgstab-pipelined 2 "pipelined is bicgstab, expected cg" \
+                "${solve[@]}" --gpus "$gpus" --solver bicgstab --pipelined
             expect no-gpu-97 2 "--gpus: no GPU number 97" "${solve[@]}" --gpus 0,97
             expect no-ranks 2 "expected --mpi, or --gpus" "${solve[@]}"
             rm -f "$results"/x-*.npz "$results/grid.mtx"

@@ -196,7 +196,7 @@ impl Executor for Emulator {
         host: &[T],
         buffer: &mut HostBuffer<T>,
     ) -> Result<(), GpuError> {
-        self.faults.check(None)?;
+        self.faults.check(Some(Call::CopyFromHost))?;
         check_len("host", buffer.values().len(), host.len())?;
         buffer.values_mut().copy_from_slice(host);
         Ok(())

@@ -17,6 +17,8 @@ pub enum Call {
     Launch,
     /// Copies from the GPU, to any memory.
     CopyToHost,
+    /// Copies to the GPU, from any memory.
+    CopyFromHost,
 }
 
 /// How an emulator fails; by default it never does.

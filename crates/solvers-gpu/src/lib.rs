@@ -54,7 +54,8 @@ pub use common::{
     ShiftedValues, ValueGradient,
 };
 pub use composed::{
-    Amortisation, CgSteps, ComposedExplain, ComposedSolver, DeviceLinOp, ProductKernel,
+    Amortisation, ComposedExplain, ComposedSolver, DeviceLinOp, KrylovSteps, ProductKernel, Step,
+    StepMethod, StepPrecond, StepVector,
 };
 pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
 pub use divided::{DividedSolver, RefusedItems, SchemeItems};
@@ -88,7 +89,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &common::kernels::MOVES,
     &common::kernels::GRADIENT,
     &composed::kernels::DIAGONAL,
-    &composed::kernels::CG_STEPS,
+    &composed::kernels::KRYLOV_STEPS,
 ];
 
 /// A module of the solvers.

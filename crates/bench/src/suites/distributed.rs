@@ -2,8 +2,8 @@
 //!
 //! The matrix is a Laplacian on a cube with seven entries a row, of which each rank makes its rows.
 //! Measured are the product whose vectors stay where the parts are, CG for a fixed number of
-//! iterations, and CG to a tolerance, on 1, 2, 4 and all GPUs, and on 1 and 2 ranks of the processor;
-//! beside them, on one GPU, the product of a plan of the whole matrix.
+//! iterations, and CG, pipelined CG and BiCGStab to a tolerance, on 1, 2, 4 and all GPUs, and on 1 and
+//! 2 ranks of the processor; beside them, on one GPU, the product of a plan of the whole matrix.
 
 use std::io::Write;
 use std::ops::Range;
@@ -160,18 +160,66 @@ struct Times {
     /// Milliseconds of a product in each round, and products of a round.
     product: Vec<f64>,
     products: usize,
-    /// Milliseconds of the iterations of each solve.
-    fixed: Vec<f64>,
-    tolerance: Vec<f64>,
-    solved: DistributedReport,
-    /// Milliseconds of the fastest solve to the tolerance, entry and verdict included.
-    wall_ms: f64,
+    solves: Vec<Solves>,
     plan_ms: f64,
     /// The parts of rank 0, and the bytes that a product of all moves.
     parts: String,
     bytes_moved: u64,
     received: usize,
 }
+
+/// Solves that are alike.
+struct Solves {
+    kind: Kind,
+    /// Milliseconds of the iterations of each.
+    iterations_ms: Vec<f64>,
+    /// Milliseconds of the fastest, entry and verdict included.
+    wall_ms: f64,
+    /// The report of the last.
+    report: DistributedReport,
+}
+
+/// What is solved.
+#[derive(Clone, Copy)]
+struct Kind {
+    method: Method,
+    pipelined: bool,
+    /// The number of iterations, instead of a tolerance.
+    iterations: Option<u32>,
+}
+
+impl Kind {
+    fn all(iterations: u32) -> [Self; 4] {
+        let cg = Self { method: Method::Cg, pipelined: false, iterations: None };
+        [
+            Self { iterations: Some(iterations), ..cg },
+            cg,
+            Self { pipelined: true, ..cg },
+            Self { method: Method::BiCgStab, ..cg },
+        ]
+    }
+
+    /// The end of the name of a configuration.
+    fn name(&self) -> String {
+        let pipelined = if self.pipelined { "pipelined, " } else { "" };
+        match self.iterations {
+            Some(iterations) => format!("{pipelined}{iterations} iterations"),
+            None => format!("{pipelined}to {TOLERANCE:e}"),
+        }
+    }
+
+    fn options(&self, edge: usize) -> DistributedOptions {
+        let solve = SolveOptions::new().method(self.method).preconditioner(Preconditioner::None);
+        let solve = match self.iterations {
+            Some(iterations) => solve.rel_tol(0.0).abs_tol(0.0).max_iters(iterations),
+            None => solve.rel_tol(TOLERANCE).max_iters(20 * edge as u32 + 100),
+        };
+        DistributedOptions::new().solve(solve).pipelined(self.pipelined)
+    }
+}
+
+/// Median times in milliseconds, by what was measured.
+type Medians = Vec<(String, f64)>;
 
 impl<'r, 'a> Cube<'r, 'a> {
     fn new(edge: usize, iterations: u32, recorder: &'r mut Recorder<'a>) -> Self {
@@ -180,7 +228,7 @@ impl<'r, 'a> Cube<'r, 'a> {
 
     fn on_gpus(&mut self, devices: &[Device], machine: &Machine) -> Result<(), BenchError> {
         let plain = self.plain(&devices[0], machine)?;
-        let mut one: Option<[f64; 3]> = None;
+        let mut one = None;
         for count in counts(devices.len()) {
             let backend = |rank: usize| RankBackend::Gpu(Gpu::new(devices[rank].clone()));
             let name = if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
@@ -191,7 +239,7 @@ impl<'r, 'a> Cube<'r, 'a> {
                 let line = format!(
                     "{}: the product on 1 GPU takes {:.3} of the time of a plan of the whole",
                     self.case,
-                    found[0] / plain
+                    found[0].1 / plain
                 );
                 self.recorder.note(&line)?;
             }
@@ -201,7 +249,7 @@ impl<'r, 'a> Cube<'r, 'a> {
     }
 
     fn on_cpu(&mut self, machine: &Machine) -> Result<(), BenchError> {
-        let mut one: Option<[f64; 3]> = None;
+        let mut one = None;
         for count in [1, 2] {
             let backend = |_: usize| RankBackend::Cpu;
             let name = if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") };
@@ -218,18 +266,22 @@ impl<'r, 'a> Cube<'r, 'a> {
         &mut self,
         name: &str,
         count: usize,
-        found: [f64; 3],
-        one: &mut Option<[f64; 3]>,
+        found: Medians,
+        one: &mut Option<Medians>,
     ) -> Result<(), BenchError> {
         if count == 1 {
             *one = Some(found);
+            return Ok(());
         }
-        let Some(one) = one.filter(|_| count > 1) else { return Ok(()) };
-        let [product, fixed, tolerance] = std::array::from_fn(|k| one[k] / found[k]);
+        let Some(one) = one else { return Ok(()) };
+        let factors = one.iter().zip(&found);
+        let factors: Vec<String> = factors
+            .map(|((what, one), (_, found))| format!("{:.3} in {what}", one / found))
+            .collect();
         self.recorder.note(&format!(
-            "{}: {name} are {product:.3} times as fast as 1 in products, {fixed:.3} in iterations \
-             of CG, {tolerance:.3} in CG to {TOLERANCE:e}",
-            self.case
+            "{}: {name} are so many times as fast as 1: {}",
+            self.case,
+            factors.join("; ")
         ))
     }
 
@@ -274,14 +326,14 @@ impl<'r, 'a> Cube<'r, 'a> {
         problem.row(self.recorder.run(), machine, label, &measured)
     }
 
-    /// Measures some ranks; returns the median times of product, fixed iterations and solve.
+    /// Measures some ranks; returns the median times, first that of the product.
     fn on_ranks(
         &mut self,
         count: usize,
         backend: &(dyn Fn(usize) -> RankBackend + Sync),
         (name, device): (&str, &'static str),
         machine: &Machine,
-    ) -> Result<Option<[f64; 3]>, BenchError> {
+    ) -> Result<Option<Medians>, BenchError> {
         let (edge, iterations) = (self.edge, self.iterations);
         let ended = timed(Measuring, || {
             Ranks::on_threads(count, |ranks| {
@@ -312,49 +364,48 @@ impl<'r, 'a> Cube<'r, 'a> {
             row.share_of_copy = row.share_of_copy.map(|share| share / count as f64);
             row.share_moved = row.share_moved.map(|share| share / count as f64);
         }
-        let (fixed, tolerance) = self.solve_rows(&row, &times);
+        let mut medians = vec![("products".to_owned(), timing.median_ms)];
+        let solves: Vec<Row> = times.solves.iter().map(|solves| solve_row(&row, solves)).collect();
         self.recorder.row(row)?;
-        let medians = [timing.median_ms, fixed.median_ms, tolerance.median_ms];
-        self.recorder.row(fixed)?;
-        self.recorder.row(tolerance)?;
+        for (row, solves) in solves.into_iter().zip(&times.solves) {
+            let name = format!("{}, {}", solves.kind.method, solves.kind.name());
+            medians.push((name, row.median_ms));
+            self.recorder.row(row)?;
+        }
         Ok(Some(medians))
     }
+}
 
-    /// The rows of the solves beside that of the product.
-    fn solve_rows(&self, product: &Row, times: &Times) -> (Row, Row) {
-        let of = |ms: &[f64], configuration: String| {
-            let timing = Timing::of(ms.to_vec(), 1);
-            Row {
-                configuration,
-                operation: "cg".to_owned(),
-                preconditioner: Some("none".to_owned()),
-                median_ms: timing.median_ms,
-                min_ms: timing.min_ms,
-                max_ms: timing.max_ms,
-                round_ms: sparsebatch_rows::short(&timing.round_ms),
-                rounds: timing.round_ms.len() as u64,
-                products: 1,
-                share_of_copy: None,
-                share_moved: None,
-                bytes_moved: None,
-                gflops: None,
-                ..product.clone()
-            }
-        };
-        let name = &product.configuration;
-        let fixed = Row {
-            mean_iterations: Some(f64::from(self.iterations)),
-            ..of(&times.fixed, format!("{name}, {} iterations", self.iterations))
-        };
-        let outcome = &times.solved.outcome;
-        let tolerance = Row {
-            mean_iterations: Some(f64::from(outcome.iterations)),
+/// The row of solves beside that of the product.
+fn solve_row(product: &Row, solves: &Solves) -> Row {
+    let Solves { kind, iterations_ms, wall_ms, report } = solves;
+    let timing = Timing::of(iterations_ms.clone(), 1);
+    let outcome = &report.outcome;
+    let row = Row {
+        configuration: format!("{}, {}", product.configuration, kind.name()),
+        operation: kind.method.name().to_owned(),
+        preconditioner: Some("none".to_owned()),
+        median_ms: timing.median_ms,
+        min_ms: timing.min_ms,
+        max_ms: timing.max_ms,
+        round_ms: sparsebatch_rows::short(&timing.round_ms),
+        rounds: timing.round_ms.len() as u64,
+        products: 1,
+        share_of_copy: None,
+        share_moved: None,
+        bytes_moved: None,
+        gflops: None,
+        mean_iterations: Some(f64::from(outcome.iterations)),
+        ..product.clone()
+    };
+    match kind.iterations {
+        Some(_) => row,
+        None => Row {
             max_relative_residual: Some(outcome.relative_residual()),
-            converged: Some(u64::from(times.solved.converged())),
-            wall_ms: Some(times.wall_ms),
-            ..of(&times.tolerance, format!("{name}, to {TOLERANCE:e}"))
-        };
-        (fixed, tolerance)
+            converged: Some(u64::from(report.converged())),
+            wall_ms: Some(*wall_ms),
+            ..row
+        },
     }
 }
 
@@ -426,19 +477,20 @@ fn times_of(
     ranks.agree(check(edge, range, &y))?;
     let (product, products) = product_times(ranks, &mut matrix, &x, &mut y)?;
     let b = vec![1.0; y.len()];
-    let cg = SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::None);
-    let fixed =
-        DistributedOptions::new().solve(cg.clone().rel_tol(0.0).abs_tol(0.0).max_iters(iterations));
-    // The processor takes longer, and needs no warming up.
-    let (warm_up, [of_fixed, of_tolerance]) =
-        if matrix.is_on_gpu() { (1, [ROUNDS, 2]) } else { (0, [2, 1]) };
-    let solves = (warm_up, of_fixed);
-    let (fixed, ..) = solve_times(ranks, &mut matrix, (&b, &mut y), &fixed, solves)?;
-    let tolerance =
-        DistributedOptions::new().solve(cg.rel_tol(TOLERANCE).max_iters(20 * edge as u32 + 100));
-    let solves = (warm_up, of_tolerance);
-    let (tolerance, wall_ms, solved) =
-        solve_times(ranks, &mut matrix, (&b, &mut y), &tolerance, solves)?;
+    let mut solves = Vec::new();
+    for kind in Kind::all(iterations) {
+        // The processor takes longer, and needs no warming up.
+        let counts = match (matrix.is_on_gpu(), kind.iterations) {
+            (true, Some(_)) => (1, ROUNDS),
+            (true, None) => (1, 2),
+            (false, Some(_)) => (0, 2),
+            (false, None) => (0, 1),
+        };
+        let options = kind.options(edge);
+        let (iterations_ms, wall_ms, report) =
+            solve_times(ranks, &mut matrix, (&b, &mut y), &options, counts)?;
+        solves.push(Solves { kind, iterations_ms, wall_ms, report });
+    }
     let parts = matrix.parts();
     let bytes =
         parts.local.product_bytes + parts.remote.as_ref().map_or(0, |remote| remote.product_bytes);
@@ -446,10 +498,7 @@ fn times_of(
     Ok(Times {
         product,
         products,
-        fixed,
-        tolerance,
-        solved,
-        wall_ms,
+        solves,
         plan_ms: slowest(ranks, &[plan_ms])?[0],
         parts: parts.to_string(),
         bytes_moved: all.iter().map(|[bytes, _]| *bytes as u64).sum(),
@@ -642,15 +691,19 @@ mod tests {
             ("1 rank", "spmv"),
             ("1 rank, 5 iterations", "cg"),
             ("1 rank, to 1e-8", "cg"),
+            ("1 rank, pipelined, to 1e-8", "cg"),
+            ("1 rank, to 1e-8", "bicgstab"),
             ("2 ranks", "spmv"),
             ("2 ranks, 5 iterations", "cg"),
             ("2 ranks, to 1e-8", "cg"),
+            ("2 ranks, pipelined, to 1e-8", "cg"),
+            ("2 ranks, to 1e-8", "bicgstab"),
         ];
         assert_eq!(rows, expected);
         let solved = |row: &&Row| row.configuration.ends_with("1e-8");
         assert!(outcome.rows.iter().filter(solved).all(|row| row.converged == Some(1)));
         let text = String::from_utf8(report).unwrap();
-        assert!(text.contains("2 ranks are ") && text.contains("times as fast as 1"), "{text}");
+        assert!(text.contains("2 ranks are so many times as fast as 1: "), "{text}");
         assert_eq!(outcome.faults().count(), 0);
     }
 

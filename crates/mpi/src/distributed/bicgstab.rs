@@ -9,26 +9,31 @@ use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_formats::Scalar;
 use sparsebatch_solve_core::Status;
 use sparsebatch_solve_core::verdict::Stop;
+use sparsebatch_solvers::gpu::{Step, StepMethod, StepVector};
 
 use super::run::{Run, Settled};
 use super::vectors::{axpby, dot, zeros};
-use crate::{Failure, MpiError, Ranks};
+use crate::{Failure, MpiError};
 
-struct Vectors<T> {
-    p: Vec<T>,
-    v: Vec<T>,
-    t: Vec<T>,
-    p_hat: Vec<T>,
-    s_hat: Vec<T>,
-    shadow: Vec<T>,
-}
+/// What BiCGStab does with the vectors of a rank, on a CPU or a GPU. Sums are those of this rank; what
+/// fails is told to the others with the next sum.
+pub(super) trait Steps<T: CpuScalar> {
+    /// Starts from the residual in `run.r`, which is the shadow residual as well; `p = v = 0`: `r'r`.
+    fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> f64;
 
-impl<T: CpuScalar> Vectors<T> {
-    fn new(len: usize) -> Result<Self, Failure> {
-        let vector = || zeros(len);
-        let (p, v, t) = (vector()?, vector()?, vector()?);
-        Ok(Self { p, v, t, p_hat: vector()?, s_hat: vector()?, shadow: vector()? })
-    }
+    /// `p = r + beta (p - omega v)`, `p_hat = M p`, `v = A p_hat`: the product of v and the shadow
+    /// residual.
+    fn direct(&mut self, run: &mut Run<'_, '_, '_, T>, beta: f64, omega: f64) -> f64;
+
+    /// `s = r - alpha v`, `s_hat = M s`, `t = A s_hat`: `t's`, `t't` and `s's`.
+    fn half(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64) -> [f64; 3];
+
+    /// `x += alpha p_hat + omega s_hat`, `r = s - omega t`: `r'r`, and the product of r and the shadow
+    /// residual.
+    fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64, omega: f64) -> [f64; 2];
+
+    /// x on the host.
+    fn x(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T];
 }
 
 #[derive(Clone, Copy, Default)]
@@ -43,45 +48,35 @@ struct Scalars {
 
 /// BiCGStab from the residual in `run.r`.
 pub(super) fn bicgstab<T: CpuScalar>(
-    ranks: &Ranks,
     run: &mut Run<'_, '_, '_, T>,
-    x: &mut [T],
+    steps: &mut dyn Steps<T>,
 ) -> Result<(), MpiError> {
-    if run.has_ended() {
-        return Ok(());
-    }
-    let mut v = ranks.agree(Vectors::new(x.len()))?;
-    let mut c = start(run, &mut v)?;
+    let mut c = start(run, steps)?;
     loop {
         run.heed_watch();
-        let stop = half(run, &mut v, &mut c)?;
-        axpby(c.alpha, &v.p_hat, 1.0, x);
-        axpby(c.omega, &v.s_hat, 1.0, x);
-        axpby(-c.omega, &v.t, 1.0, &mut run.r);
-        let own = [dot(&run.r, &run.r), dot(&run.r, &v.shadow)];
+        let stop = half(run, steps, &mut c)?;
+        let own = steps.advance(run, c.alpha, c.omega);
         let [rr, next_rho] = run.sums.sum(own)?;
         run.count(rr);
         let stop = stop.or_else(|| stop_at_end::<T>(run, rr, next_rho, c.shadow_square));
         c.beta = (next_rho / c.rho) * (c.alpha / c.omega);
         c.rho = next_rho;
         if let Some(stop) = stop {
+            let x = steps.x(run);
             if run.settle(stop, x)? == Settled::Ended {
                 return Ok(());
             }
-            c = start(run, &mut v)?;
+            c = start(run, steps)?;
         }
     }
 }
 
-/// Starts from the residual, which is the shadow residual as well.
 fn start<T: CpuScalar>(
     run: &mut Run<'_, '_, '_, T>,
-    v: &mut Vectors<T>,
+    steps: &mut dyn Steps<T>,
 ) -> Result<Scalars, MpiError> {
-    v.shadow.copy_from_slice(&run.r);
-    v.p.fill(T::ZERO);
-    v.v.fill(T::ZERO);
-    let [rho] = run.sums.sum([dot(&run.r, &run.r)])?;
+    let own = steps.start(run);
+    let [rho] = run.sums.sum([own])?;
     Ok(Scalars { rho, shadow_square: rho, ..Scalars::default() })
 }
 
@@ -89,19 +84,13 @@ fn start<T: CpuScalar>(
 /// if it does, where `omega` is 0.
 fn half<T: CpuScalar>(
     run: &mut Run<'_, '_, '_, T>,
-    v: &mut Vectors<T>,
+    steps: &mut dyn Steps<T>,
     c: &mut Scalars,
 ) -> Result<Option<Stop>, MpiError> {
-    axpby(-c.omega, &v.v, 1.0, &mut v.p);
-    axpby(1.0, &run.r, c.beta, &mut v.p);
-    run.precondition(&v.p, &mut v.p_hat);
-    run.product(&v.p_hat, &mut v.v);
-    let [shadow_v] = run.sums.sum([dot(&v.v, &v.shadow)])?;
+    let own = steps.direct(run, c.beta, c.omega);
+    let [shadow_v] = run.sums.sum([own])?;
     c.alpha = if vanishes(shadow_v) { 0.0 } else { c.rho / shadow_v };
-    axpby(-c.alpha, &v.v, 1.0, &mut run.r);
-    run.precondition_residual(&mut v.s_hat);
-    run.product(&v.s_hat, &mut v.t);
-    let own = [dot(&v.t, &run.r), dot(&v.t, &v.t), dot(&run.r, &run.r)];
+    let own = steps.half(run, c.alpha);
     let [ts, tt, ss] = run.sums.sum(own)?;
     c.omega = 0.0;
     if vanishes(shadow_v) {
@@ -116,6 +105,113 @@ fn half<T: CpuScalar>(
     }
     c.omega = ts / tt;
     Ok(None)
+}
+
+/// Vectors in the memory of a CPU.
+pub(super) struct OnCpu<'x, T> {
+    x: &'x mut [T],
+    p: Vec<T>,
+    v: Vec<T>,
+    t: Vec<T>,
+    p_hat: Vec<T>,
+    s_hat: Vec<T>,
+    shadow: Vec<T>,
+}
+
+impl<'x, T: CpuScalar> OnCpu<'x, T> {
+    /// # Errors
+    /// Where there is no memory.
+    pub(super) fn new(x: &'x mut [T]) -> Result<Self, Failure> {
+        let len = x.len();
+        let vector = || zeros(len);
+        let (p, v, t) = (vector()?, vector()?, vector()?);
+        Ok(Self { x, p, v, t, p_hat: vector()?, s_hat: vector()?, shadow: vector()? })
+    }
+}
+
+impl<T: CpuScalar> Steps<T> for OnCpu<'_, T> {
+    fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> f64 {
+        self.shadow.copy_from_slice(&run.r);
+        self.p.fill(T::ZERO);
+        self.v.fill(T::ZERO);
+        dot(&run.r, &run.r)
+    }
+
+    fn direct(&mut self, run: &mut Run<'_, '_, '_, T>, beta: f64, omega: f64) -> f64 {
+        axpby(-omega, &self.v, 1.0, &mut self.p);
+        axpby(1.0, &run.r, beta, &mut self.p);
+        run.precondition(&self.p, &mut self.p_hat);
+        run.product(&self.p_hat, &mut self.v);
+        dot(&self.v, &self.shadow)
+    }
+
+    fn half(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64) -> [f64; 3] {
+        axpby(-alpha, &self.v, 1.0, &mut run.r);
+        run.precondition_residual(&mut self.s_hat);
+        run.product(&self.s_hat, &mut self.t);
+        [dot(&self.t, &run.r), dot(&self.t, &self.t), dot(&run.r, &run.r)]
+    }
+
+    fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64, omega: f64) -> [f64; 2] {
+        axpby(alpha, &self.p_hat, 1.0, self.x);
+        axpby(omega, &self.s_hat, 1.0, self.x);
+        axpby(-omega, &self.t, 1.0, &mut run.r);
+        [dot(&run.r, &run.r), dot(&run.r, &self.shadow)]
+    }
+
+    fn x(&mut self, _: &mut Run<'_, '_, '_, T>) -> &mut [T] {
+        self.x
+    }
+}
+
+/// Vectors on the GPU that has the matrix. `x` is on the host before and after the iterations.
+pub(super) struct OnGpu<'x, T> {
+    x: &'x mut [T],
+}
+
+impl<'x, T: CpuScalar> OnGpu<'x, T> {
+    /// Copies x and the preconditioner to the GPU.
+    ///
+    /// # Errors
+    /// Where there is no memory, and what the GPU reports.
+    pub(super) fn new(run: &mut Run<'_, '_, '_, T>, x: &'x mut [T]) -> Result<Self, Failure> {
+        run.begin_on_gpu(StepMethod::BiCgStab, x)?;
+        Ok(Self { x })
+    }
+}
+
+impl<T: CpuScalar> Steps<T> for OnGpu<'_, T> {
+    fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> f64 {
+        run.load_residual();
+        let [square] = run.sums_on_gpu(Step::BiCgStabStart);
+        square
+    }
+
+    fn direct(&mut self, run: &mut Run<'_, '_, '_, T>, beta: f64, omega: f64) -> f64 {
+        let (beta, omega) = (T::from_f64(beta), T::from_f64(omega));
+        run.step_on_gpu(Step::BiCgStabDirect { beta, omega });
+        run.precondition_on_gpu(StepVector::P, StepVector::PHat);
+        run.product_on_gpu(StepVector::PHat, StepVector::V);
+        let [shadow_v] = run.sums_on_gpu(Step::BiCgStabShadow);
+        shadow_v
+    }
+
+    fn half(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64) -> [f64; 3] {
+        run.step_on_gpu(Step::BiCgStabHalf { alpha: T::from_f64(alpha) });
+        run.precondition_on_gpu(StepVector::R, StepVector::SHat);
+        run.product_on_gpu(StepVector::SHat, StepVector::T);
+        run.sums_on_gpu(Step::BiCgStabMiddle)
+    }
+
+    fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64, omega: f64) -> [f64; 2] {
+        let (alpha, omega) = (T::from_f64(alpha), T::from_f64(omega));
+        run.sums_on_gpu(Step::BiCgStabAdvance { alpha, omega })
+    }
+
+    fn x(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T] {
+        run.load_x(self.x);
+        self.x
+    }
 }
 
 /// Why the solve stops at the end of an iteration, if it does.

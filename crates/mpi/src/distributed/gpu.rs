@@ -8,7 +8,7 @@ use sparsebatch_cpu_ref::Explain;
 use sparsebatch_cuda::{GpuError, KernelBuffer, Value};
 use sparsebatch_formats::Csr;
 use sparsebatch_solvers::GpuExecutor;
-use sparsebatch_solvers::gpu::CgSteps;
+use sparsebatch_solvers::gpu::{KrylovSteps, Step, StepMethod, StepPrecond, StepVector};
 use sparsebatch_spmv_gpu::{
     HaloParts, HaloPlan, Incoming, Mailbox, SingleExplain, SingleKernel, SingleOptions,
 };
@@ -65,23 +65,52 @@ pub(super) trait GpuPart<T>: fmt::Debug {
     /// Copies y to the host.
     fn store(&self, y: &mut [T]) -> Result<(), Failure>;
 
-    /// Makes the vectors of CG, with x and, of a preconditioner, its diagonal.
-    fn begin_cg(&mut self, x: &[T], diagonal: Option<&[T]>) -> Result<(), Failure>;
+    /// Makes the vectors of a Krylov method, and takes x and the diagonal of a preconditioner.
+    fn begin(
+        &mut self,
+        method: StepMethod,
+        precond: OnGpuPrecond<'_, T>,
+        x: &[T],
+    ) -> Result<(), Failure>;
 
-    /// Takes the residual of CG; returns `r'r` and `r'M r` of this rank.
-    fn start_cg(&mut self, r: &[T]) -> Result<[f64; 2], Failure>;
+    /// Copies a vector of the method to the GPU.
+    fn set(&mut self, vector: StepVector, from: &[T]) -> Result<(), Failure>;
 
-    /// `w = scale A p` of CG; returns `p'w` of this rank.
-    fn multiply_cg(&mut self, exchange: Exchange<'_>, scale: T) -> Result<f64, Failure>;
+    /// Copies a vector of the method to the host.
+    fn get(&self, vector: StepVector, to: &mut [T]) -> Result<(), Failure>;
 
-    /// `x += alpha p`, `r -= alpha w` of CG; returns `r'r` and `r'M r` of this rank.
-    fn advance_cg(&mut self, alpha: T) -> Result<[f64; 2], Failure>;
+    /// `to = scale A from` of vectors of the method, which may not be done yet on return.
+    fn multiply_vectors(
+        &mut self,
+        exchange: Exchange<'_>,
+        scale: T,
+        vectors: (StepVector, StepVector),
+    ) -> Result<(), Failure>;
 
-    /// `p = M r + beta p` of CG.
-    fn direct_cg(&mut self, beta: T) -> Result<(), Failure>;
+    /// Starts a step of the method.
+    fn run(&mut self, step: Step<T>) -> Result<(), Failure>;
 
-    /// Copies x of CG to the host.
-    fn x_of_cg(&self, x: &mut [T]) -> Result<(), Failure>;
+    /// The sums of the last step that has some, of this rank.
+    fn sums(&mut self) -> Result<[f64; 3], Failure>;
+}
+
+/// What preconditions the vectors of a GPU.
+#[derive(Clone, Copy)]
+pub(super) enum OnGpuPrecond<'d, T> {
+    Nothing,
+    Diagonal(&'d [T]),
+    /// The host.
+    Host,
+}
+
+impl<T> OnGpuPrecond<'_, T> {
+    fn kind(self) -> StepPrecond {
+        match self {
+            Self::Nothing => StepPrecond::None,
+            Self::Diagonal(_) => StepPrecond::Diagonal,
+            Self::Host => StepPrecond::Given,
+        }
+    }
 }
 
 /// x and y of products alone.
@@ -96,7 +125,7 @@ struct OnGpu<E: GpuExecutor, T: Value> {
     plan: HaloPlan<E, T>,
     size: (usize, usize),
     vectors: Option<Operands<E, T>>,
-    cg: Option<CgSteps<E, T>>,
+    steps: Option<KrylovSteps<E, T>>,
 }
 
 /// Makes the plans of a rank on its GPU.
@@ -111,7 +140,7 @@ pub(super) fn on_gpu<E: GpuExecutor, T: Value>(
     let parts = HaloParts { local: local.view(), remote, sent: halo.places() };
     let plan = HaloPlan::new(executor, parts, options).map_err(failed)?;
     let size = (local.nrows(), local.ncols());
-    Ok(Box::new(OnGpu { executor: executor.clone(), plan, size, vectors: None, cg: None }))
+    Ok(Box::new(OnGpu { executor: executor.clone(), plan, size, vectors: None, steps: None }))
 }
 
 impl<E: GpuExecutor, T: Value> fmt::Debug for OnGpu<E, T> {
@@ -132,8 +161,8 @@ impl<E: GpuExecutor, T: Value> OnGpu<E, T> {
         self.vectors.as_mut().ok_or_else(no_vectors)
     }
 
-    fn cg(&mut self) -> Result<&mut CgSteps<E, T>, Failure> {
-        self.cg.as_mut().ok_or_else(|| failed(no_vectors()))
+    fn steps(&mut self) -> Result<&mut KrylovSteps<E, T>, Failure> {
+        self.steps.as_mut().ok_or_else(|| failed(no_vectors()))
     }
 }
 
@@ -209,47 +238,66 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
         }
     }
 
-    fn begin_cg(&mut self, x: &[T], diagonal: Option<&[T]>) -> Result<(), Failure> {
-        let is_kept = |cg: &CgSteps<E, T>| cg.is_jacobi() == diagonal.is_some();
-        if !self.cg.as_ref().is_some_and(is_kept) {
-            self.cg = None;
-            let made = CgSteps::new(&self.executor, x.len(), diagonal.is_some());
-            self.cg = Some(made.map_err(failed)?);
+    fn begin(
+        &mut self,
+        method: StepMethod,
+        precond: OnGpuPrecond<'_, T>,
+        x: &[T],
+    ) -> Result<(), Failure> {
+        let kind = precond.kind();
+        let is_kept =
+            |steps: &KrylovSteps<E, T>| (steps.method(), steps.precond()) == (method, kind);
+        if !self.steps.as_ref().is_some_and(is_kept) {
+            self.steps = None;
+            let made = KrylovSteps::new(&self.executor, x.len(), method, kind);
+            self.steps = Some(made.map_err(failed)?);
         }
-        let cg = self.cg()?;
-        cg.set_x(x).map_err(failed)?;
-        diagonal.map_or(Ok(()), |diagonal| cg.set_m(diagonal).map_err(failed))
+        let steps = self.steps()?;
+        steps.set(StepVector::X, x).map_err(failed)?;
+        match precond {
+            OnGpuPrecond::Diagonal(diagonal) => {
+                steps.set(StepVector::Diagonal, diagonal).map_err(failed)
+            }
+            OnGpuPrecond::Nothing | OnGpuPrecond::Host => Ok(()),
+        }
     }
 
-    fn start_cg(&mut self, r: &[T]) -> Result<[f64; 2], Failure> {
-        let cg = self.cg()?;
-        cg.set_r(r).map_err(failed)?;
-        cg.squares().map_err(failed)
+    fn set(&mut self, vector: StepVector, from: &[T]) -> Result<(), Failure> {
+        self.steps()?.set(vector, from).map_err(failed)
     }
 
-    fn multiply_cg(&mut self, exchange: Exchange<'_>, scale: T) -> Result<f64, Failure> {
-        let Some(cg) = &mut self.cg else {
-            nothing(&mut self.plan, exchange);
-            return Err(failed(no_vectors()));
-        };
-        let (p, w) = cg.product_vectors();
-        product(&mut self.plan, exchange, (scale, p, T::ZERO, w))?;
-        cg.curvature().map_err(failed)
-    }
-
-    fn advance_cg(&mut self, alpha: T) -> Result<[f64; 2], Failure> {
-        self.cg()?.advance(alpha).map_err(failed)
-    }
-
-    fn direct_cg(&mut self, beta: T) -> Result<(), Failure> {
-        self.cg()?.direct(beta).map_err(failed)
-    }
-
-    fn x_of_cg(&self, x: &mut [T]) -> Result<(), Failure> {
-        match &self.cg {
-            Some(cg) => cg.x(x).map_err(failed),
+    fn get(&self, vector: StepVector, to: &mut [T]) -> Result<(), Failure> {
+        match &self.steps {
+            Some(steps) => steps.get(vector, to).map_err(failed),
             None => Err(failed(no_vectors())),
         }
+    }
+
+    fn multiply_vectors(
+        &mut self,
+        exchange: Exchange<'_>,
+        scale: T,
+        (from, to): (StepVector, StepVector),
+    ) -> Result<(), Failure> {
+        let vectors = match &mut self.steps {
+            Some(steps) => steps.product_vectors(from, to),
+            None => Err(no_vectors()),
+        };
+        match vectors {
+            Ok((from, to)) => product(&mut self.plan, exchange, (scale, from, T::ZERO, to)),
+            Err(error) => {
+                nothing(&mut self.plan, exchange);
+                Err(failed(error))
+            }
+        }
+    }
+
+    fn run(&mut self, step: Step<T>) -> Result<(), Failure> {
+        self.steps()?.run(step).map_err(failed)
+    }
+
+    fn sums(&mut self) -> Result<[f64; 3], Failure> {
+        self.steps()?.sums().map_err(failed)
     }
 }
 

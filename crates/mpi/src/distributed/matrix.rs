@@ -9,6 +9,7 @@ use sparsebatch_cpu_ref::{CpuScalar, Explain, SpmvPlan};
 use sparsebatch_formats::io::MemoryLimit;
 use sparsebatch_formats::{Csr, FormatError, Scalar};
 use sparsebatch_solve_core::{ArgumentError, SpmvOptions, check_len};
+use sparsebatch_solvers::gpu::StepVector;
 use sparsebatch_solvers::{Backend, GpuExecutor, LinOp, OperatorError, SolveScalar};
 use sparsebatch_spmv_gpu::SingleOptions;
 
@@ -470,11 +471,15 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         }
     }
 
-    /// `w = scale A p` of the vectors of CG on the GPU; `p'w` of this rank.
-    pub(super) fn multiply_cg(&mut self, scale: T) -> Result<f64, Failure> {
+    /// `to = scale A from` of vectors of a Krylov method on the GPU.
+    pub(super) fn multiply_vectors(
+        &mut self,
+        scale: T,
+        vectors: (StepVector, StepVector),
+    ) -> Result<(), Failure> {
         let Self { ranks, plans, halo, .. } = self;
         match plans {
-            Plans::Gpu(part) => part.multiply_cg((ranks, halo), scale),
+            Plans::Gpu(part) => part.multiply_vectors((ranks, halo), scale, vectors),
             Plans::Cpu(_) => {
                 halo.exchange_nothing(ranks);
                 Err(not_on_gpu())

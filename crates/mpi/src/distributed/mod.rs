@@ -7,6 +7,7 @@ mod gpu;
 mod halo;
 mod matrix;
 mod partition;
+mod pipelined;
 mod precond;
 mod read;
 mod run;

@@ -9,8 +9,10 @@ use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_solve_core::verdict::{Entry, Stop, by_power_of_two};
 use sparsebatch_solve_core::{Outcome, Status, is_stopped};
 use sparsebatch_solvers::LinOp;
+use sparsebatch_solvers::gpu::{Step, StepMethod, StepVector};
 
 use super::DistributedMatrix;
+use super::gpu::OnGpuPrecond;
 use super::system::System;
 use super::vectors::{Sums, zeros};
 use crate::{Failure, MpiError, Ranks};
@@ -56,6 +58,8 @@ pub(super) struct Run<'s, 'a, 'r, T> {
     /// Time of the tests after iterations have stopped.
     pub(super) settling: Duration,
     pub(super) r: Vec<T>,
+    /// Vectors of a GPU whose preconditioner is on the host.
+    staged: [Vec<T>; 2],
 }
 
 /// What follows when iterations have stopped.
@@ -102,6 +106,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
             products: 0,
             settling: Duration::ZERO,
             r,
+            staged: [Vec::new(), Vec::new()],
         };
         let keeps_history = this.system.criteria.history;
         if let Some(status) = entry.status {
@@ -136,6 +141,11 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
 
     pub(super) fn is_preconditioned(&self) -> bool {
         !matches!(self.preconditioner, Precond::Nothing)
+    }
+
+    /// Whether an operator on the host preconditions.
+    pub(super) fn is_preconditioned_by_host(&self) -> bool {
+        matches!(self.preconditioner, Precond::Operator(_))
     }
 
     pub(super) fn iterations_left(&self) -> bool {
@@ -195,38 +205,89 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         self.r = r;
     }
 
-    /// Copies x to the GPU that has the matrix, with the diagonal that preconditions, scaled as the
-    /// inverse of the scaled A.
-    pub(super) fn begin_on_gpu(&mut self, x: &[T]) -> Result<(), Failure> {
-        let diagonal = match self.preconditioner {
+    /// Makes the vectors of a method on the GPU that has the matrix, and copies x there, and the
+    /// diagonal that preconditions, scaled as the inverse of the scaled A.
+    ///
+    /// # Errors
+    /// Where there is no memory, and what the GPU reports.
+    pub(super) fn begin_on_gpu(&mut self, method: StepMethod, x: &[T]) -> Result<(), Failure> {
+        let scale = self.system.matrix_scale();
+        let mut scaled = Vec::new();
+        let precond = match self.preconditioner {
+            Precond::Nothing => OnGpuPrecond::Nothing,
             Precond::Diagonal(diagonal) => {
-                let mut scaled = diagonal.to_vec();
-                rescale(self.system.matrix_scale(), &mut scaled);
-                Some(scaled)
+                scaled.extend_from_slice(diagonal);
+                rescale(scale, &mut scaled);
+                OnGpuPrecond::Diagonal(&scaled)
             }
-            _ => None,
+            Precond::Operator(_) => {
+                self.staged = [zeros(x.len())?, zeros(x.len())?];
+                OnGpuPrecond::Host
+            }
         };
-        self.matrix_on_gpu()?.gpu()?.begin_cg(x, diagonal.as_deref())
+        let matrix = self.system.on_gpu().ok_or_else(on_no_gpu)?;
+        matrix.gpu()?.begin(method, precond, x)
     }
 
-    /// Copies the residual there; `r'r` and `r'M r` of this rank.
-    pub(super) fn start_on_gpu(&mut self) -> Result<[f64; 2], Failure> {
+    /// Copies the residual to the GPU.
+    pub(super) fn load_residual(&mut self) {
         let r = std::mem::take(&mut self.r);
-        let started = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.start_cg(&r));
+        let loaded = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.set(StepVector::R, &r));
+        self.sums.attend(loaded);
         self.r = r;
-        started
     }
 
-    /// `w = A p` of the vectors there, with A scaled as in the iterations; `p'w` of this rank.
-    pub(super) fn multiply_on_gpu(&mut self) -> Result<f64, Failure> {
+    /// Starts a step on the GPU; what fails is told to the others with the next sum, here as in the
+    /// functions below.
+    pub(super) fn step_on_gpu(&mut self, step: Step<T>) {
+        let started = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.run(step));
+        self.sums.attend(started);
+    }
+
+    /// A step on the GPU, and its sums of this rank; NaN where it fails.
+    pub(super) fn sums_on_gpu<const K: usize>(&mut self, step: Step<T>) -> [f64; K] {
+        let summed = self.matrix_on_gpu().and_then(|matrix| {
+            let gpu = matrix.gpu()?;
+            gpu.run(step)?;
+            gpu.sums()
+        });
+        let sums = self.sums.expect(summed, [f64::NAN; 3]);
+        std::array::from_fn(|k| sums[k])
+    }
+
+    /// `to = A from` of vectors there, with A scaled as in the iterations.
+    pub(super) fn product_on_gpu(&mut self, from: StepVector, to: StepVector) {
         self.products += 1;
         let scale = T::from_f64(2f64.powi(-self.system.matrix_scale()));
-        self.matrix_on_gpu()?.multiply_cg(scale)
+        let matrix = self.matrix_on_gpu();
+        let multiplied = matrix.and_then(|matrix| matrix.multiply_vectors(scale, (from, to)));
+        self.sums.attend(multiplied);
+    }
+
+    /// `to = M from` of vectors there, where the host preconditions; the steps of a method do so with
+    /// a diagonal.
+    pub(super) fn precondition_on_gpu(&mut self, from: StepVector, to: StepVector) {
+        if !self.is_preconditioned_by_host() {
+            return;
+        }
+        let [mut r, mut z] = std::mem::take(&mut self.staged);
+        let copied = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.get(from, &mut r));
+        self.sums.attend(copied);
+        self.precondition(&r, &mut z);
+        let copied = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.set(to, &z));
+        self.sums.attend(copied);
+        self.staged = [r, z];
+    }
+
+    /// Copies x of the iterations to the host.
+    pub(super) fn load_x(&mut self, x: &mut [T]) {
+        let copied = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.get(StepVector::X, x));
+        self.sums.attend(copied);
     }
 
     /// The matrix, which is on a GPU.
-    pub(super) fn matrix_on_gpu(&mut self) -> Result<&mut DistributedMatrix<'r, T>, Failure> {
-        self.system.on_gpu().ok_or_else(|| Failure::internal("the matrix is on no GPU"))
+    fn matrix_on_gpu(&mut self) -> Result<&mut DistributedMatrix<'r, T>, Failure> {
+        self.system.on_gpu().ok_or_else(on_no_gpu)
     }
 
     /// Judges the system, which has stopped. Where it ends `x` holds the solution.
@@ -268,6 +329,10 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         });
         Ok(Settled::Ended)
     }
+}
+
+fn on_no_gpu() -> Failure {
+    Failure::internal("the matrix is on no GPU")
 }
 
 /// `v *= 2^exponent`, where it is not 0.

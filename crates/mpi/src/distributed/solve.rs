@@ -10,9 +10,10 @@ use sparsebatch_solve_core::{
 use sparsebatch_solvers::{Backend, BatchReport, LinOp, Machine};
 
 use super::DistributedMatrix;
-use super::bicgstab::bicgstab;
-use super::cg::{OnCpu, OnGpu, cg, pipelined};
+use super::bicgstab::{self, bicgstab};
+use super::cg::{self, cg};
 use super::matrix::refused;
+use super::pipelined::{self, pipelined};
 use super::precond::{Analysed, Factored};
 use super::run::{Precond, Run};
 use super::system::{Operator, System};
@@ -92,12 +93,24 @@ impl DistributedReport {
         self.outcome.status == Status::Converged
     }
 
+    /// Whether the block of each rank preconditions.
+    fn preconditions_by_blocks(&self) -> bool {
+        let is_diagonal = matches!(
+            self.scheme.preconditioner(),
+            Preconditioner::None | Preconditioner::Auto | Preconditioner::Jacobi
+        );
+        self.block_lu || !is_diagonal
+    }
+
     /// As the report of a batch of one system; `products` names format and kernel.
     pub fn into_batch(self, (format, kernel): (&'static str, &str)) -> BatchReport {
-        let kernel = match self.block_lu {
+        let mut kernel = match self.block_lu {
             true => format!("{kernel}, LU of the block of each rank"),
             false => kernel.to_owned(),
         };
+        if self.device.is_some() && self.preconditions_by_blocks() {
+            kernel += ", blocks of ranks on the CPU";
+        }
         let times = [self.plan_time, self.solve_time];
         let products = (format, &*kernel);
         let mut report =
@@ -120,8 +133,9 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
     /// same in every run with as many ranks and the same partition. [`Method::Auto`] is CG for a
     /// symmetric matrix with a positive diagonal, else BiCGStab.
     ///
-    /// A matrix on GPUs is solved there by CG without preconditioner or with the diagonal: vectors
-    /// stay on the GPUs, which send their sums to the host, and the residual is recomputed by the CPU.
+    /// A matrix on GPUs is solved there: vectors stay on the GPUs, which send their sums to the host,
+    /// and the residual is recomputed by the CPU. The diagonal preconditions on the GPUs; blocks of
+    /// ranks do so on the CPU, to which vectors are copied and from which they come back.
     ///
     /// # Errors
     /// [`MpiError::All`] or [`MpiError::Rank`] with the exit code 2 for what does not fit and for
@@ -139,7 +153,6 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         ranks.agree(self.check_square())?;
         let (method, reason) = self.method(options)?;
         let (scheme, of_block) = schemes::<T>(method, options);
-        ranks.agree(self.check_gpu(method, options))?;
         let analysed = ranks.run(|| Analysed::new(self, of_block))?;
         let factored = analysed.as_ref().map(|analysed| analysed.factor_all(ranks)).transpose()?;
         let plan_time = start.elapsed();
@@ -155,7 +168,6 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         };
         let mut report = self.iterate(preconditioner, failed, (b, x), scheme, options)?;
         (report.reason, report.plan_time) = (reason, plan_time);
-        report.device = self.device();
         Ok(report)
     }
 
@@ -177,10 +189,6 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         let ranks = self.ranks();
         ranks.same(&asked::<T>(options))?;
         ranks.agree(self.check_square().and_then(|()| check_given(options)))?;
-        ranks.agree(match self.is_on_gpu() {
-            true => Err(on_gpus("preconditioner", "none or jacobi", "one of the caller")),
-            false => Ok(()),
-        })?;
         let scheme = scheme_of_given::<T>(options);
         self.iterate(Precond::Operator(preconditioner), None, (b, x), scheme, options)
     }
@@ -195,34 +203,10 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
     ) -> Result<DistributedReport, MpiError> {
         let (ranks, rows) = (self.ranks(), self.own_rows());
         let criteria = ranks.agree(check::<T>(options, scheme, rows, (b, &*x)))?;
+        let device = self.device();
         let system = (Operator::Matrix(self), b, &criteria);
-        iterate(ranks, system, preconditioner.shorter(), failed, x, scheme, options)
-    }
-
-    /// Refuses what a GPU does not do.
-    fn check_gpu(&self, method: Method, options: &DistributedOptions) -> Result<(), Failure> {
-        let DistributedOptions { solve, block_lu, pipelined } = options;
-        if !self.is_on_gpu() {
-            return Ok(());
-        }
-        if method != Method::Cg {
-            return Err(on_gpus("method", "cg", method.name()));
-        }
-        if *pipelined {
-            return Err(on_gpus("pipelined", "false", "true"));
-        }
-        let is_diagonal = matches!(
-            solve.preconditioner,
-            Preconditioner::Auto | Preconditioner::None | Preconditioner::Jacobi
-        );
-        match is_diagonal && !block_lu {
-            true => Ok(()),
-            false => {
-                let found =
-                    if *block_lu { "LU of the blocks" } else { solve.preconditioner.name() };
-                Err(on_gpus("preconditioner", "none or jacobi", found))
-            }
-        }
+        let report = iterate(ranks, system, preconditioner.shorter(), failed, x, scheme, options)?;
+        Ok(DistributedReport { device, ..report })
     }
 
     fn check_square(&self) -> Result<(), Failure> {
@@ -304,15 +288,29 @@ fn iterate<'a, T: CpuScalar>(
     let system = System::new(operator, b, criteria, &mut sums, ranks.size())?;
     let mut run = Run::new(ranks, system, sums, preconditioner, failed, x)?;
     let entered = Instant::now();
-    match (scheme.krylov(), options.pipelined) {
-        _ if run.has_ended() => {}
-        (Some(Krylov::Cg), true) => pipelined(ranks, &mut run, x)?,
-        (Some(Krylov::Cg), false) if run.is_on_gpu() => {
-            let steps = OnGpu::new(&mut run, x);
-            cg(&mut run, &mut ranks.agree(steps)?)?;
+    if !run.has_ended() {
+        let is_cg = scheme.krylov() == Some(Krylov::Cg);
+        match (is_cg, options.pipelined, run.is_on_gpu()) {
+            (true, false, false) => cg(&mut run, &mut ranks.agree(cg::OnCpu::new(x))?)?,
+            (true, false, true) => {
+                let steps = cg::OnGpu::new(&mut run, x);
+                cg(&mut run, &mut ranks.agree(steps)?)?;
+            }
+            (true, true, false) => {
+                pipelined(&mut run, &mut ranks.agree(pipelined::OnCpu::new(x))?)?;
+            }
+            (true, true, true) => {
+                let steps = pipelined::OnGpu::new(&mut run, x);
+                pipelined(&mut run, &mut ranks.agree(steps)?)?;
+            }
+            (false, _, false) => {
+                bicgstab(&mut run, &mut ranks.agree(bicgstab::OnCpu::new(x))?)?;
+            }
+            (false, _, true) => {
+                let steps = bicgstab::OnGpu::new(&mut run, x);
+                bicgstab(&mut run, &mut ranks.agree(steps)?)?;
+            }
         }
-        (Some(Krylov::Cg), false) => cg(&mut run, &mut ranks.agree(OnCpu::new(x))?)?,
-        _ => bicgstab(ranks, &mut run, x)?,
     }
     let iteration_time = entered.elapsed().saturating_sub(run.settling);
     let (outcome, products) = run.finish();
@@ -362,13 +360,6 @@ fn scheme_of_given<T: CpuScalar>(options: &DistributedOptions) -> Scheme {
 
 fn unsupported(name: &'static str, expected: &'static str, found: &str) -> Failure {
     refused(ArgumentError::OutOfRange { name, expected, found: found.to_owned() })
-}
-
-/// A failure by what the solve of a matrix on GPUs does not do.
-fn on_gpus(name: &'static str, expected: &'static str, found: &str) -> Failure {
-    refused(format!(
-        "{name} is {found}, expected {expected}: others are not supported yet for one matrix on GPUs"
-    ))
 }
 
 /// Refuses a preconditioner beside that of the caller.

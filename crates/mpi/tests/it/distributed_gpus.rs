@@ -173,20 +173,47 @@ fn uneven(sizes: [usize; 3]) -> Csr<f64> {
     Csr::from_parts(matrix.pattern().clone(), values).unwrap()
 }
 
+/// A method with a preconditioner of each kind: none, a diagonal, and blocks of ranks, which the host
+/// has.
+fn methods() -> Vec<(&'static str, DistributedOptions)> {
+    let mut methods = Vec::new();
+    for preconditioner in [
+        Preconditioner::None,
+        Preconditioner::Jacobi,
+        Preconditioner::Auto,
+        Preconditioner::IC0,
+        Preconditioner::BLOCK_JACOBI,
+    ] {
+        let cg = over(of(preconditioner));
+        methods.push(("cg", cg.clone()));
+        methods.push(("pipelined cg", cg.pipelined(true)));
+        let preconditioner = match preconditioner {
+            Preconditioner::Ic0 { .. } => Preconditioner::ILU0,
+            other => other,
+        };
+        methods.push(("bicgstab", over(of(preconditioner).method(Method::BiCgStab))));
+    }
+    let none = of(Preconditioner::None);
+    methods.push(("cg", over(none.clone()).block_lu(true)));
+    methods.push(("bicgstab", over(none.method(Method::BiCgStab)).block_lu(true)));
+    methods
+}
+
 #[test]
-fn cg_takes_as_many_iterations_as_on_cpus() {
+fn methods_take_as_many_iterations_as_on_cpus() {
     let matrix = uneven([7, 6, 6]);
     let b: Vec<f64> = random_vector(matrix.nrows(), 7);
-    for preconditioner in [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::Auto] {
-        let options = over(of(preconditioner));
+    for (method, options) in methods() {
         for ranks in [1, 2, 3] {
+            let what = format!("{method} {:?}, {ranks} ranks", options.solve.preconditioner);
             let (_, on_cpus) = solve(ranks, |_| Backend::Cpu, &matrix, &b, &options);
             let (x, report) = solve(ranks, gpu, &matrix, &b, &options);
-            assert_eq!(report.outcome.status, Status::Converged);
-            assert!(relative_residual(&matrix, &b, &x) <= 1.001e-10);
+            assert_eq!(report.outcome.status, Status::Converged, "{what}");
+            assert!(relative_residual(&matrix, &b, &x) <= 1.001e-10, "{what}");
             let (found, expected) = (report.outcome.iterations, on_cpus.outcome.iterations);
-            assert!(found.abs_diff(expected) <= 1, "{ranks} ranks: {found}, not {expected}");
+            assert!(found.abs_diff(expected) <= 1, "{what}: {found}, not {expected}");
             assert!(report.iteration_time <= report.solve_time);
+            assert_eq!(report.device.as_deref(), Some("emulation"));
         }
     }
 }
@@ -196,16 +223,28 @@ fn ranks_on_gpus_and_on_cpus_solve_together() {
     let matrix = uneven([5, 5, 6]);
     let b: Vec<f64> = random_vector(matrix.nrows(), 8);
     let mixed = |rank| if rank == 1 { Backend::Cpu } else { gpu(rank) };
-    let (x, report) = solve(3, mixed, &matrix, &b, &over(of(Preconditioner::Jacobi)));
-    assert!(report.converged() && relative_residual(&matrix, &b, &x) <= 1.001e-10);
+    for (method, options) in methods() {
+        let (x, report) = solve(3, mixed, &matrix, &b, &options);
+        let found = relative_residual(&matrix, &b, &x);
+        assert!(report.converged() && found <= 1.001e-10, "{method} {options:?}: {found}");
+    }
 }
 
 #[test]
 fn three_solves_have_equal_bits() {
     let matrix = uneven([6, 6, 5]);
     let b: Vec<f64> = random_vector(matrix.nrows(), 9);
-    let options = over(of(Preconditioner::Jacobi).history(true));
-    for ranks in [1, 2, 3] {
+    let history = |options: DistributedOptions| {
+        let solve = options.solve.clone().history(true);
+        options.solve(solve)
+    };
+    let some = methods().into_iter().filter(|(_, options)| {
+        matches!(options.solve.preconditioner, Preconditioner::Jacobi | Preconditioner::Ilu0 { .. })
+    });
+    let all = some.map(|(method, options)| (method, history(options)));
+    for ((method, options), ranks) in
+        all.flat_map(|one| [1, 2, 3].map(|ranks| (one.clone(), ranks)))
+    {
         // In other orders of threads each time.
         let bits = |seed: u64| {
             let gpu = |rank| {
@@ -217,7 +256,7 @@ fn three_solves_have_equal_bits() {
             x.iter().map(|x| x.to_bits()).chain(history).collect::<Vec<_>>()
         };
         let first = bits(1);
-        assert!(first == bits(20) && first == bits(300), "{ranks} ranks");
+        assert!(first == bits(20) && first == bits(300), "{method}, {ranks} ranks");
     }
 }
 
@@ -226,14 +265,18 @@ fn three_solves_have_equal_bits() {
 fn long_vectors_are_summed_over_all_chunks() {
     let matrix = laplace(Stencil::Point5, &[150, 120]).unwrap();
     let b: Vec<f64> = random_vector(matrix.nrows(), 10);
-    let options = over(of(Preconditioner::Jacobi).history(true).max_iters(4));
-    let (_, expected) = solve(1, |_| Backend::Cpu, &matrix, &b, &options);
-    let (_, report) = solve(1, gpu, &matrix, &b, &options);
-    assert_eq!(report.outcome.status, Status::MaxIterations);
-    let (found, expected) = (&report.outcome.history, &expected.outcome.history);
-    assert_eq!(found.len(), 5);
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= 1e-12 * expected, "{found}, expected {expected}");
+    let cg = of(Preconditioner::Jacobi).history(true).max_iters(4);
+    for options in
+        [over(cg.clone()), over(cg.clone()).pipelined(true), over(cg.method(Method::BiCgStab))]
+    {
+        let (_, expected) = solve(1, |_| Backend::Cpu, &matrix, &b, &options);
+        let (_, report) = solve(1, gpu, &matrix, &b, &options);
+        assert_eq!(report.outcome.status, Status::MaxIterations);
+        let (found, expected) = (&report.outcome.history, &expected.outcome.history);
+        assert_eq!(found.len(), 5);
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() <= 1e-12 * expected, "{found}, expected {expected}");
+        }
     }
 }
 
@@ -241,9 +284,10 @@ fn long_vectors_are_summed_over_all_chunks() {
 fn single_precision_converges_to_its_tolerance() {
     let matrix: Csr<f32> = laplace(Stencil::Point5, &[12, 11]).unwrap().cast();
     let b: Vec<f32> = random_vector(132, 11);
-    for preconditioner in [Preconditioner::None, Preconditioner::Jacobi] {
-        let (_, report) = solve(2, gpu, &matrix, &b, &over(of(preconditioner)));
-        assert!(report.converged() && report.outcome.relative_residual() <= 1e-5);
+    for (method, options) in methods() {
+        let (_, report) = solve(2, gpu, &matrix, &b, &options);
+        let converged = report.converged() && report.outcome.relative_residual() <= 1e-5;
+        assert!(converged, "{method} {options:?}: {report:?}");
     }
 }
 
@@ -276,11 +320,19 @@ fn statuses_are_those_of_cpus() {
             (&huge, &ones, &none, Status::Converged),
             (&huge, &ones, &jacobi, Status::Converged),
         ] {
-            let options = over(options.clone());
-            let (_, on_cpus) = solve(ranks, |_| Backend::Cpu, matrix, b, &options);
-            let (x, report) = solve(ranks, gpu, matrix, b, &options);
+            let cg = over(options.clone());
+            let (_, on_cpus) = solve(ranks, |_| Backend::Cpu, matrix, b, &cg);
+            let (x, report) = solve(ranks, gpu, matrix, b, &cg);
             assert_eq!((report.outcome.status, on_cpus.outcome.status), (expected, expected));
             assert!(x.iter().all(|x| x.is_finite()), "{x:?}");
+            let others =
+                [cg.clone().pipelined(true), over(options.clone().method(Method::BiCgStab))];
+            for other in others {
+                let (_, on_cpus) = solve(ranks, |_| Backend::Cpu, matrix, b, &other);
+                let (x, report) = solve(ranks, gpu, matrix, b, &other);
+                assert_eq!(report.outcome.status, on_cpus.outcome.status, "{other:?}");
+                assert!(x.iter().all(|x| x.is_finite()), "{x:?}");
+            }
         }
     }
     // Below rounding: restarts from the true residual, and an end.
@@ -335,18 +387,16 @@ fn a_rank_whose_gpu_has_no_memory_ends_all() {
 }
 
 /// Each call of a GPU that can fail during a solve does: one error on all ranks, and no rank waits.
-#[test]
-fn a_gpu_that_fails_ends_all_ranks() {
+fn check_failures(options: &DistributedOptions, calls: &[Call], least: usize) {
     let matrix = laplace(Stencil::Point7, &[5, 5, 6]).unwrap();
     let (b, zero) = (vec![1.0; 150], vec![0.0; 150]);
-    let options = over(of(Preconditioner::Jacobi));
     let lost = GpuError::ContextLost {
         call: "cuStreamSynchronize",
         code: 700,
         message: "an illegal memory access was encountered".to_owned(),
     };
     let mut ended = 0;
-    for call in [Call::Launch, Call::CopyToHost, Call::Alloc] {
+    for &call in calls {
         for left in (0..40).chain([60, 90]) {
             let backend = |rank| {
                 let emulator = Emulator::new(Order::Forward);
@@ -356,7 +406,7 @@ fn a_gpu_that_fails_ends_all_ranks() {
                 };
                 Backend::Gpu(Gpu::new(failing))
             };
-            let ends = solve_on(2, backend, &matrix, (&b, &zero), &options);
+            let ends = solve_on(2, backend, &matrix, (&b, &zero), options);
             if ends.iter().all(Result::is_ok) {
                 // There were fewer calls.
                 continue;
@@ -367,7 +417,24 @@ fn a_gpu_that_fails_ends_all_ranks() {
             ended += 1;
         }
     }
-    assert!(ended > 60, "{ended} solves ended");
+    assert!(ended > least, "{ended} solves ended");
+}
+
+#[test]
+fn a_gpu_that_fails_ends_all_ranks() {
+    let jacobi = of(Preconditioner::Jacobi);
+    let calls = [Call::Launch, Call::CopyToHost, Call::Alloc];
+    check_failures(&over(jacobi.clone()), &calls, 60);
+    check_failures(&over(jacobi.clone()).pipelined(true), &calls, 60);
+    check_failures(&over(jacobi.method(Method::BiCgStab)), &calls, 60);
+}
+
+#[test]
+fn a_gpu_that_fails_beside_a_preconditioner_of_the_host_ends_all_ranks() {
+    let calls = [Call::CopyToHost, Call::CopyFromHost];
+    check_failures(&over(of(Preconditioner::IC0)), &calls, 20);
+    check_failures(&over(of(Preconditioner::IC0)).pipelined(true), &calls, 20);
+    check_failures(&over(of(Preconditioner::ILU0).method(Method::BiCgStab)), &calls, 20);
 }
 
 /// A product that fails on one rank: the others get NaN, and do not wait.
@@ -395,7 +462,53 @@ fn a_product_fails_on_its_rank_alone() {
 }
 
 #[test]
-fn what_gpus_do_not_do_is_refused_in_one_line() {
+fn a_preconditioner_of_the_caller_has_vectors_of_the_host() {
+    let matrix = uneven([5, 4, 4]);
+    let b: Vec<f64> = random_vector(80, 13);
+    let parts = Partition::even(80, 2);
+    let inverse: Vec<f64> = (0..80).map(|row| 1.0 / (6.0 + (row % 9) as f64)).collect();
+    let solve = |method: Method, fails: bool| {
+        let (backend, options) = (gpu, MatrixOptions::new());
+        Ranks::on_threads(2, |ranks| {
+            let rank = ranks.rank();
+            let mut own = DistributedMatrix::from_matrix_on(
+                ranks,
+                &backend(rank),
+                &matrix,
+                &parts,
+                &parts,
+                &options,
+            )?;
+            let inverse = parts.share(rank, &inverse);
+            let mut calls = 0;
+            let mut jacobi = |r: &[f64], z: &mut [f64]| -> Result<(), OperatorError> {
+                calls += 1;
+                if fails && rank == 1 && calls == 3 {
+                    return Err("no third time".into());
+                }
+                z.iter_mut().zip(r).zip(&inverse).for_each(|((z, r), m)| *z = m * r);
+                Ok(())
+            };
+            let mut x = vec![0.0; 40];
+            let given = over(SolveOptions::new().method(method));
+            let b = parts.share(rank, &b);
+            let report = own.solve_preconditioned(&mut jacobi, &b, &mut x, &given)?;
+            assert_eq!(report.device.as_deref(), Some("emulation"));
+            Ok((x, report))
+        })
+    };
+    for method in [Method::Cg, Method::BiCgStab, Method::Auto] {
+        let solved: Vec<_> = solve(method, false).into_iter().map(Result::unwrap).collect();
+        let x: Vec<f64> = solved.iter().flat_map(|(x, _)| x.clone()).collect();
+        assert!(solved[0].1.converged() && relative_residual(&matrix, &b, &x) <= 1.001e-10);
+        let (line, code) = one_line(solve(method, true));
+        let expected = "rank 1 on this host: an operator of the caller failed: no third time";
+        assert_eq!((&*line, code), (expected, 1));
+    }
+}
+
+#[test]
+fn methods_that_ranks_cannot_use_are_refused_in_one_line() {
     let matrix = laplace(Stencil::Point3, &[9]).unwrap();
     let refused = |options: &DistributedOptions| {
         let ends = solve_on(2, gpu, &matrix, (&[1.0; 9], &[0.0; 9]), options);
@@ -403,19 +516,23 @@ fn what_gpus_do_not_do_is_refused_in_one_line() {
         assert_eq!(code, 2);
         line
     };
-    let rest = ": others are not supported yet for one matrix on GPUs";
-    let cg = of(Preconditioner::None);
+    let bicgstab = SolveOptions::new().method(Method::BiCgStab);
     for (options, expected) in [
-        (over(SolveOptions::new().method(Method::BiCgStab)), "method is bicgstab, expected cg"),
-        (over(SolveOptions::new().method(Method::Lu)), "method is lu, expected cg"),
-        (over(cg.clone()).pipelined(true), "pipelined is true, expected false"),
-        (over(of(Preconditioner::ILU0)), "preconditioner is ilu0, expected none or jacobi"),
         (
-            over(cg.clone()).block_lu(true),
-            "preconditioner is LU of the blocks, expected none or jacobi",
+            over(SolveOptions::new().method(Method::Lu)),
+            "method is lu, expected cg or bicgstab over ranks, or LU of the block of each rank as \
+             preconditioner",
+        ),
+        (
+            over(bicgstab).pipelined(true),
+            "pipelined is bicgstab, expected cg, of which alone there is such a form",
+        ),
+        (
+            over(of(Preconditioner::ILU0)).block_lu(true),
+            "preconditioner is ilu0, expected none beside LU of the blocks",
         ),
     ] {
-        assert_eq!(refused(&options), format!("{expected}{rest}"));
+        assert_eq!(refused(&options), expected);
     }
 }
 
@@ -438,14 +555,7 @@ fn backends_and_calls_that_do_not_fit_are_refused() {
         let stored = on_cpu.store(&mut [0.0; 4]).unwrap_err().message;
         let mut on_gpu = made(&gpu(0), &MatrixOptions::new()).unwrap();
         let too_soon = on_gpu.store(&mut [0.0; 4]).unwrap_err().message;
-        let mut same = |r: &[f64], z: &mut [f64]| -> Result<(), OperatorError> {
-            z.copy_from_slice(r);
-            Ok(())
-        };
-        let cg = over(SolveOptions::new().method(Method::Cg));
-        let given = on_gpu.solve_preconditioned(&mut same, &[1.0; 4], &mut [0.0; 4], &cg);
-        let given = given.unwrap_err().to_string();
-        [two.to_string(), dia.to_string(), loaded, multiplied, stored, too_soon, given]
+        [two.to_string(), dia.to_string(), loaded, multiplied, stored, too_soon]
     });
     let expected = [
         "GPUs of a rank is 2, expected one",
@@ -454,8 +564,6 @@ fn backends_and_calls_that_do_not_fit_are_refused() {
         "the matrix is on a CPU, expected on a GPU",
         "the matrix is on a CPU, expected on a GPU",
         "x is none, expected vectors that were copied to the GPU before",
-        "preconditioner is one of the caller, expected none or jacobi: others are not supported \
-         yet for one matrix on GPUs",
     ];
     assert!(lines.iter().all(|lines| lines == &expected), "{lines:?}");
 }

@@ -51,7 +51,7 @@ use phases::SolveSteps;
 use product::PlannedProduct;
 pub use product::ProductKernel;
 use sizes::SystemSizes;
-pub use steps::CgSteps;
+pub use steps::{KrylovSteps, Step, StepMethod, StepPrecond, StepVector};
 use work::SystemBlocks;
 
 /// Words of a system's state, and sums of a part, as in `krylov.cuh`.

@@ -13,6 +13,7 @@ mod gpu_composed;
 mod gpu_confirmed;
 mod gpu_dense;
 mod gpu_factored;
+mod gpu_krylov_steps;
 mod gpu_lu;
 mod gpu_lu_columns;
 mod nvrtc;

@@ -10,7 +10,8 @@ pub(crate) static KRYLOV: Module = Module::new(
     include_str!("krylov.cu"),
     &[SOLVER, EVALUATE, ("krylov.cuh", include_str!("krylov.cuh"))],
 );
-/// CG with vectors that are divided among GPUs.
-pub(crate) static CG_STEPS: Module = Module::new("cg_steps", include_str!("cg_steps.cu"), &[]);
+/// Krylov methods with vectors that are divided among GPUs.
+pub(crate) static KRYLOV_STEPS: Module =
+    Module::new("krylov_steps", include_str!("krylov_steps.cu"), &[]);
 /// Inverts diagonals.
 pub(crate) static DIAGONAL: Module = Module::new("diagonal", include_str!("diagonal.cu"), &[]);
