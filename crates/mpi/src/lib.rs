@@ -13,6 +13,7 @@
 //! | plans as on rank 0, where models of GPUs differ | [`Ranks::planned_as_first`] |
 //! | multiply by one large matrix, or solve with it, on CPUs or GPUs | [`DistributedMatrix`], of a [`Partition`] or a [`MatrixFile`] |
 //! | ranks without MPI, for tests | [`Ranks::on_threads`] |
+//! | another way to carry data | [`Ranks::by`] a [`Transport`] |
 //!
 //! A share is solved as a batch of its own. Solutions have the bits of a solve of the whole batch
 //! by one process, whatever the number of ranks: how an item is solved depends on no other item, and
@@ -63,6 +64,7 @@ pub use distributed::{
 pub use error::{Failure, MpiError};
 pub use options::{Described, GPU_MODEL, described, fingerprint, machine};
 pub use places::{Place, gpus_of, gpus_seen, threads_among, threads_of};
-pub use ranks::{Gathered, RankTimes, Ranks};
+pub use ranks::{Gathered, RankTimes, Ranks, RanksRef};
 pub use shares::{cost, shares, timed};
 pub use solver::{MpiSolver, Solved};
+pub use transport::{Late, Message, Shared, Transport};

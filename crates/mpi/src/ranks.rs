@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -34,7 +35,55 @@ impl fmt::Debug for Ranks {
     }
 }
 
+/// Ranks that something uses: borrowed, or held together with others that use them.
+///
+/// Made by `into` of a `&Ranks` or of [`Ranks::shared`].
+#[derive(Clone, Debug)]
+pub struct RanksRef<'a>(Used<'a>);
+
+#[derive(Clone, Debug)]
+enum Used<'a> {
+    Borrowed(&'a Ranks),
+    Held(Arc<Ranks>),
+}
+
+impl<'a> From<&'a Ranks> for RanksRef<'a> {
+    fn from(ranks: &'a Ranks) -> Self {
+        Self(Used::Borrowed(ranks))
+    }
+}
+
+impl From<Arc<Ranks>> for RanksRef<'_> {
+    fn from(ranks: Arc<Ranks>) -> Self {
+        Self(Used::Held(ranks))
+    }
+}
+
+impl Deref for RanksRef<'_> {
+    type Target = Ranks;
+
+    fn deref(&self) -> &Ranks {
+        match &self.0 {
+            Used::Borrowed(ranks) => ranks,
+            Used::Held(ranks) => ranks,
+        }
+    }
+}
+
 impl Ranks {
+    /// The ranks whose data a transport of the program carries, which have all come. All ranks make
+    /// the call together.
+    pub fn by(transport: Box<dyn Transport>) -> Self {
+        Self::of(transport)
+    }
+
+    /// The ranks for several that use them, such as matrices, by one thread at a time: the last of
+    /// them that is dropped, on whatever thread, drops the ranks.
+    #[expect(clippy::arc_with_non_send_sync, reason = "owners on several threads take turns")]
+    pub fn shared(self) -> Arc<Self> {
+        Arc::new(self)
+    }
+
     /// One rank: this process, without MPI.
     pub fn alone() -> Self {
         let hosts = vec!["this host".to_owned()];

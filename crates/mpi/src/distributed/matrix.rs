@@ -18,7 +18,7 @@ use super::gpu::{GpuPart, on_gpu};
 use super::halo::Halo;
 use super::vectors::{CHUNK, by_chunks, fill_by_chunks};
 use crate::transport::Shared;
-use crate::{Described, Failure, MpiError, Ranks};
+use crate::{Described, Failure, MpiError, Ranks, RanksRef};
 
 /// Bytes that a stored entry takes at the most while a matrix is divided: the entry as given, once
 /// more with its columns numbered anew, as part of the local or remote matrix, and in a plan.
@@ -38,7 +38,7 @@ const BYTES_PER_ENTRY: u128 = 48;
 /// All ranks make the matrix and multiply it together. It is a [`LinOp`] on the vectors of a rank.
 #[derive(Debug)]
 pub struct DistributedMatrix<'a, T> {
-    ranks: &'a Ranks,
+    ranks: RanksRef<'a>,
     rows: Partition,
     columns: Partition,
     /// The own rows; columns are numbered anew: own ones first, then those of the halo.
@@ -172,21 +172,21 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     /// code 2 where `own` does not fit its partition, exceeds the memory, or does not suit a format
     /// asked for by name.
     pub fn from_rows(
-        ranks: &'a Ranks,
+        ranks: impl Into<RanksRef<'a>>,
         own: Csr<T>,
         rows: &Partition,
         columns: &Partition,
         options: &MatrixOptions,
     ) -> Result<Self, MpiError> {
         let spmv = options.spmv.clone().nrhs(1);
-        Self::assembled(ranks, own, (rows, columns), options, |divided, _| {
+        Self::assembled(ranks.into(), own, (rows, columns), options, |divided, _| {
             Plans::on_cpu(divided, &spmv)
         })
     }
 
     /// Makes the plans by `plan`.
     fn assembled(
-        ranks: &'a Ranks,
+        ranks: RanksRef<'a>,
         own: Csr<T>,
         (rows, columns): (&Partition, &Partition),
         options: &MatrixOptions,
@@ -194,13 +194,13 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     ) -> Result<Self, MpiError> {
         ranks.same(&described(rows, columns))?;
         let needed = ranks.run(|| {
-            check_fit(ranks, &own, rows, columns)?;
+            check_fit(&ranks, &own, rows, columns)?;
             let bytes = BYTES_PER_ENTRY * own.nnz() as u128;
             let what = || format!("{} rows of {} entries", own.nrows(), own.nnz());
             options.memory.check(what, bytes).map_err(refused)?;
             Ok(needed_columns(&own, columns.range(ranks.rank())))
         })?;
-        let halo = Halo::new::<T>(ranks, columns, &needed)?;
+        let halo = Halo::new::<T>(&ranks, columns, &needed)?;
         let own_columns = columns.range(ranks.rank());
         let entries = own.nnz();
         let made = ranks.run(|| {
@@ -214,7 +214,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         let nnz = all.iter().map(|[nnz, _]| nnz).sum();
         let longest = all.iter().map(|[_, longest]| *longest).max().unwrap_or(0);
         let sizes = [rows.len() as u64, nnz, longest];
-        let plans = connected(ranks, plans, &halo);
+        let plans = connected(&ranks, plans, &halo);
         let received = vec![T::ZERO; needed.len()];
         let (rows, columns) = (rows.clone(), columns.clone());
         Ok(Self { ranks, rows, columns, matrix, plans, halo, needed, received, sizes })
@@ -226,13 +226,14 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     /// # Errors
     /// As [`DistributedMatrix::from_rows`].
     pub fn from_matrix(
-        ranks: &'a Ranks,
+        ranks: impl Into<RanksRef<'a>>,
         whole: &Csr<T>,
         rows: &Partition,
         columns: &Partition,
         options: &MatrixOptions,
     ) -> Result<Self, MpiError> {
-        let own = ranks.run(|| own_part(ranks, whole, rows, columns))?;
+        let ranks = ranks.into();
+        let own = ranks.run(|| own_part(&ranks, whole, rows, columns))?;
         Self::from_rows(ranks, own, rows, columns, options)
     }
 
@@ -250,7 +251,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
             .and_then(|()| check_len("y", self.own_rows(), y.len()));
         if let Err(error) = fits {
             // The other ranks wait for elements.
-            self.halo.exchange_nothing(self.ranks);
+            self.halo.exchange_nothing(&self.ranks);
             return Err(refused(error));
         }
         let Self { ranks, plans, halo, received, .. } = self;
@@ -274,7 +275,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
 
     /// The elements of x that the own rows need: the own ones, then those of the halo.
     pub(super) fn with_halo(&mut self, x: &[T]) -> Vec<T> {
-        self.halo.exchange(self.ranks, x, &mut self.received, &mut || ());
+        self.halo.exchange(&self.ranks, x, &mut self.received, &mut || ());
         [x, &self.received].concat()
     }
 
@@ -370,21 +371,22 @@ impl<'a, T: SolveScalar> DistributedMatrix<'a, T> {
     /// As [`DistributedMatrix::from_rows`], with the parts in the memory of a backend: the CPU, or
     /// one GPU for each rank, which several ranks may share. Ranks may have different ones.
     ///
-    /// On a GPU, elements of x that others need go through page-locked memory of the host beside the
-    /// product of the local part. CG without preconditioner or with the diagonal solves there
-    /// ([`DistributedMatrix::solve`]).
+    /// On a GPU, elements of x that others need travel beside the product of the local part: from GPU
+    /// to GPU where all ranks are threads of one process, else through page-locked memory of the
+    /// host. Solves keep their vectors there ([`DistributedMatrix::solve`]).
     ///
     /// # Errors
     /// As [`DistributedMatrix::from_rows`]; [`MpiError::Rank`] or [`MpiError::All`] for several GPUs
     /// in a rank, for a format or kernel of the CPU asked for on a GPU, and for what a GPU reports.
     pub fn from_rows_on<E: GpuExecutor>(
-        ranks: &'a Ranks,
+        ranks: impl Into<RanksRef<'a>>,
         backend: &Backend<E>,
         own: Csr<T>,
         rows: &Partition,
         columns: &Partition,
         options: &MatrixOptions,
     ) -> Result<Self, MpiError> {
+        let ranks = ranks.into();
         let executor = ranks.agree(executor_of(backend, options))?;
         let Some(executor) = executor else {
             return Self::from_rows(ranks, own, rows, columns, options);
@@ -399,14 +401,15 @@ impl<'a, T: SolveScalar> DistributedMatrix<'a, T> {
     /// # Errors
     /// As [`DistributedMatrix::from_rows_on`].
     pub fn from_matrix_on<E: GpuExecutor>(
-        ranks: &'a Ranks,
+        ranks: impl Into<RanksRef<'a>>,
         backend: &Backend<E>,
         whole: &Csr<T>,
         rows: &Partition,
         columns: &Partition,
         options: &MatrixOptions,
     ) -> Result<Self, MpiError> {
-        let own = ranks.run(|| own_part(ranks, whole, rows, columns))?;
+        let ranks = ranks.into();
+        let own = ranks.run(|| own_part(&ranks, whole, rows, columns))?;
         Self::from_rows_on(ranks, backend, own, rows, columns, options)
     }
 }
@@ -495,8 +498,13 @@ impl<'a, T> DistributedMatrix<'a, T> {
     }
 
     /// The ranks that hold it.
-    pub fn ranks(&self) -> &'a Ranks {
-        self.ranks
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// The ranks, for as long as they are needed.
+    pub(super) fn held_ranks(&self) -> RanksRef<'a> {
+        self.ranks.clone()
     }
 
     /// Which rank has which rows.

@@ -9,7 +9,7 @@ use sparsebatch_solvers::{Backend, GpuExecutor, SolveScalar};
 
 use super::matrix::refused;
 use super::{DistributedMatrix, MatrixOptions, Partition};
-use crate::{Failure, MpiError, Ranks};
+use crate::{Failure, MpiError, Ranks, RanksRef};
 
 /// A matrix file that every rank has looked through, and who is to have which rows.
 #[derive(Debug)]
@@ -87,10 +87,11 @@ impl MatrixFile {
     /// [`DistributedMatrix::from_rows`].
     pub fn read<'a, T: CpuScalar>(
         &self,
-        ranks: &'a Ranks,
+        ranks: impl Into<RanksRef<'a>>,
         options: &MatrixOptions,
     ) -> Result<DistributedMatrix<'a, T>, MpiError> {
-        let own = self.read_rows(ranks)?.cast::<T>();
+        let ranks = ranks.into();
+        let own = self.read_rows(&ranks)?.cast::<T>();
         DistributedMatrix::from_rows(ranks, own, &self.rows, &self.columns, options)
     }
 
@@ -100,11 +101,12 @@ impl MatrixFile {
     /// As [`MatrixFile::read`] and [`DistributedMatrix::from_rows_on`].
     pub fn read_on<'a, T: SolveScalar, E: GpuExecutor>(
         &self,
-        ranks: &'a Ranks,
+        ranks: impl Into<RanksRef<'a>>,
         backend: &Backend<E>,
         options: &MatrixOptions,
     ) -> Result<DistributedMatrix<'a, T>, MpiError> {
-        let own = self.read_rows(ranks)?.cast::<T>();
+        let ranks = ranks.into();
+        let own = self.read_rows(&ranks)?.cast::<T>();
         DistributedMatrix::from_rows_on(ranks, backend, own, &self.rows, &self.columns, options)
     }
 

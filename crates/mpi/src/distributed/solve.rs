@@ -148,7 +148,8 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         options: &DistributedOptions,
     ) -> Result<DistributedReport, MpiError> {
         let start = Instant::now();
-        let ranks = self.ranks();
+        let held = self.held_ranks();
+        let ranks = &*held;
         ranks.same(&asked::<T>(options))?;
         ranks.agree(self.check_square())?;
         let (method, reason) = self.method(options)?;
@@ -186,7 +187,8 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         x: &mut [T],
         options: &DistributedOptions,
     ) -> Result<DistributedReport, MpiError> {
-        let ranks = self.ranks();
+        let held = self.held_ranks();
+        let ranks = &*held;
         ranks.same(&asked::<T>(options))?;
         ranks.agree(self.check_square().and_then(|()| check_given(options)))?;
         let scheme = scheme_of_given::<T>(options);
@@ -201,7 +203,8 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
         scheme: Scheme,
         options: &DistributedOptions,
     ) -> Result<DistributedReport, MpiError> {
-        let (ranks, rows) = (self.ranks(), self.own_rows());
+        let (held, rows) = (self.held_ranks(), self.own_rows());
+        let ranks = &*held;
         let criteria = ranks.agree(check::<T>(options, scheme, rows, (b, &*x)))?;
         let device = self.device();
         let system = (Operator::Matrix(self), b, &criteria);

@@ -18,22 +18,28 @@ use std::time::Duration;
 use crate::MpiError;
 
 /// Why not all ranks have come in time.
-pub(crate) enum Late {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
     /// Rank 0 knows who came.
-    Missing { came: usize, first_missing: usize },
+    Missing {
+        /// The number of ranks that came.
+        came: usize,
+        /// The lowest rank that did not.
+        first_missing: usize,
+    },
     /// The others know that rank 0 has not told them to go on.
     NoAnswer,
 }
 
 /// Another rank, and the bytes of a buffer that go to it or come from it.
-pub(crate) type Message = (usize, Range<usize>);
+pub type Message = (usize, Range<usize>);
 
 /// What a rank shares with other threads of its process.
-pub(crate) type Shared = Arc<dyn Any + Send + Sync>;
+pub type Shared = Arc<dyn Any + Send + Sync>;
 
 /// What carries data between ranks. All ranks call the same methods in the same order, but for
-/// [`Transport::abort`].
-pub(crate) trait Transport {
+/// [`Transport::abort`]. What fails ends the processes of all ranks: no method returns an error.
+pub trait Transport {
     /// The number of this rank.
     fn rank(&self) -> usize;
 
@@ -43,8 +49,14 @@ pub(crate) trait Transport {
     /// The name of this host.
     fn host(&self) -> String;
 
-    /// Waits until all ranks have come, at most `limit`.
-    fn join(&mut self, limit: Duration) -> Result<(), Late>;
+    /// Waits until all ranks have come, at most `limit`; by default they have.
+    ///
+    /// # Errors
+    /// [`Late`], where some have not.
+    fn join(&mut self, limit: Duration) -> Result<(), Late> {
+        let _ = limit;
+        Ok(())
+    }
 
     /// The number of this rank among those of its host, and their number.
     fn local(&self) -> (usize, usize);
@@ -121,10 +133,6 @@ impl Transport for Alone {
 
     fn host(&self) -> String {
         "this host".to_owned()
-    }
-
-    fn join(&mut self, _: Duration) -> Result<(), Late> {
-        Ok(())
     }
 
     fn local(&self) -> (usize, usize) {

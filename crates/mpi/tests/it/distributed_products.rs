@@ -1,5 +1,7 @@
 //! Products of a distributed matrix against the sequential reference.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use sparsebatch_cpu_ref::seq;
 use sparsebatch_formats::generate::{Stencil, dense, laplace};
@@ -251,4 +253,24 @@ fn a_vector_of_another_length_is_an_error_of_one_rank_and_no_hang() {
     });
     let line = "x has 2 entries, expected 3".to_owned();
     assert_eq!(results, [(None, true), (Some(line), true), (None, true)]);
+}
+
+/// A matrix may keep its ranks, and two of them the same ones.
+#[test]
+fn matrices_hold_their_ranks() {
+    let whole = laplace(Stencil::Point3, &[7]).unwrap();
+    let parts = Partition::even(7, 1);
+    let made = || {
+        let ranks = Ranks::alone().shared();
+        let one = |ranks| {
+            DistributedMatrix::from_matrix(ranks, &whole, &parts, &parts, &MatrixOptions::new())
+        };
+        (one(Arc::clone(&ranks)).unwrap(), one(ranks).unwrap())
+    };
+    let (first, mut second): (DistributedMatrix<'static, f64>, _) = made();
+    drop(first);
+    let mut y = [0.0; 7];
+    second.apply(1.0, &[1.0; 7], 0.0, &mut y).unwrap();
+    assert_eq!(y, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    assert_eq!(second.ranks().size(), 1);
 }

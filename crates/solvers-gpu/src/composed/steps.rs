@@ -185,6 +185,9 @@ pub enum Step<T> {
     },
 }
 
+/// The vectors x and y of a product `y = A x`.
+type Operands<'s, B> = (&'s B, &'s mut B);
+
 /// The kernels of `krylov_steps.cu`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kernel {
@@ -336,7 +339,7 @@ impl<E: Executor, T: Value> KrylovSteps<E, T> {
         &mut self,
         from: StepVector,
         to: StepVector,
-    ) -> Result<(&E::Buffer<T>, &mut E::Buffer<T>), GpuError> {
+    ) -> Result<Operands<'_, E::Buffer<T>>, GpuError> {
         let places = [self.place(from), self.place(to)];
         let found = self.vectors.get_disjoint_mut(places).map_err(|_| missing(to))?;
         match found {
