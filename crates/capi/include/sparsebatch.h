@@ -146,6 +146,16 @@ typedef struct sb_context sb_context;
 // Nothing changes a conversion: threads may share it.
 typedef struct sb_conversion sb_conversion;
 
+// One large matrix of which each rank of an `sb_ranks` has consecutive rows, on its CPU or, with a
+// context on a GPU, on that. Vectors are in host memory: each rank has the elements of its rows, and
+// of x, for products with a matrix that is not square, those of its columns.
+//
+// All functions but `sb_distributed_sizes` are collective, as those of `sb_ranks` are: an error of
+// one rank is the error of all, `SB_ERROR_RANKS`. MPI is called by a thread of the context where its
+// options gave a number of threads, for which MPI has to allow calls of several threads, one at a
+// time (`MPI_THREAD_SERIALIZED`); otherwise by the calling thread alone.
+typedef struct sb_distributed sb_distributed;
+
 // The ranks of an MPI communicator, of which this process is one. A library that finds no transport
 // of an MPI makes none (`SB_ERROR_UNSUPPORTED`).
 //
@@ -497,6 +507,90 @@ sb_status sb_conversion_values_back(const struct sb_conversion *conversion,
 
 // Destroys a conversion; NULL is nothing to destroy. Any thread.
 sb_status sb_conversion_destroy(struct sb_conversion *conversion);
+
+// Makes the matrix whose rows the ranks give: those of rank 0 come first, then those of rank 1, and
+// so on. A rank may have none.
+//
+// - `batch`: of one item (`sb_batch_uniform` with `nitems` 1), the rows of this rank: `nrows` is
+//   their number, and `ncols` that of all columns, equal on all ranks. May be destroyed afterwards.
+// - `values`: `nvalues` elements, in host memory, which are copied.
+// - `options`: format and kernel of products; NULL is `"auto"`.
+//
+// Elements of x belong to the ranks as rows do where the matrix is square, else evenly.
+//
+// Errors: `SB_ERROR_RANKS`. Collective.
+sb_status sb_distributed_create(const struct sb_ranks *ranks,
+                                const struct sb_batch *batch,
+                                const void *values,
+                                int64_t nvalues,
+                                const struct sb_spmv_options *options,
+                                struct sb_distributed **matrix);
+
+// Makes the matrix of a file that all ranks can read, Matrix Market or an `.npz` in the format `csr`:
+// each reads its rows, about as many entries as the others.
+//
+// - `dtype`: `SB_F64` or `SB_F32`, of values and vectors.
+// - `path`: ends with a NUL.
+//
+// Errors: `SB_ERROR_RANKS`. Collective.
+sb_status sb_distributed_read(const struct sb_ranks *ranks,
+                              int32_t dtype,
+                              const char *path,
+                              const struct sb_spmv_options *options,
+                              struct sb_distributed **matrix);
+
+// Writes the numbers of rows, columns and entries of all ranks; the first row of this rank, counted
+// from 0, and how many it has; and the same of its columns. Each place may be NULL. One call at a
+// time.
+sb_status sb_distributed_sizes(const struct sb_distributed *matrix,
+                               int64_t *nrows,
+                               int64_t *ncols,
+                               int64_t *nnz,
+                               int64_t *first_row,
+                               int64_t *own_rows,
+                               int64_t *first_col,
+                               int64_t *own_cols);
+
+// `y = A x`: `x` has the `nx` elements of the own columns, `y` the `ny` elements of the own rows, in
+// host memory. They do not overlap.
+//
+// Errors: `SB_ERROR_RANKS`. Collective.
+sb_status sb_distributed_apply(struct sb_distributed *matrix,
+                               const void *x,
+                               int64_t nx,
+                               void *y,
+                               int64_t ny);
+
+// Solves `A x = b` by CG or BiCGStab on all ranks together.
+//
+// - `options`: method (`"auto"` is CG for a symmetric matrix with a positive diagonal, else
+//   BiCGStab), preconditioner, tolerances and limits; NULL: defaults. `"block-jacobi"`, `"ilu0"` and
+//   `"ic0"` are those of the block of rows and columns of each rank. There is no ladder of further
+//   attempts, and format and kernel are those of the matrix.
+// - `pipelined`: 1 for CG with one sum over ranks for each iteration, which travels while the next
+//   product is computed; else 0.
+// - `block_lu`: 1 to precondition with a sparse LU of the block of each rank; else 0.
+// - `guess`: `SB_GUESS_ZERO`, or `SB_GUESS_IN_X`.
+// - `b`, `x`: `nb` and `nx` elements of the own rows, in host memory. They do not overlap.
+// - `nfailed`: gets 1 where the system did not converge, which is no error, else 0; may be NULL.
+// - `report`: gets the report, of one system, the same on all ranks but for times; may be NULL.
+//
+// Errors: `SB_ERROR_RANKS`. Collective.
+sb_status sb_distributed_solve(struct sb_distributed *matrix,
+                               const struct sb_solver_options *options,
+                               int32_t pipelined,
+                               int32_t block_lu,
+                               int32_t guess,
+                               const void *b,
+                               int64_t nb,
+                               void *x,
+                               int64_t nx,
+                               int64_t *nfailed,
+                               struct sb_report **report);
+
+// Destroys a matrix; NULL is nothing to destroy. The ranks that it was made with stay until it is
+// destroyed, so that this comes before MPI is finalised. Collective.
+sb_status sb_distributed_destroy(struct sb_distributed *matrix);
 
 // Takes the ranks of a communicator, by its Fortran handle (`MPI_Comm_c2f`). The communicator is
 // duplicated, and may be freed afterwards. Waits at most `seconds` for the other ranks to come

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::conversion::Conversion;
+use crate::distributed::Distributed;
 use crate::ranks::Ranks;
 use crate::report::Report;
 use crate::solver::Solver;
@@ -24,6 +25,7 @@ pub(crate) enum Object {
     Report(Arc<Report>),
     Conversion(Arc<Conversion>),
     Ranks(Arc<Ranks>),
+    Distributed(Arc<Distributed>),
 }
 
 /// The objects by number. Numbers are not used twice.

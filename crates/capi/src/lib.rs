@@ -19,6 +19,7 @@ mod batch;
 mod context;
 mod conversion;
 mod device;
+mod distributed;
 #[allow(unsafe_code)]
 mod ffi;
 mod handle;

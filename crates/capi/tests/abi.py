@@ -120,7 +120,7 @@ def call_at_random(library, functions, rounds):
     for name, function in declared(library, functions):
         first = functions[name][1][:1]
         # Functions whose first argument is a handle look at it before anything else.
-        handle = r"(const )?sb_(batch|context|conversion|ranks|report|solver|spmv) \*"
+        handle = r"(const )?sb_(batch|context|conversion|distributed|ranks|report|solver|spmv) \*"
         if not first or not re.match(handle, first[0][0]):
             continue
         kinds = [kind for kind, _ in functions[name][1]]

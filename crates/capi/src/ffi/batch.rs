@@ -22,7 +22,7 @@ pub struct sb_batch(());
 
 handle_of!(sb_batch => Batch, "batch", |batch| &batch.context);
 
-fn dtype_of(dtype: i32) -> Result<DType, Failure> {
+pub(super) fn dtype_of(dtype: i32) -> Result<DType, Failure> {
     match dtype {
         SB_F64 => Ok(DType::F64),
         SB_F32 => Ok(DType::F32),

@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 use std::ptr;
+use std::sync::Arc;
 
 use super::memory::{self, Input, Output, Place};
 use super::options::count;
@@ -24,11 +25,18 @@ use crate::status::{Failure, SB_OK, sb_status};
 pub struct sb_ranks(());
 
 /// Ranks in the table of objects, which all threads see.
-pub(crate) struct MpiRanks(sparsebatch_mpi::Ranks);
+pub(crate) struct MpiRanks(Arc<sparsebatch_mpi::Ranks>);
 
 // SAFETY: a communicator is a handle of MPI, which any thread may hold. The header says that the
 // calls come from the threads that MPI was initialised for; a lock lets in one at a time.
 unsafe impl Send for MpiRanks {}
+
+impl MpiRanks {
+    /// The ranks, for something that uses them under the same lock.
+    pub(crate) fn shared(&self) -> Arc<sparsebatch_mpi::Ranks> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl std::ops::Deref for MpiRanks {
     type Target = sparsebatch_mpi::Ranks;
@@ -59,7 +67,7 @@ pub unsafe extern "C" fn sb_ranks_create(
             let limit = Ranks::limit(seconds)?;
             // The caller says that the handle is that of a living communicator.
             let ranks = sparsebatch_mpi::Ranks::from_fortran(comm, limit)?;
-            Ok(Ranks::new(context.clone(), MpiRanks(ranks)))
+            Ok(Ranks::new(context.clone(), MpiRanks(ranks.shared())))
         })
     }
 }
