@@ -112,6 +112,44 @@ class Solver:
     def value_gradient(self, adjoint: Any, x: Any, gradient: Any) -> None: ...
 
 @final
+class Distributed:
+    def __new__(
+        cls,
+        carrier: Any,
+        starts: Sequence[int],
+        ncols: int,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        dtype: str,
+        place: _Place,
+        format: str,
+        kernel: str,
+        threads: int | None,
+    ) -> Distributed: ...
+    @staticmethod
+    def from_file(
+        carrier: Any,
+        path: str | os.PathLike[str],
+        dtype: str,
+        place: _Place,
+        format: str,
+        kernel: str,
+        threads: int | None,
+    ) -> Distributed: ...
+    @property
+    def sizes(self) -> tuple[int, int, int]: ...
+    @property
+    def own(self) -> tuple[tuple[int, int], tuple[int, int]]: ...
+    @property
+    def dtype(self) -> str: ...
+    def explain(self) -> str: ...
+    def multiply(self, x: Any, y: Any) -> None: ...
+    def solve(
+        self, b: Any, x: Any, options: dict[str, Any], pipelined: bool, block_lu: bool
+    ) -> tuple[Report, int]: ...
+
+@final
 class DeviceSolver:
     def __new__(
         cls,

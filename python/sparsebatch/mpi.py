@@ -1,4 +1,5 @@
-"""Batches over the ranks of an MPI program, by mpi4py: `solve`, `Solver`.
+"""Batches over the ranks of an MPI program, by mpi4py: `solve`, `Solver`. One large matrix over them:
+`DistributedMatrix`.
 
 The names and options are those of `sparsebatch.solve` and `sparsebatch.Solver`, and a communicator.
 The matrices are given in one of two ways:
@@ -33,6 +34,7 @@ import numpy as np
 from . import _native
 from ._arrays import library_of
 from ._batch import Batch, as_batch
+from ._distributed import DistributedMatrix
 from ._foreign import adopt
 from ._nvrtc import find_nvrtc
 from ._ranks import Described, Ranks
@@ -46,7 +48,7 @@ from ._vectors import Frame, writable
 from ._warnings import caller_level
 from .errors import NotConverged, NotConvergedWarning, OptionError
 
-__all__ = ["Result", "Solver", "solve"]
+__all__ = ["DistributedMatrix", "Result", "Solver", "solve"]
 
 #: Limits that may have one value for each system.
 _LIMITS = {"rtol": np.float64, "atol": np.float64, "maxiter": np.int64}

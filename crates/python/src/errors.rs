@@ -13,6 +13,7 @@ import_exception!(sparsebatch.errors, GpuError);
 import_exception!(sparsebatch.errors, OutOfMemory);
 import_exception!(sparsebatch.errors, Broken);
 import_exception!(sparsebatch.errors, Forked);
+import_exception!(sparsebatch.errors, RankFailed);
 import_exception!(sparsebatch.errors, Stopped);
 
 /// A solver or plan whose last call ended in a panic.
@@ -69,6 +70,13 @@ impl IntoException for DeviceError {
 /// The names of options in Python, where they differ from those of the library.
 const NAMES: &[(&str, &str)] =
     &[("rel_tol", "rtol"), ("abs_tol", "atol"), ("max_iters", "maxiter"), ("solver", "method")];
+
+/// A message of another rank, whose options have their names in Python.
+pub(crate) fn in_python(message: &str) -> String {
+    NAMES.iter().fold(message.to_owned(), |message, (name, own)| {
+        message.replacen(&format!("{name} is "), &format!("{own} is "), 1)
+    })
+}
 
 impl IntoException for sparsebatch::ArgumentError {
     fn into_exception(mut self) -> PyErr {

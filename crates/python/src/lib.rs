@@ -5,6 +5,7 @@
 mod allocator;
 mod backend;
 mod device;
+mod distributed;
 mod errors;
 #[allow(unsafe_code)]
 mod ffi;
@@ -35,6 +36,8 @@ mod native {
     use super::command_line;
     #[pymodule_export]
     use super::device::DeviceSolver;
+    #[pymodule_export]
+    use super::distributed::Distributed;
     #[pymodule_export]
     use super::ffi::ManagedArray;
     #[pymodule_export]
