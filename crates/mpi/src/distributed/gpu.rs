@@ -13,8 +13,8 @@ use sparsebatch_spmv_gpu::{
     HaloParts, HaloPlan, Incoming, Mailbox, SingleExplain, SingleKernel, SingleOptions,
 };
 
+use super::divide::Divided;
 use super::halo::Halo;
-use super::matrix::Divided;
 use crate::transport::Shared;
 use crate::{Failure, Ranks};
 

@@ -3,6 +3,7 @@
 
 mod bicgstab;
 mod cg;
+mod divide;
 mod gpu;
 mod halo;
 mod matrix;
