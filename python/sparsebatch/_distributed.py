@@ -52,16 +52,19 @@ class DistributedMatrix:
         Those of this rank. A square matrix has the same; else the columns are divided evenly.
     dtype : numpy.dtype
         Of values and vectors.
+    products : int
+        Products with the matrix in the last solve, each with an exchange.
 
     Raises
     ------
-    OptionError, FormatError, RankFailed, GpuError
-        On all ranks, where one of them fails.
+    OptionError, Unsupported, GpuError, RankFailed
+        On all ranks, where one of them fails; `FormatError` for a file that cannot be read.
 
     Notes
     -----
     MPI is called by a thread of the pool where `threads` are fewer than all cores: mpi4py asks MPI
-    for that by itself (`MPI_THREAD_MULTIPLE`). An error of MPI within a call ends all ranks.
+    for that by itself (`MPI_THREAD_MULTIPLE`). An error of MPI within a call ends all ranks, and Ctrl-C
+    is seen when the call has ended. The first matrix over a communicator duplicates it, once.
 
     Examples
     --------
@@ -71,6 +74,7 @@ class DistributedMatrix:
     """
 
     _ranks: Ranks
+    products: int = 0
 
     def __init__(
         self,
@@ -227,8 +231,11 @@ class DistributedMatrix:
         ndarray
             The elements of the own rows.
         """
-        own, _ = self._ranks.run({"the call": "multiply"}, lambda: (self._own("x", x), None))
-        y = np.empty(len(self.rows), self.dtype)
+
+        def checked() -> tuple[tuple[np.ndarray, np.ndarray], None]:
+            return (self._own("x", x), np.empty(len(self.rows), self.dtype)), None
+
+        (own, y), _ = self._ranks.run({"the call": "multiply"}, checked)
         self._native.multiply(own, y)
         return y
 
@@ -274,7 +281,7 @@ class DistributedMatrix:
             for times.
         """
 
-        def checked() -> tuple[Any, None]:
+        def checked() -> tuple[Any, Described]:
             check_call(None, None, on_failure)
             refused = {"nrhs", "format", "kernel", "fallback", "inner_precision"} & options.keys()
             if refused:
@@ -283,7 +290,11 @@ class DistributedMatrix:
             x = np.zeros(len(self.rows), self.dtype)
             if x0 is not None:
                 x[:] = self._own("x0", x0, rows=True)
-            return (own_b, x, options_of(options, 1)), None
+            chosen = options_of(options, 1)
+            for name in ("rtol", "atol", "maxiter"):
+                if isinstance(chosen[name], np.ndarray):
+                    raise OptionError(f"{name} is an array, expected a number for the one system")
+            return (own_b, x, chosen), {name: repr(value) for name, value in chosen.items()}
 
         call: Described = {
             "the call": "solve",
@@ -291,11 +302,11 @@ class DistributedMatrix:
             "pipelined": repr(bool(pipelined)),
             "block_lu": repr(bool(block_lu)),
         }
-        (own_b, x, all_options), _ = self._ranks.run(call, checked)
+        (own_b, x, all_options), told = self._ranks.run(call, checked)
+        self._ranks.same(told)
         native, products = self._native.solve(
             own_b, x, all_options, bool(pipelined), bool(block_lu)
         )
-        #: Products with the matrix of the last solve, each with an exchange.
         self.products = products
         result = Result(x, Report(native, True, None))
         self._judge(result, on_failure)
@@ -338,13 +349,30 @@ class DistributedMatrix:
         )
 
 
+#: The key of the attribute of a communicator that is its duplicate.
+_duplicates: int | None = None
+
+
+def _own_communicator(comm: Any) -> Any:
+    """A duplicate of a communicator, the same for all matrices over it: there are not many of them,
+    and none is freed before MPI is finalised."""
+    global _duplicates
+    if _duplicates is None:
+        _duplicates = type(comm).Create_keyval()
+    own = comm.Get_attr(_duplicates)
+    if own is None:
+        own = comm.Dup()
+        comm.Set_attr(_duplicates, own)
+    return own
+
+
 class _Carrier:
     """What the native part asks of mpi4py, on a communicator of its own, so that its messages meet
     none of the program."""
 
     def __init__(self, ranks: Ranks):
         self._mpi = sys.modules["mpi4py.MPI"]
-        self._comm = ranks.comm.Dup()
+        self._comm = _own_communicator(ranks.comm)
         self.rank, self.size, self.local = ranks.rank, ranks.size, ranks.local
         self.host = ranks.hosts[ranks.rank]
 

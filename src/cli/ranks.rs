@@ -45,7 +45,7 @@ pub(crate) struct MpiArgs {
     mpi_pin: bool,
     /// Solve one large matrix with all ranks together, by cg or bicgstab: each has its rows of the
     /// file, and the blocks of block-jacobi, ilu0 and ic0 are those of the ranks. With --backend gpu
-    /// each rank has a GPU, for cg without preconditioner or with jacobi; without --mpi the GPUs of
+    /// each rank has a GPU, beside which blocks precondition on the CPU; without --mpi the GPUs of
     /// --gpus are the ranks
     #[arg(long, conflicts_with_all = ["pin_plan", "mpi_pin", "export_plan", "skip_bad"])]
     pub(super) distributed: bool,

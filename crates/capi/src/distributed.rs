@@ -33,8 +33,8 @@ pub(crate) struct DistributedCall {
     pub(crate) x: Output,
 }
 
-/// What a matrix has: rows and columns of all ranks, entries of all, the first own row and own rows,
-/// the first own column and own columns.
+/// What a matrix has: rows, columns and entries of all ranks, the first own row and own rows, the
+/// first own column and own columns.
 pub(crate) type Sizes = [u64; 7];
 
 enum Matrix {

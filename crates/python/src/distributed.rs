@@ -1,6 +1,7 @@
 //! One matrix over the ranks of mpi4py: [`Distributed`]. Data travels by calls of a Python object, the
 //! `Carrier` of `sparsebatch/_distributed.py`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -80,7 +81,10 @@ impl Carrier {
         };
         let started = self.call(|python| {
             let py = python.py();
-            let (send, receive) = (send.view(py)?, receive.view(py)?);
+            // SAFETY: `_Carrier` of the Python part, which alone gets them, keeps no view beyond the
+            // call of `wait` below.
+            #[expect(unsafe_code, reason = "views of buffers that outlive the messages")]
+            let (send, receive) = unsafe { (send.view(py)?, receive.view(py)?) };
             let started = match parts {
                 Some((to, from)) => {
                     python.call_method1(method, (send, list(to), receive, list(from)))?
@@ -89,8 +93,12 @@ impl Carrier {
             };
             Ok(started.unbind())
         });
-        meanwhile();
+        // The buffers are in use until the wait is over, whatever happens.
+        let worked = catch_unwind(AssertUnwindSafe(meanwhile));
         self.call(|python| python.call_method1("wait", (started.bind(python.py()),)).map(drop));
+        if let Err(panic) = worked {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -175,6 +183,11 @@ impl Transport for Carrier {
     }
 }
 
+/// What was wrong with the input of a rank.
+fn in_words(py: Python<'_>, error: &PyErr) -> Failure {
+    Failure { code: 2, message: error.value(py).to_string() }
+}
+
 /// The exception of all ranks: bad input, or what went wrong on a rank.
 fn raised(error: MpiError) -> PyErr {
     match error.exit_code() {
@@ -213,13 +226,15 @@ impl Making {
     ) -> PyResult<Self> {
         let carrier = Carried::new(Carrier::new(carrier)?);
         let ranks = py.detach(|| Carried::new(Ranks::by(Box::new(carrier.take()))));
-        let spmv = product_options(format, kernel)?;
-        Ok(Self {
-            ranks: ranks.take().shared(),
-            backend: backend(place, None)?,
-            options: MatrixOptions::new().spmv(spmv),
-            control: Control::new(threads)?,
-        })
+        let ranks = ranks.take().shared();
+        let own = || Ok((product_options(format, kernel)?, backend(place, None)?, threads));
+        let own = own().and_then(|(spmv, backend, threads)| {
+            Ok((MatrixOptions::new().spmv(spmv), backend, Control::new(threads)?))
+        });
+        // What fails on one rank is an exception of all.
+        let own = own.map_err(|error| in_words(py, &error));
+        let (options, backend, control) = ranks.agree(own).map_err(raised)?;
+        Ok(Self { ranks, backend, options, control })
     }
 
     /// Runs work of all ranks without the interpreter's lock, on the threads of this rank.
@@ -241,8 +256,7 @@ impl Making {
     ) -> PyResult<DistributedMatrix<'static, T>> {
         let Self { ranks, backend, options, control } = self;
         let ranks = Arc::clone(ranks);
-        let refused = |error: PyErr| Failure { code: 2, message: error.value(py).to_string() };
-        let own = own.map_err(refused);
+        let own = own.map_err(|error| in_words(py, &error));
         let made = Self::run(py, control, || {
             let own = ranks.agree(own)?;
             DistributedMatrix::from_rows_on(ranks, backend, own, rows, columns, options)
@@ -377,7 +391,7 @@ impl Distributed {
         pipelined: bool,
         block_lu: bool,
     ) -> PyResult<(Report, u64)> {
-        let solve = options.solve_options()?.watch(self.control.watch.clone());
+        let solve = options.solve_options()?;
         let options =
             DistributedOptions::new().solve(solve).pipelined(pipelined).block_lu(block_lu);
         let (mut matrix, control) = (locked(py, &self.matrix)?, &self.control);

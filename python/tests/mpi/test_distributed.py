@@ -182,6 +182,8 @@ class TestErrors:
             ({"fallback": False}, "fallback is no option of one matrix over ranks"),
             ({"on_failure": "stop"}, "on_failure is 'stop'"),
             ({"rtol": -1.0}, "rtol is -1, expected"),
+            ({"rtol": [1e-8]}, "rtol is an array"),
+            ({"method": "cgg"}, "cgg"),
         ]:
             text = raises_everywhere(OptionError, lambda o=options: matrix.solve(b, **o))
             assert expected in text, text
@@ -203,7 +205,10 @@ class TestErrors:
         matrix, b = made(grid(), comm), vector(N)[part()]
         maxiter = 10 if RANK == 0 else 11
         text = raises_everywhere(OptionError, lambda: matrix.solve(b, maxiter=maxiter))
-        assert "max" in text and "11" in text
+        assert text.endswith("maxiter is 11, on rank 0 it is 10")
+        method = "cgg" if RANK == LAST else "cg"
+        text = raises_everywhere(OptionError, lambda: matrix.solve(b, method=method))
+        assert text.endswith("method is 'cgg', on rank 0 it is 'cg'")
 
     def test_a_package_without_gpus(self, comm):
         if sparsebatch.gpu_unavailable() is None:

@@ -8,10 +8,10 @@ use sparsebatch::gpu::Guess;
 
 use super::batch::{dtype_of, sb_batch};
 use super::memory::{self, Input, Output, Place};
-use super::options::{flag, sb_solver_options, sb_spmv_options};
+use super::options::{DevicePlace, flag, sb_solver_options, sb_spmv_options};
 use super::ranks::sb_ranks;
 use super::report::sb_report;
-use super::{SB_GUESS_IN_X, SB_GUESS_ZERO, destroy, handle_of, make, on};
+use super::{SB_GUESS_IN_X, SB_GUESS_ZERO, destroy, handle_of, make_together, on};
 use crate::distributed::{Distributed, DistributedCall, Rows};
 use crate::handle::{find, insert};
 use crate::ranks::Ranks;
@@ -76,19 +76,20 @@ pub unsafe extern "C" fn sb_distributed_create(
     options: *const sb_spmv_options,
     matrix: *mut *mut sb_distributed,
 ) -> sb_status {
-    let body = |ranks: &Arc<Ranks>| {
-        let own = find(batch).and_then(|batch| {
+    let body = |ranks: &Arc<Ranks>, checked: Result<(), Failure>| {
+        let own = checked.and_then(|()| {
             // SAFETY: the caller says that options and arrays are what the header says.
             let (settings, values) = unsafe {
                 let settings = memory::options(options)?.settings()?;
                 (settings, Input::new("values", values, nvalues)?)
             };
-            Ok(Rows { batch, values, options: settings.options })
+            check_host(&settings.place)?;
+            Ok(Rows { batch: find(batch)?, values, options: settings.options })
         });
         Distributed::new(ranks, own)
     };
     // SAFETY: the caller says that `matrix` may be written to.
-    unsafe { make(ranks, matrix, body) }
+    unsafe { make_together(ranks, matrix, body) }
 }
 
 /// Makes the matrix of a file that all ranks can read, Matrix Market or an `.npz` in the format `csr`:
@@ -106,18 +107,29 @@ pub unsafe extern "C" fn sb_distributed_read(
     options: *const sb_spmv_options,
     matrix: *mut *mut sb_distributed,
 ) -> sb_status {
-    let body = |ranks: &Arc<Ranks>| {
-        let own = dtype_of(dtype).and_then(|dtype| {
+    let body = |ranks: &Arc<Ranks>, checked: Result<(), Failure>| {
+        let own = checked.and_then(|()| {
             // SAFETY: the caller says that options and string are what the header says.
             let (settings, path) =
                 unsafe { (memory::options(options)?.settings()?, memory::text("path", path)?) };
+            check_host(&settings.place)?;
             let path = path.ok_or_else(|| Failure::argument("path is NULL, expected a file"))?;
-            Ok((dtype, path.to_owned(), settings.options))
+            Ok((dtype_of(dtype)?, path.to_owned(), settings.options))
         });
         Distributed::read(ranks, own)
     };
     // SAFETY: the caller says that `matrix` may be written to.
-    unsafe { make(ranks, matrix, body) }
+    unsafe { make_together(ranks, matrix, body) }
+}
+
+/// Refuses data on a device.
+fn check_host(place: &Option<DevicePlace>) -> Result<(), Failure> {
+    match place {
+        None => Ok(()),
+        Some(_) => Err(Failure::unsupported(
+            "data of one matrix over ranks on a device: expected space SB_HOST",
+        )),
+    }
 }
 
 /// Writes the numbers of rows, columns and entries of all ranks; the first row of this rank, counted
@@ -220,11 +232,7 @@ pub unsafe extern "C" fn sb_distributed_solve(
                 let settings = memory::options(options)?.settings(1)?;
                 (settings, Input::new("b", b, nb)?, Output::new("x", x, nx)?)
             };
-            if settings.place.is_some() {
-                return Err(Failure::unsupported(
-                    "vectors of one matrix over ranks on a device: expected space SB_HOST",
-                ));
-            }
+            check_host(&settings.place)?;
             let guess = match guess {
                 SB_GUESS_ZERO => Guess::Zero,
                 SB_GUESS_IN_X => Guess::InX,

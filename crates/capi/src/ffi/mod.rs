@@ -145,6 +145,34 @@ unsafe fn make<H: Handle, M: Handle>(
     })
 }
 
+/// As [`make`], of an object that all ranks make together: the body gets what is wrong with `place`,
+/// and tells the others.
+///
+/// # Safety
+/// As [`make`].
+unsafe fn make_together<H: Handle, M: Handle>(
+    handle: *const H,
+    place: *mut *mut M,
+    body: impl FnOnce(&Arc<H::Object>, Result<(), Failure>) -> Result<M::Object, Failure>,
+) -> sb_status {
+    // SAFETY: the contract of this function.
+    let place = unsafe { Place::new(M::NAME, place) };
+    if let Ok(place) = &place {
+        place.write(ptr::null_mut());
+    }
+    on(handle, |object| {
+        let (place, checked) = match place {
+            Ok(place) => (Some(place), Ok(())),
+            Err(failure) => (None, Err(failure)),
+        };
+        let made = body(object, checked)?;
+        if let Some(place) = place {
+            place.write(handle::insert(made));
+        }
+        Ok(())
+    })
+}
+
 /// Runs the body of a function that destroys an object. NULL is nothing to destroy.
 fn destroy<H: Handle>(handle: *mut H) -> sb_status {
     destroy_after(handle, |_| ())

@@ -146,6 +146,15 @@ static void errors_of_one_matrix(sb_context *context, sb_ranks *ranks) {
     batch = rows_of(context, 0, rank == 0 ? GRID : 0, -1.0, values);
     REFUSED(sb_distributed_create(ranks, batch, values, 1, NULL, &matrix), SB_ERROR_RANKS,
             "values has 1 entries");
+    REFUSED(sb_distributed_create(ranks, batch, values, rank == 0 ? 3 * GRID - 2 : 0, NULL,
+                                  rank == 0 ? NULL : &matrix),
+            SB_ERROR_RANKS, "matrix is NULL");
+    sb_spmv_options on_device;
+    OK(sb_spmv_options_init(&on_device, sizeof on_device));
+    on_device.space = SB_DEVICE;
+    REFUSED(sb_distributed_create(ranks, batch, values, rank == 0 ? 3 * GRID - 2 : 0,
+                                  rank == 0 ? &on_device : NULL, &matrix),
+            SB_ERROR_RANKS, "expected space SB_HOST");
     OK(sb_distributed_create(ranks, batch, values, rank == 0 ? 3 * GRID - 2 : 0, NULL, &matrix));
     OK(sb_distributed_destroy(matrix));
     OK(sb_batch_destroy(batch));

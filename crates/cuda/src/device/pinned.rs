@@ -3,8 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUresult};
@@ -37,6 +37,8 @@ pub struct PinnedBuffer<T: Pod> {
     len: usize,
     /// The event after all copies of this buffer, on whichever streams.
     done: Event,
+    /// Held while a copy is started.
+    turn: Mutex<()>,
     /// Whether no copy to this buffer is under way: only a borrow that excludes readers starts one.
     arrived: AtomicBool,
     values: PhantomData<T>,
@@ -61,7 +63,7 @@ impl<T: Pod> PinnedBuffer<T> {
             unsafe { memory.start().write_bytes(0, bytes) };
         }
         let (done, arrived) = (Event::new(device)?, AtomicBool::new(true));
-        Ok(Self { memory, len, done, arrived, values: PhantomData })
+        Ok(Self { memory, len, done, turn: Mutex::default(), arrived, values: PhantomData })
     }
 
     /// A copy of `host`.
@@ -127,7 +129,9 @@ impl<T: Pod> PinnedBuffer<T> {
                 found: "one that records".to_owned(),
             });
         }
-        // The event will mark the end of this copy; it must also mark the end of earlier ones.
+        // The event will mark the end of this copy; it must also mark the end of earlier ones, so that
+        // copies from other threads are started before or after this one.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.done.hold(device)?;
         let (call, result) = start();
         check(call, result)?;

@@ -50,6 +50,9 @@ pub(super) trait GpuPart<T>: fmt::Debug {
         offsets: &[Option<Range<usize>>],
     );
 
+    /// Takes part in a product that this rank does not start.
+    fn skip(&mut self, exchange: Exchange<'_>);
+
     /// Copies x to the GPU, for [`GpuPart::multiply`].
     fn load(&mut self, x: &[T]) -> Result<(), Failure>;
 
@@ -204,6 +207,10 @@ impl<E: GpuExecutor, T: Value> GpuPart<T> for OnGpu<E, T> {
             Some(Incoming { from, bytes, at: part.start })
         });
         self.plan.connect(own, neighbours.collect(), incoming.collect());
+    }
+
+    fn skip(&mut self, exchange: Exchange<'_>) {
+        nothing(&mut self.plan, exchange);
     }
 
     fn load(&mut self, x: &[T]) -> Result<(), Failure> {

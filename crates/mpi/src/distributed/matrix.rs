@@ -184,7 +184,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         options: &MatrixOptions,
         plan: impl FnOnce(Divided<T>, &Halo) -> Result<Plans<T>, Failure>,
     ) -> Result<Self, MpiError> {
-        ranks.same(&described(rows, columns))?;
+        ranks.same(&described::<T>(rows, columns))?;
         let needed = ranks.run(|| {
             check_fit(&ranks, &own, rows, columns)?;
             let bytes = BYTES_PER_ENTRY * own.nnz() as u128;
@@ -243,7 +243,11 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
             .and_then(|()| check_len("y", self.own_rows(), y.len()));
         if let Err(error) = fits {
             // The other ranks wait for elements.
-            self.halo.exchange_nothing(&self.ranks);
+            let Self { ranks, plans, halo, .. } = self;
+            match plans {
+                Plans::Cpu(_) => halo.exchange_nothing(ranks),
+                Plans::Gpu(part) => part.skip((ranks, halo)),
+            }
             return Err(refused(error));
         }
         let Self { ranks, plans, halo, received, .. } = self;
@@ -548,11 +552,12 @@ pub(super) fn refused(error: impl fmt::Display) -> Failure {
 }
 
 /// What ranks must have in common.
-fn described(rows: &Partition, columns: &Partition) -> Described {
+fn described<T: Scalar>(rows: &Partition, columns: &Partition) -> Described {
     let of = |parts: &Partition| {
         format!("{} for {} ranks ({:016x})", parts.len(), parts.ranks(), parts.digest())
     };
     vec![
+        ("the type of the values".to_owned(), T::NAME.to_owned()),
         ("the partition of rows".to_owned(), of(rows)),
         ("the partition of columns".to_owned(), of(columns)),
     ]
@@ -675,7 +680,7 @@ fn through_gpu<T: CpuScalar>(
         false => part.load_y(y),
     });
     if let Err(failure) = loaded {
-        exchange.1.exchange_nothing(exchange.0);
+        part.skip(exchange);
         return Err(failure);
     }
     part.multiply(exchange, alpha, beta)?;

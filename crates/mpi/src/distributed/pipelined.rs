@@ -3,7 +3,7 @@
 //! Ghysels and Vanroose, Hiding global synchronization latency in the preconditioned Conjugate
 //! Gradient algorithm, 2014, doi:10.1016/j.parco.2013.06.001, algorithm 4. An iteration has one sum,
 //! of three numbers, which travels while the preconditioner and the product of the next iteration are
-//! computed; four vectors more than in plain CG are held and updated, and recurrences for `M r` and
+//! computed; five vectors more than in plain CG are updated, and recurrences for `M r` and
 //! `A M r` lose accuracy. Where the recurrence's residual passes and the true one does not, the solve
 //! restarts from the latter, as everywhere.
 
@@ -136,10 +136,13 @@ impl<T: CpuScalar> Steps<T> for OnCpu<'_, T> {
     }
 
     fn advance(&mut self, run: &mut Run<'_, '_, '_, T>, alpha: f64, beta: f64) {
-        axpby(1.0, &self.n, beta, &mut self.z);
-        axpby(1.0, &self.m, beta, &mut self.q);
-        axpby(1.0, &self.w, beta, &mut self.s);
-        axpby(1.0, &self.u, beta, &mut self.p);
+        let Self { u, w, m, n, p, s, q, z, .. } = self;
+        for (from, to) in [(&*n, z), (&*m, q), (&*w, s), (&*u, p)] {
+            match beta == 0.0 {
+                true => to.copy_from_slice(from),
+                false => axpby(1.0, from, beta, to),
+            }
+        }
         axpby(alpha, &self.p, 1.0, self.x);
         axpby(-alpha, &self.s, 1.0, &mut run.r);
         axpby(-alpha, &self.q, 1.0, &mut self.u);

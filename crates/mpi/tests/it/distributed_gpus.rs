@@ -461,6 +461,30 @@ fn a_product_fails_on_its_rank_alone() {
     assert!(ends.iter().all(|(_, _, short)| short == "x has 3 entries, expected 4"));
 }
 
+/// One rank alone gives a vector of another length, beside GPUs that copy from each other: the other
+/// gets NaN in the place of its elements, and the next product is as ever.
+#[test]
+fn a_vector_of_another_length_on_one_gpu_is_an_error_of_its_rank() {
+    let matrix = laplace(Stencil::Point3, &[8]).unwrap();
+    let parts = Partition::even(8, 2);
+    let ends = Ranks::on_threads(2, |ranks| {
+        let (rank, options) = (ranks.rank(), MatrixOptions::new());
+        let mut own =
+            DistributedMatrix::from_matrix_on(ranks, &gpu(rank), &matrix, &parts, &parts, &options)
+                .unwrap();
+        assert!(own.has_direct_exchange());
+        let (x, mut y) = ([1.0; 4], [0.0; 4]);
+        let wrong = own.apply(1.0, &x[..4 - rank], 0.0, &mut y);
+        let before = y;
+        own.apply(1.0, &x, 0.0, &mut y).unwrap();
+        (wrong.map_err(|failure| failure.message), before, y)
+    });
+    assert_eq!(ends[0].0, Ok(()));
+    assert!(ends[0].1[3].is_nan() && ends[0].1[0] == 1.0, "{ends:?}");
+    assert_eq!(ends[1].0, Err("x has 3 entries, expected 4".to_owned()));
+    assert_eq!((ends[0].2, ends[1].2), ([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]));
+}
+
 #[test]
 fn a_preconditioner_of_the_caller_has_vectors_of_the_host() {
     let matrix = uneven([5, 4, 4]);

@@ -255,6 +255,26 @@ fn a_vector_of_another_length_is_an_error_of_one_rank_and_no_hang() {
     assert_eq!(results, [(None, true), (Some(line), true), (None, true)]);
 }
 
+/// Ranks whose values have other types would send messages of other lengths.
+#[test]
+fn ranks_with_other_types_of_values_are_refused() {
+    let whole: Csr<f64> = laplace(Stencil::Point3, &[6]).unwrap();
+    let parts = Partition::even(6, 2);
+    let lines = Ranks::on_threads(2, |ranks| {
+        let options = MatrixOptions::new();
+        let refused = match ranks.rank() {
+            0 => DistributedMatrix::from_matrix(ranks, &whole, &parts, &parts, &options).map(drop),
+            _ => {
+                let single = whole.cast::<f32>();
+                DistributedMatrix::from_matrix(ranks, &single, &parts, &parts, &options).map(drop)
+            }
+        };
+        refused.unwrap_err().to_string()
+    });
+    let expected = "rank 1 on this host: the type of the values is f32, on rank 0 it is f64";
+    assert!(lines.iter().all(|line| line == expected), "{lines:?}");
+}
+
 /// A matrix may keep its ranks, and two of them the same ones.
 #[test]
 fn matrices_hold_their_ranks() {

@@ -7,9 +7,7 @@ use std::marker::PhantomData;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Bytes of Rust that Python sees for as long as this value borrows them. The code of Python that
-/// gets a view releases it, or drops it, before its call has ended, or, of a message under way, in
-/// the call that waits for it.
+/// Bytes of Rust that Python sees for as long as this value borrows them.
 pub(crate) struct LentBytes<'b> {
     start: *mut u8,
     len: usize,
@@ -31,11 +29,14 @@ impl<'b> LentBytes<'b> {
     }
 
     /// A `memoryview` of them.
-    pub(crate) fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    ///
+    /// # Safety
+    /// No code of Python keeps a view, or a part of one, for longer than this value lives.
+    pub(crate) unsafe fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let len = self.len.try_into()?;
         // SAFETY: the interpreter's lock is held; the memory has `len` bytes, which nobody else writes
-        // to while this value borrows them, and views are gone before it is: the type says so. A view
-        // to read from refuses to be written to.
+        // to while this value borrows them, and views are gone before it is. A view to read from
+        // refuses to be written to.
         unsafe {
             let view = ffi::PyMemoryView_FromMemory(self.start.cast::<c_char>(), len, self.flags);
             Bound::from_owned_ptr_or_err(py, view)

@@ -493,7 +493,7 @@ impl<E: Executor, T: Value> KrylovSteps<E, T> {
     }
 
     fn precondition(&mut self, from: StepVector, to: StepVector) -> Result<(), GpuError> {
-        if self.place(from) == self.place(to) {
+        if self.place(from) == self.place(to) || to == StepVector::Diagonal {
             return Err(missing(to));
         }
         let m = match self.precond {
