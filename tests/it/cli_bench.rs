@@ -397,7 +397,11 @@ fn one_matrix_is_measured_over_ranks_of_the_processor() {
     assert!(done.stdout.contains("2 ranks are "), "{}", done.stdout);
     let [rows, _] = lines(&folder, "rows.jsonl");
     rows.iter().for_each(assert_row);
-    assert_eq!(rows.iter().filter(|row| row["operation"] == "cg").count(), 4);
+    // One and two ranks: CG twice and pipelined, BiCGStab.
+    for (operation, count) in [("spmv", 2), ("cg", 6), ("bicgstab", 2)] {
+        let of = |row: &&Value| row["operation"] == operation;
+        assert_eq!(rows.iter().filter(of).count(), count, "{operation}");
+    }
     let distributed = |option: &str, value: &str| run(&["bench", "distributed", option, value]);
     distributed("--edge", "0").assert_bad_input(&["--edge is 0, expected 1 to 670"]);
     distributed("--case", "tri").assert_bad_input(&["--case is tri, expected --edge"]);
