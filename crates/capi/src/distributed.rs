@@ -110,11 +110,11 @@ impl Distributed {
         Ok(each!(matrix.get(), matrix => {
             let rank = matrix.ranks().rank();
             let (rows, columns) = (matrix.rows(), matrix.columns());
-            let (own, own_columns) = (rows.range(rank), columns.range(rank));
-            let sizes = [rows.len(), columns.len(), 0, own.start, own.len()];
-            let [nrows, ncols, _, first, count] = sizes.map(|size| size as u64);
-            let own_columns = [own_columns.start as u64, own_columns.len() as u64];
-            [nrows, ncols, matrix.nnz(), first, count, own_columns[0], own_columns[1]]
+            let (own_rows, own_columns) = (rows.range(rank), columns.range(rank));
+            let [nrows, ncols] = [rows.len(), columns.len()].map(|size| size as u64);
+            let own = [own_rows.start, own_rows.len(), own_columns.start, own_columns.len()];
+            let [first_row, own_rows, first_col, own_cols] = own.map(|size| size as u64);
+            [nrows, ncols, matrix.nnz(), first_row, own_rows, first_col, own_cols]
         }))
     }
 
@@ -216,13 +216,11 @@ fn made<T: SolveScalar + Pod>(
     ranks: &Arc<Ranks>,
     rows: &Rows,
 ) -> Result<DistributedMatrix<'static, T>, Failure> {
-    let guard = ranks.get()?;
-    let shared = guard.shared();
+    let shared = ranks.get()?.shared();
     let own = one_pattern(&rows.batch).and_then(|pattern| {
         let values = rows.values.slice::<T>()?.to_vec();
         Ok(Csr::from_parts(Arc::clone(pattern), values)?)
     });
-    drop(guard);
     let own = ranks.together(own)?;
     let _alone = ranks.get()?;
     on_threads(&ranks.context, || {
@@ -237,10 +235,7 @@ fn made<T: SolveScalar + Pod>(
             message: error.to_string(),
         };
         let rows_of_all = shared.agree(made.map_err(refused))?;
-        let columns = match rows_of_all.len() == own.ncols() {
-            true => rows_of_all.clone(),
-            false => Partition::even(own.ncols(), rows_of_all.ranks()),
-        };
+        let columns = rows_of_all.of_columns(own.ncols());
         let (backend, options) = (&ranks.context.backend, options_of(&rows.options));
         let shared = Arc::clone(&shared);
         DistributedMatrix::from_rows_on(shared, backend, own, &rows_of_all, &columns, &options)

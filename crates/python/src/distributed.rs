@@ -304,10 +304,7 @@ impl Distributed {
     ) -> PyResult<Self> {
         let making = Making::new(py, carrier, &place, (format, kernel), threads)?;
         let rows = Partition::at(starts).or_raise()?;
-        let columns = match rows.len() == ncols {
-            true => rows.clone(),
-            false => Partition::even(ncols, rows.ranks()),
-        };
+        let columns = rows.of_columns(ncols);
         let pattern = (indptr, indices);
         let matrix = match dtype {
             "float64" => {

@@ -133,16 +133,12 @@ unsafe fn make<H: Handle, M: Handle>(
     place: *mut *mut M,
     body: impl FnOnce(&Arc<H::Object>) -> Result<M::Object, Failure>,
 ) -> sb_status {
+    let body = |object: &Arc<H::Object>, checked: Result<(), Failure>| {
+        checked?;
+        body(object)
+    };
     // SAFETY: the contract of this function.
-    let place = unsafe { Place::new(M::NAME, place) };
-    if let Ok(place) = &place {
-        place.write(ptr::null_mut());
-    }
-    on(handle, |object| {
-        let place = place?;
-        place.write(handle::insert(body(object)?));
-        Ok(())
-    })
+    unsafe { make_together(handle, place, body) }
 }
 
 /// As [`make`], of an object that all ranks make together: the body gets what is wrong with `place`,

@@ -7,9 +7,9 @@
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_solve_core::Status;
 use sparsebatch_solve_core::verdict::Stop;
-use sparsebatch_solvers::gpu::{Step, StepMethod, StepVector};
+use sparsebatch_solvers::gpu::{Step, StepVector};
 
-use super::run::{Run, Settled};
+use super::run::{OnGpu, Run, Settled};
 use super::vectors::{axpby, dot, zeros};
 use crate::{Failure, MpiError};
 
@@ -125,22 +125,6 @@ impl<T: CpuScalar> Steps<T> for OnCpu<'_, T> {
     }
 }
 
-/// Vectors on the GPU that has the matrix. `x` is on the host before and after the iterations.
-pub(super) struct OnGpu<'x, T> {
-    x: &'x mut [T],
-}
-
-impl<'x, T: CpuScalar> OnGpu<'x, T> {
-    /// Copies x and the preconditioner to the GPU.
-    ///
-    /// # Errors
-    /// Where there is no memory, and what the GPU reports.
-    pub(super) fn new(run: &mut Run<'_, '_, '_, T>, x: &'x mut [T]) -> Result<Self, Failure> {
-        run.begin_on_gpu(StepMethod::Cg, x)?;
-        Ok(Self { x })
-    }
-}
-
 impl<T: CpuScalar> Steps<T> for OnGpu<'_, T> {
     fn start(&mut self, run: &mut Run<'_, '_, '_, T>) -> [f64; 2] {
         run.load_residual();
@@ -169,8 +153,7 @@ impl<T: CpuScalar> Steps<T> for OnGpu<'_, T> {
     }
 
     fn x(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T] {
-        run.load_x(self.x);
-        self.x
+        self.load(run)
     }
 }
 

@@ -77,6 +77,16 @@ impl Partition {
         Ok(Self { starts, order: None })
     }
 
+    /// The parts of the `ncols` columns of a matrix with these rows: those of the rows where it is
+    /// square, else even ones.
+    #[must_use]
+    pub fn of_columns(&self, ncols: usize) -> Self {
+        match self.len() == ncols {
+            true => self.clone(),
+            false => Self::even(ncols, self.ranks()),
+        }
+    }
+
     /// The same parts of rows in another order: position p has row `row_at[p]`.
     ///
     /// # Errors

@@ -10,10 +10,10 @@
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_solve_core::Status;
 use sparsebatch_solve_core::verdict::Stop;
-use sparsebatch_solvers::gpu::{Step, StepMethod, StepVector};
+use sparsebatch_solvers::gpu::{Step, StepVector};
 
 use super::cg::is_positive;
-use super::run::{Run, Settled};
+use super::run::{OnGpu, Run, Settled};
 use super::vectors::{axpby, dot, zeros};
 use crate::{Failure, MpiError};
 
@@ -154,22 +154,6 @@ impl<T: CpuScalar> Steps<T> for OnCpu<'_, T> {
     }
 }
 
-/// Vectors on the GPU that has the matrix. `x` is on the host before and after the iterations.
-pub(super) struct OnGpu<'x, T> {
-    x: &'x mut [T],
-}
-
-impl<'x, T: CpuScalar> OnGpu<'x, T> {
-    /// Copies x and the preconditioner to the GPU.
-    ///
-    /// # Errors
-    /// Where there is no memory, and what the GPU reports.
-    pub(super) fn new(run: &mut Run<'_, '_, '_, T>, x: &'x mut [T]) -> Result<Self, Failure> {
-        run.begin_on_gpu(StepMethod::PipelinedCg, x)?;
-        Ok(Self { x })
-    }
-}
-
 /// `to = M from` and `product = A to` of vectors on the GPU.
 fn multiply<T: CpuScalar>(run: &mut Run<'_, '_, '_, T>, [from, to, product]: [StepVector; 3]) {
     run.step_on_gpu(Step::Precondition { from, to });
@@ -197,7 +181,6 @@ impl<T: CpuScalar> Steps<T> for OnGpu<'_, T> {
     }
 
     fn x(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T] {
-        run.load_x(self.x);
-        self.x
+        self.load(run)
     }
 }

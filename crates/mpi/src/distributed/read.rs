@@ -41,7 +41,7 @@ impl MatrixFile {
         let (nrows, ncols, size) = (index.nrows(), index.ncols(), ranks.size());
         let (group, entries) = (index.rows_of_group(), index.entries_of_groups());
         let rows = Partition::by_groups(nrows, group, entries, size);
-        let columns = if nrows == ncols { rows.clone() } else { Partition::even(ncols, size) };
+        let columns = rows.of_columns(ncols);
         Ok(Self { index, rows, columns })
     }
 

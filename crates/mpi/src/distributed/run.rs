@@ -210,7 +210,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
     ///
     /// # Errors
     /// Where there is no memory, and what the GPU reports.
-    pub(super) fn begin_on_gpu(&mut self, method: StepMethod, x: &[T]) -> Result<(), Failure> {
+    fn begin_on_gpu(&mut self, method: StepMethod, x: &[T]) -> Result<(), Failure> {
         let scale = self.system.matrix_scale();
         let mut scaled = Vec::new();
         let precond = match self.preconditioner {
@@ -279,12 +279,6 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         self.staged = [r, z];
     }
 
-    /// Copies x of the iterations to the host.
-    pub(super) fn load_x(&mut self, x: &mut [T]) {
-        let copied = self.matrix_on_gpu().and_then(|matrix| matrix.gpu()?.get(StepVector::X, x));
-        self.sums.attend(copied);
-    }
-
     /// The matrix, which is on a GPU.
     fn matrix_on_gpu(&mut self) -> Result<&mut DistributedMatrix<'r, T>, Failure> {
         self.system.on_gpu().ok_or_else(on_no_gpu)
@@ -328,6 +322,35 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
             history: std::mem::take(&mut self.history),
         });
         Ok(Settled::Ended)
+    }
+}
+
+/// The vectors of a method on the GPU that has the matrix. `x` is on the host before and after the
+/// iterations.
+pub(super) struct OnGpu<'x, T> {
+    x: &'x mut [T],
+}
+
+impl<'x, T: CpuScalar> OnGpu<'x, T> {
+    /// Makes the vectors, and copies x and the preconditioner to the GPU.
+    ///
+    /// # Errors
+    /// Where there is no memory, and what the GPU reports.
+    pub(super) fn new(
+        run: &mut Run<'_, '_, '_, T>,
+        method: StepMethod,
+        x: &'x mut [T],
+    ) -> Result<Self, Failure> {
+        run.begin_on_gpu(method, x)?;
+        Ok(Self { x })
+    }
+
+    /// Copies x of the iterations to the host.
+    pub(super) fn load(&mut self, run: &mut Run<'_, '_, '_, T>) -> &mut [T] {
+        let matrix = run.matrix_on_gpu();
+        let copied = matrix.and_then(|matrix| matrix.gpu()?.get(StepVector::X, self.x));
+        run.sums.attend(copied);
+        self.x
     }
 }
 

@@ -7,6 +7,7 @@ use sparsebatch_solve_core::{
     ArgumentError, Criteria, Krylov, Method, Outcome, Preconditioner, Scheme, SolveOptions, Status,
     check_len,
 };
+use sparsebatch_solvers::gpu::StepMethod;
 use sparsebatch_solvers::{Backend, BatchReport, LinOp, Machine};
 
 use super::DistributedMatrix;
@@ -15,7 +16,7 @@ use super::cg::{self, cg};
 use super::matrix::refused;
 use super::pipelined::{self, pipelined};
 use super::precond::{Analysed, Factored};
-use super::run::{Precond, Run};
+use super::run::{OnGpu, Precond, Run};
 use super::system::{Operator, System};
 use super::vectors::Sums;
 use crate::{Failure, MpiError, Ranks, described};
@@ -293,27 +294,12 @@ fn iterate<'a, T: CpuScalar>(
     let entered = Instant::now();
     if !run.has_ended() {
         let is_cg = scheme.krylov() == Some(Krylov::Cg);
-        match (is_cg, options.pipelined, run.is_on_gpu()) {
-            (true, false, false) => cg(&mut run, &mut ranks.agree(cg::OnCpu::new(x))?)?,
-            (true, false, true) => {
-                let steps = cg::OnGpu::new(&mut run, x);
-                cg(&mut run, &mut ranks.agree(steps)?)?;
-            }
-            (true, true, false) => {
-                pipelined(&mut run, &mut ranks.agree(pipelined::OnCpu::new(x))?)?;
-            }
-            (true, true, true) => {
-                let steps = pipelined::OnGpu::new(&mut run, x);
-                pipelined(&mut run, &mut ranks.agree(steps)?)?;
-            }
-            (false, _, false) => {
-                bicgstab(&mut run, &mut ranks.agree(bicgstab::OnCpu::new(x))?)?;
-            }
-            (false, _, true) => {
-                let steps = bicgstab::OnGpu::new(&mut run, x);
-                bicgstab(&mut run, &mut ranks.agree(steps)?)?;
-            }
-        }
+        let method = match (is_cg, options.pipelined) {
+            (true, false) => StepMethod::Cg,
+            (true, true) => StepMethod::PipelinedCg,
+            (false, _) => StepMethod::BiCgStab,
+        };
+        solve_by(ranks, method, &mut run, x)?;
     }
     let iteration_time = entered.elapsed().saturating_sub(run.settling);
     let (outcome, products) = run.finish();
@@ -331,6 +317,28 @@ fn iterate<'a, T: CpuScalar>(
         solve_time: start.elapsed(),
         iteration_time,
     })
+}
+
+/// The iterations of a method, over vectors of the GPU that has the matrix, or of the CPU.
+fn solve_by<T: CpuScalar>(
+    ranks: &Ranks,
+    method: StepMethod,
+    run: &mut Run<'_, '_, '_, T>,
+    x: &mut [T],
+) -> Result<(), MpiError> {
+    if run.is_on_gpu() {
+        let mut steps = ranks.agree(OnGpu::new(run, method, x))?;
+        return match method {
+            StepMethod::Cg => cg(run, &mut steps),
+            StepMethod::PipelinedCg => pipelined(run, &mut steps),
+            StepMethod::BiCgStab => bicgstab(run, &mut steps),
+        };
+    }
+    match method {
+        StepMethod::Cg => cg(run, &mut ranks.agree(cg::OnCpu::new(x))?),
+        StepMethod::PipelinedCg => pipelined(run, &mut ranks.agree(pipelined::OnCpu::new(x))?),
+        StepMethod::BiCgStab => bicgstab(run, &mut ranks.agree(bicgstab::OnCpu::new(x))?),
+    }
 }
 
 /// What ranks must have been asked alike.

@@ -206,6 +206,24 @@ enum Kernel {
 }
 
 impl Kernel {
+    /// Whether it sums something.
+    fn has_sums(self) -> bool {
+        match self {
+            Self::Dot
+            | Self::CgAdvance
+            | Self::CgSquares
+            | Self::PipelinedSums
+            | Self::BiCgStabStart
+            | Self::BiCgStabMiddle
+            | Self::BiCgStabAdvance => true,
+            Self::Precondition
+            | Self::CgDirect
+            | Self::PipelinedAdvance
+            | Self::BiCgStabDirect
+            | Self::BiCgStabHalf => false,
+        }
+    }
+
     /// The instance for values of the C++ type `value`.
     fn expression(self, value: &str, precond: StepPrecond) -> String {
         let is = |kind: StepPrecond| u32::from(precond == kind);
@@ -357,40 +375,42 @@ impl<E: Executor, T: Value> KrylovSteps<E, T> {
         use Kernel as K;
         use StepVector as V;
         match step {
-            Step::CgSquares => self.sum(K::CgSquares, &[], &[self.m(V::U), V::R.here()]),
-            Step::CgCurvature => self.sum(K::Dot, &[], &[V::P.here(), V::W.here()]),
+            Step::CgSquares => self.launch(K::CgSquares, &[], &[self.m(V::U), V::R.here()]),
+            Step::CgCurvature => self.launch(K::Dot, &[], &[V::P.here(), V::W.here()]),
             Step::CgAdvance { alpha } => {
                 let m = self.m(V::U);
                 let vectors = [V::P.here(), V::W.here(), m, V::X.here(), V::R.here()];
-                self.sum(K::CgAdvance, &[alpha], &vectors)
+                self.launch(K::CgAdvance, &[alpha], &vectors)
             }
             Step::CgDirect { beta } => {
-                self.start(K::CgDirect, &[beta], &[self.m(V::U), V::R.here(), V::P.here()])
+                self.launch(K::CgDirect, &[beta], &[self.m(V::U), V::R.here(), V::P.here()])
             }
             Step::Precondition { from, to } => self.precondition(from, to),
             Step::PipelinedSums => {
-                self.sum(K::PipelinedSums, &[], &[V::R.here(), V::U.here(), V::W.here()])
+                self.launch(K::PipelinedSums, &[], &[V::R.here(), V::U.here(), V::W.here()])
             }
             Step::PipelinedAdvance { alpha, beta } => self.pipelined_advance(alpha, beta),
             Step::BiCgStabStart => {
                 let vectors = [V::R, V::Shadow, V::P, V::V].map(StepVector::here);
-                self.sum(K::BiCgStabStart, &[], &vectors)
+                self.launch(K::BiCgStabStart, &[], &vectors)
             }
             Step::BiCgStabDirect { beta, omega } => {
                 let m = self.m(V::PHat);
                 let vectors = [V::R.here(), V::V.here(), m, V::P.here(), V::PHat.here()];
-                self.start(K::BiCgStabDirect, &[beta, omega], &vectors)
+                self.launch(K::BiCgStabDirect, &[beta, omega], &vectors)
             }
-            Step::BiCgStabShadow => self.sum(K::Dot, &[], &[V::Shadow.here(), V::V.here()]),
+            Step::BiCgStabShadow => self.launch(K::Dot, &[], &[V::Shadow.here(), V::V.here()]),
             Step::BiCgStabHalf { alpha } => {
                 let vectors = [V::V.here(), self.m(V::SHat), V::R.here(), V::SHat.here()];
-                self.start(K::BiCgStabHalf, &[alpha], &vectors)
+                self.launch(K::BiCgStabHalf, &[alpha], &vectors)
             }
-            Step::BiCgStabMiddle => self.sum(K::BiCgStabMiddle, &[], &[V::T.here(), V::R.here()]),
+            Step::BiCgStabMiddle => {
+                self.launch(K::BiCgStabMiddle, &[], &[V::T.here(), V::R.here()])
+            }
             Step::BiCgStabAdvance { alpha, omega } => {
                 let vectors = [V::PHat, V::SHat, V::T, V::Shadow, V::X, V::R];
                 let vectors = vectors.map(StepVector::here);
-                self.sum(K::BiCgStabAdvance, &[alpha, omega], &vectors)
+                self.launch(K::BiCgStabAdvance, &[alpha, omega], &vectors)
             }
         }
     }
@@ -430,49 +450,24 @@ impl<E: Executor, T: Value> KrylovSteps<E, T> {
         found.map(KernelBuffer::raw).ok_or_else(|| missing(vector))
     }
 
-    /// The kernel, if it is one of the method.
-    fn key(&self, kernel: Kernel) -> Result<&KernelKey, GpuError> {
-        let mut keys = self.keys.iter();
-        let found = keys.find(|(own, _)| *own == kernel);
-        found.map(|(_, key)| key).ok_or_else(|| GpuError::InvalidArgument {
-            name: "step",
-            expected: format!("one of {:?}", self.method),
-            found: "one of another method".to_owned(),
-        })
-    }
-
     /// Launches a kernel whose arguments are the number of elements, scalars, vectors (null where
-    /// there is none), and what sums need.
-    fn sum(
+    /// there is none), and what sums need where it has some.
+    fn launch(
         &mut self,
         kernel: Kernel,
         scalars: &[T],
         vectors: &[Option<StepVector>],
     ) -> Result<(), GpuError> {
         let mut args = self.args(scalars, vectors)?;
-        let key = self.key(kernel)?.clone();
-        args.output(&mut self.partials).output(&mut self.ticket).output(&mut self.sums);
+        if kernel.has_sums() {
+            args.output(&mut self.partials).output(&mut self.ticket).output(&mut self.sums);
+        }
         // SAFETY: the arguments are those of the kernel, as `run` lists them: vectors are there and
         // have `len` elements; those of a preconditioner are null only in the instance that reads
         // none. Vectors are apart but for those that the kernel names.
         #[expect(unsafe_code, reason = "a launch")]
         unsafe {
-            launch((&self.executor, &key, self.len), &mut args)
-        }
-    }
-
-    /// As [`KrylovSteps::sum`], of a kernel without sums.
-    fn start(
-        &mut self,
-        kernel: Kernel,
-        scalars: &[T],
-        vectors: &[Option<StepVector>],
-    ) -> Result<(), GpuError> {
-        let mut args = self.args(scalars, vectors)?;
-        // SAFETY: as in `sum`.
-        #[expect(unsafe_code, reason = "a launch")]
-        unsafe {
-            launch((&self.executor, self.key(kernel)?, self.len), &mut args)
+            launch((&self.executor, key(&self.keys, self.method, kernel)?, self.len), &mut args)
         }
     }
 
@@ -496,12 +491,10 @@ impl<E: Executor, T: Value> KrylovSteps<E, T> {
         if self.place(from) == self.place(to) || to == StepVector::Diagonal {
             return Err(missing(to));
         }
-        let m = match self.precond {
-            StepPrecond::Given => return Ok(()),
-            StepPrecond::Diagonal => Some(StepVector::Diagonal),
-            StepPrecond::None => None,
-        };
-        self.start(Kernel::Precondition, &[], &[m, from.here(), to.here()])
+        if self.precond == StepPrecond::Given {
+            return Ok(());
+        }
+        self.launch(Kernel::Precondition, &[], &[self.m(from), from.here(), to.here()])
     }
 
     fn pipelined_advance(&mut self, alpha: T, beta: T) -> Result<(), GpuError> {
@@ -513,12 +506,27 @@ impl<E: Executor, T: Value> KrylovSteps<E, T> {
         }
         let mut args = self.args(&[alpha, beta], &[V::M.here(), V::N.here()])?;
         args.structure(updated);
-        // SAFETY: as in `sum`.
+        let key = key(&self.keys, self.method, Kernel::PipelinedAdvance)?;
+        // SAFETY: as in `launch`.
         #[expect(unsafe_code, reason = "a launch")]
         unsafe {
-            launch((&self.executor, self.key(Kernel::PipelinedAdvance)?, self.len), &mut args)
+            launch((&self.executor, key, self.len), &mut args)
         }
     }
+}
+
+/// The key of a kernel, if it is one of the method.
+fn key(
+    keys: &[(Kernel, KernelKey)],
+    method: StepMethod,
+    kernel: Kernel,
+) -> Result<&KernelKey, GpuError> {
+    let found = keys.iter().find(|(own, _)| *own == kernel);
+    found.map(|(_, key)| key).ok_or_else(|| GpuError::InvalidArgument {
+        name: "step",
+        expected: format!("one of {method:?}"),
+        found: "one of another method".to_owned(),
+    })
 }
 
 /// A vector that a method does not have.
