@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use sparsebatch_cuda::device::{availability, measure_bandwidth};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::Csr;
@@ -30,6 +31,12 @@ use crate::recorder::Recorder;
 use crate::session::{Costs, Label, Measured, Problem, Target, machine};
 use crate::timing::Timing;
 use crate::{Backend, BenchError, Outcome, begin};
+
+/// Rows that a thread makes at a time.
+const PART: usize = 1 << 14;
+
+/// Iterations of the solve that warms up a method.
+const WARM_UP: u32 = 10;
 
 /// Rounds of products and of solves.
 const ROUNDS: usize = 7;
@@ -480,15 +487,20 @@ fn times_of(
     let mut solves = Vec::new();
     for kind in Kind::all(iterations) {
         // The processor takes longer, and needs no warming up.
-        let counts = match (matrix.is_on_gpu(), kind.iterations) {
-            (true, Some(_)) => (1, ROUNDS),
-            (true, None) => (1, 2),
-            (false, Some(_)) => (0, 2),
-            (false, None) => (0, 1),
+        let (warms_up, solves_alike) = match (matrix.is_on_gpu(), kind.iterations) {
+            (true, Some(_)) => (true, ROUNDS),
+            (true, None) => (true, 2),
+            (false, Some(_)) => (false, 2),
+            (false, None) => (false, 1),
         };
+        if warms_up {
+            let options = Kind { iterations: Some(WARM_UP), ..kind }.options(edge);
+            y.fill(0.0);
+            matrix.solve(&b, &mut y, &options)?;
+        }
         let options = kind.options(edge);
         let (iterations_ms, wall_ms, report) =
-            solve_times(ranks, &mut matrix, (&b, &mut y), &options, counts)?;
+            solve_times(ranks, &mut matrix, (&b, &mut y), &options, solves_alike)?;
         solves.push(Solves { kind, iterations_ms, wall_ms, report });
     }
     let parts = matrix.parts();
@@ -546,13 +558,12 @@ fn product_times(
 }
 
 /// Milliseconds of the iterations of each solve, of the fastest whole solve, and the last report.
-/// Solves that warm up come before.
 fn solve_times(
     ranks: &Ranks,
     matrix: &mut DistributedMatrix<'_, f64>,
     (b, x): (&[f64], &mut [f64]),
     options: &DistributedOptions,
-    (warm_up, solves): (usize, usize),
+    solves: usize,
 ) -> Result<(Vec<f64>, f64, DistributedReport), MpiError> {
     let (mut iterations, mut walls) = (Vec::new(), Vec::new());
     let mut last;
@@ -562,12 +573,12 @@ fn solve_times(
         last = matrix.solve(b, x, options)?;
         iterations.push(ms(last.iteration_time));
         walls.push(ms(last.solve_time));
-        if iterations.len() == warm_up + solves {
+        if iterations.len() == solves {
             break;
         }
     }
-    let iterations = slowest(ranks, &iterations[warm_up..])?;
-    let walls = slowest(ranks, &walls[warm_up..])?;
+    let iterations = slowest(ranks, &iterations)?;
+    let walls = slowest(ranks, &walls)?;
     let wall = walls.into_iter().fold(f64::INFINITY, f64::min);
     Ok((iterations, wall, last))
 }
@@ -609,23 +620,39 @@ fn laplacian_rows(
     edge: usize,
     rows: Range<usize>,
 ) -> Result<Csr<f64>, sparsebatch_formats::FormatError> {
-    let (mut row_ptr, n) = (vec![0], edge.pow(3));
-    let mut col_idx = Vec::with_capacity(7 * rows.len());
-    let mut values = Vec::with_capacity(7 * rows.len());
-    for row in rows.clone() {
-        for (col, value) in row_of(edge, row) {
-            col_idx.push(col as i32);
-            values.push(value);
-        }
-        row_ptr.push(col_idx.len() as i32);
+    let n = edge.pow(3);
+    let mut row_ptr = vec![0; rows.len() + 1];
+    let lengths = row_ptr[1..].par_iter_mut().zip(rows.clone());
+    lengths.for_each(|(length, row)| *length = row_of(edge, row).count() as i32);
+    for row in 0..rows.len() {
+        row_ptr[row + 1] += row_ptr[row];
     }
+    let nnz = row_ptr[rows.len()] as usize;
+    let (mut col_idx, mut values) = (vec![0; nnz], vec![0.0; nnz]);
+    let mut parts = Vec::new();
+    let (mut cols, mut entries) = (&mut col_idx[..], &mut values[..]);
+    for first in (0..rows.len()).step_by(PART) {
+        let part = first..(first + PART).min(rows.len());
+        let len = (row_ptr[part.end] - row_ptr[part.start]) as usize;
+        let (own_cols, own_entries);
+        (own_cols, cols) = cols.split_at_mut(len);
+        (own_entries, entries) = entries.split_at_mut(len);
+        parts.push((rows.start + part.start..rows.start + part.end, own_cols, own_entries));
+    }
+    parts.into_par_iter().for_each(|(rows, cols, values)| {
+        let entries = rows.flat_map(|row| row_of(edge, row));
+        for ((to_col, to_value), (col, value)) in cols.iter_mut().zip(values).zip(entries) {
+            (*to_col, *to_value) = (col as i32, value);
+        }
+    });
     Csr::try_new(rows.len(), n, row_ptr, col_idx, values)
 }
 
 /// Compares products of [`element`] with the stencil: both are exact.
 fn check(edge: usize, rows: Range<usize>, y: &[f64]) -> Result<(), Failure> {
     let expected = |row| row_of(edge, row).map(|(col, value)| value * element(col)).sum::<f64>();
-    match rows.zip(y).find(|&(row, &found)| expected(row) != found) {
+    let wrong = rows.into_par_iter().zip(y).find_first(|&(row, &found)| expected(row) != found);
+    match wrong {
         None => Ok(()),
         Some((row, found)) => {
             let expected = expected(row);
