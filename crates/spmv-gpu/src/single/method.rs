@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sparsebatch_formats::convert::{FromCsr, SlotMap};
+use sparsebatch_formats::convert::{FromCsr, SlotMap, dia_pattern};
 use sparsebatch_formats::{
     Batch, CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, Pattern, RaggedCsr,
     SellPPattern, View,
 };
 
+use super::diagonals::by_diagonals;
 use super::launch::{
     AdaptiveKernel, BalancedKernel, DeviceCoo, DeviceCsr, DeviceDia, DeviceEll, DeviceSell,
     Product, RowKernel,
@@ -81,13 +82,9 @@ pub(super) struct Slots<P, T> {
 }
 
 impl<P: FromCsr, T: Value> Slots<P, T> {
-    fn of(
-        matrix: View<'_, CsrPattern, T>,
-        options: &P::Options,
-        bring: fn(&SlotMap, usize, &[T]) -> Vec<T>,
-    ) -> Result<Self, GpuError> {
+    fn of(matrix: View<'_, CsrPattern, T>, options: &P::Options) -> Result<Self, GpuError> {
         let (pattern, map) = P::from_csr(matrix.pattern(), options)?;
-        let values = bring(&map, pattern.stored_len(), matrix.values());
+        let values = in_slots(&map, pattern.stored_len(), matrix.values());
         Ok(Self { pattern, values, map: Arc::new(map) })
     }
 }
@@ -102,12 +99,16 @@ impl<'a, T: Value> Converted<'a, T> {
         options: &SingleOptions,
     ) -> Result<Self, GpuError> {
         Ok(match options.kernel {
-            SingleKernel::Coo => Self::Coo(Slots::of(matrix, &Default::default(), in_slots)?),
-            SingleKernel::Ell => Self::Ell(Slots::of(matrix, &options.ell(), in_slots)?),
-            SingleKernel::Dia => Self::Dia(Slots::of(matrix, &options.dia(), in_diagonals)?),
-            SingleKernel::Hyb => Self::Hyb(Slots::of(matrix, &options.hyb(), in_slots)?),
-            SingleKernel::Sell => Self::Sell(Slots::of(matrix, &options.sell(), in_slots)?),
-            SingleKernel::SellP => Self::Sell(Slots::of(matrix, &options.sellp()?, in_slots)?),
+            SingleKernel::Coo => Self::Coo(Slots::of(matrix, &Default::default())?),
+            SingleKernel::Ell => Self::Ell(Slots::of(matrix, &options.ell())?),
+            SingleKernel::Dia => {
+                let pattern = dia_pattern(matrix.pattern(), &options.dia())?;
+                let (map, values) = by_diagonals(&pattern, matrix);
+                Self::Dia(Slots { pattern, values, map: Arc::new(map) })
+            }
+            SingleKernel::Hyb => Self::Hyb(Slots::of(matrix, &options.hyb())?),
+            SingleKernel::Sell => Self::Sell(Slots::of(matrix, &options.sell())?),
+            SingleKernel::SellP => Self::Sell(Slots::of(matrix, &options.sellp()?)?),
             SingleKernel::Packed => {
                 let mut batch = RaggedCsr::new();
                 batch.push(matrix);
@@ -122,14 +123,6 @@ impl<'a, T: Value> Converted<'a, T> {
 pub(super) fn in_slots<T: Value>(map: &SlotMap, stored_len: usize, values: &[T]) -> Vec<T> {
     let mut slots = vec![T::ZERO; stored_len];
     map.scatter(values, 1, &mut slots);
-    slots
-}
-
-/// As [`in_slots`], but empty slots hold `DIA_FILL`, which kernels can tell from every entry.
-pub(super) fn in_diagonals<T: Value>(map: &SlotMap, stored_len: usize, values: &[T]) -> Vec<T> {
-    let entries: Vec<T> = values.iter().map(|value| value.dia_entry()).collect();
-    let mut slots = vec![T::DIA_FILL; stored_len];
-    map.scatter(&entries, 1, &mut slots);
     slots
 }
 

@@ -30,6 +30,7 @@
 mod adaptive;
 mod balanced;
 pub mod choose;
+mod diagonals;
 mod explain;
 mod kernel;
 pub(crate) mod kernels;
@@ -52,8 +53,9 @@ pub use options::SingleOptions;
 use crate::csr_arrays::check_csr;
 use crate::{CsrArrays, CsrSize};
 use choose::MatrixShape;
+use diagonals::in_diagonals;
 use launch::{DeviceCsr, Product};
-use method::{Built, Converted, Method, Prepared, in_diagonals, in_slots};
+use method::{Built, Converted, Method, Prepared, in_slots};
 use sparsebatch_cuda::executor::check_apart;
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value, check_len};
 

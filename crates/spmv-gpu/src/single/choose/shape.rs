@@ -1,5 +1,9 @@
 //! Figures of a matrix that the choice depends on.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use rayon::prelude::*;
 use sparsebatch_formats::CsrPatternRef;
 
 use super::blocks::Blocks;
@@ -13,6 +17,9 @@ pub const LANES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Windows in which `sell` may sort rows by length; `None` leaves them in order.
 pub const WINDOWS: [Option<usize>; 3] = [None, Some(128), Some(1024)];
+
+/// Rows that a thread looks through at a time.
+const ROWS_AT_ONCE: usize = 4096;
 
 /// Slots, or entries per lane, in one step: the loads that the kernels have in flight at once.
 const SLOTS_PER_STEP: usize = 8;
@@ -59,10 +66,10 @@ pub struct MatrixShape {
 impl MatrixShape {
     /// Computes the figures of a pattern.
     pub fn new(pattern: CsrPatternRef<'_>) -> Self {
-        let mut shape = Self::of_row_ptr(pattern.row_ptr(), pattern.ncols());
-        shape.ndiags = diagonals(pattern);
-        shape.sectors = sectors(pattern);
-        shape
+        let by_columns = || (diagonals(pattern), sectors(pattern));
+        let by_rows = || Self::of_row_ptr(pattern.row_ptr(), pattern.ncols());
+        let (shape, (ndiags, sectors)) = rayon::join(by_rows, by_columns);
+        Self { ndiags, sectors, ..shape }
     }
 
     /// The figures that row pointers alone determine.
@@ -75,6 +82,18 @@ impl MatrixShape {
         let in_order = slices(&lengths);
         // Padding of up to a twentieth is not worth sorting rows.
         let is_padded = in_order.slots > nnz + nnz / 20;
+        let (mut steps_of, mut blocks) =
+            ([0; LANES.len()], [Blocks::default(); BLOCK_ENTRIES.len()]);
+        rayon::join(
+            || {
+                let lanes = steps_of.par_iter_mut().zip(LANES);
+                lanes.for_each(|(found, lanes)| *found = steps(&lengths, lanes as usize));
+            },
+            || {
+                let sizes = blocks.par_iter_mut().zip(BLOCK_ENTRIES);
+                sizes.for_each(|(found, entries)| *found = Blocks::of_row_ptr(row_ptr, entries));
+            },
+        );
         Self {
             nrows,
             ncols,
@@ -87,8 +106,8 @@ impl MatrixShape {
                 None => Some(in_order),
                 Some(window) => is_padded.then(|| slices(&sorted(&lengths, window))),
             }),
-            steps: LANES.map(|lanes| steps(&lengths, lanes as usize)),
-            blocks: BLOCK_ENTRIES.map(|entries| Blocks::of_row_ptr(row_ptr, entries)),
+            steps: steps_of,
+            blocks,
         }
     }
 
@@ -160,19 +179,19 @@ fn sectors(pattern: CsrPatternRef<'_>) -> f64 {
 fn diagonals(pattern: CsrPatternRef<'_>) -> Option<usize> {
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
     let most = (2 * pattern.nnz()).checked_div(nrows)?;
-    let mut occupied = vec![false; nrows + ncols];
-    let mut count = 0;
-    for row in 0..nrows {
+    let occupied: Vec<AtomicBool> =
+        (0..nrows + ncols).into_par_iter().map(|_| AtomicBool::new(false)).collect();
+    let count = AtomicUsize::new(0);
+    (0..nrows).into_par_iter().with_min_len(ROWS_AT_ONCE).try_for_each(|row| {
         for &column in &pattern.col_idx()[pattern.row(row)] {
-            let place = &mut occupied[column as usize + nrows - row];
-            count += usize::from(!*place);
-            *place = true;
+            let place = &occupied[column as usize + nrows - row];
+            if !place.load(Relaxed) && !place.swap(true, Relaxed) {
+                count.fetch_add(1, Relaxed);
+            }
         }
-        if count > most {
-            return None;
-        }
-    }
-    Some(count)
+        (count.load(Relaxed) <= most).then_some(())
+    })?;
+    Some(count.into_inner())
 }
 
 #[cfg(test)]
