@@ -1,5 +1,6 @@
 //! The rows of a rank divided by columns: own ones, and those of other ranks.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -9,8 +10,9 @@ use super::Partition;
 use super::vectors::{CHUNK, by_chunks};
 
 /// The parts of the own rows as matrices.
-pub(super) struct Divided<T> {
-    pub(super) local: Csr<T>,
+pub(super) struct Divided<'m, T: Scalar> {
+    /// The whole matrix where there is no other part.
+    pub(super) local: Cow<'m, Csr<T>>,
     /// The rows that have entries in columns of other ranks, without the others, and which of the
     /// own rows they are. `None` where no element of other ranks is needed.
     pub(super) remote: Option<(Csr<T>, Vec<u32>)>,
@@ -69,6 +71,9 @@ pub(super) fn renumbered<T: Scalar>(
     own_columns: Range<usize>,
     needed: &[i32],
 ) -> Result<Csr<T>, FormatError> {
+    if own_columns == (0..own.ncols()) {
+        return Ok(own);
+    }
     let ncols = own_columns.len() + needed.len();
     by_rows((own.nrows(), ncols), own.row_ptr().to_vec(), |row, made| {
         let (cols, values) = own.row(row);
@@ -163,11 +168,11 @@ fn by_rows<T: Scalar>(
 pub(super) fn divided<T: Scalar>(
     matrix: &Csr<T>,
     own_columns: usize,
-) -> Result<Divided<T>, FormatError> {
-    let local = columns_of(matrix, 0..own_columns)?;
+) -> Result<Divided<'_, T>, FormatError> {
     if matrix.ncols() == own_columns {
-        return Ok(Divided { local, remote: None });
+        return Ok(Divided { local: Cow::Borrowed(matrix), remote: None });
     }
+    let local = Cow::Owned(columns_of(matrix, 0..own_columns)?);
     let remote = columns_of(matrix, own_columns..matrix.ncols())?;
     let has_entries = |row: &u32| !remote.row(*row as usize).0.is_empty();
     let rows: Vec<u32> = (0..matrix.nrows() as u32).filter(has_entries).collect();

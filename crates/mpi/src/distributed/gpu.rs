@@ -134,7 +134,7 @@ struct OnGpu<E: GpuExecutor, T: Value> {
 /// Makes the plans of a rank on its GPU.
 pub(super) fn on_gpu<E: GpuExecutor, T: Value>(
     executor: &E,
-    divided: &Divided<T>,
+    divided: &Divided<'_, T>,
     halo: &Halo,
     options: &SingleOptions,
 ) -> Result<Box<dyn GpuPart<T>>, Failure> {

@@ -16,7 +16,8 @@ use super::Partition;
 use super::divide::{Divided, columns_of, divided, needed_columns, own_rows, renumbered, value};
 use super::gpu::{GpuPart, on_gpu};
 use super::halo::Halo;
-use super::vectors::{by_chunks, fill_by_chunks};
+use super::system::Facts;
+use super::vectors::{by_chunks, fill_by_chunks, joined};
 use crate::transport::Shared;
 use crate::{Described, Failure, MpiError, Ranks, RanksRef};
 
@@ -50,6 +51,9 @@ pub struct DistributedMatrix<'a, T> {
     /// The halo's elements of x.
     received: Vec<T>,
     sizes: [u64; 3],
+    /// What solves find out about the entries, which never change; all ranks know it or none does.
+    pub(super) facts: Option<Facts>,
+    pub(super) is_positive_and_symmetric: Option<[bool; 2]>,
 }
 
 /// The plans of the parts.
@@ -182,7 +186,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         own: Csr<T>,
         (rows, columns): (&Partition, &Partition),
         options: &MatrixOptions,
-        plan: impl FnOnce(Divided<T>, &Halo) -> Result<Plans<T>, Failure>,
+        plan: impl FnOnce(Divided<'_, T>, &Halo) -> Result<Plans<T>, Failure>,
     ) -> Result<Self, MpiError> {
         ranks.same(&described::<T>(rows, columns))?;
         let needed = ranks.run(|| {
@@ -209,7 +213,19 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
         let plans = connected(&ranks, plans, &halo);
         let received = vec![T::ZERO; needed.len()];
         let (rows, columns) = (rows.clone(), columns.clone());
-        Ok(Self { ranks, rows, columns, matrix, plans, halo, needed, received, sizes })
+        Ok(Self {
+            ranks,
+            rows,
+            columns,
+            matrix,
+            plans,
+            halo,
+            needed,
+            received,
+            sizes,
+            facts: None,
+            is_positive_and_symmetric: None,
+        })
     }
 
     /// As [`DistributedMatrix::from_rows`], from a matrix of which every rank has all rows, in the
@@ -272,7 +288,7 @@ impl<'a, T: CpuScalar> DistributedMatrix<'a, T> {
     /// The elements of x that the own rows need: the own ones, then those of the halo.
     pub(super) fn with_halo(&mut self, x: &[T]) -> Vec<T> {
         self.halo.exchange(&self.ranks, x, &mut self.received, &mut || ());
-        [x, &self.received].concat()
+        joined(x, &self.received)
     }
 
     /// What this rank has, and how it multiplies.
@@ -602,9 +618,9 @@ fn own_part<T: Scalar>(
 }
 
 impl<T: CpuScalar> Plans<T> {
-    fn on_cpu(divided: Divided<T>, spmv: &SpmvOptions) -> Result<Self, Failure> {
+    fn on_cpu(divided: Divided<'_, T>, spmv: &SpmvOptions) -> Result<Self, Failure> {
         let Divided { local, remote } = divided;
-        let local = SpmvPlan::new(&local, spmv).map_err(refused)?;
+        let local = SpmvPlan::new(&*local, spmv).map_err(refused)?;
         let remote = remote.map(|(remote, rows)| {
             let plan = SpmvPlan::new(&remote, spmv).map_err(refused)?;
             let sums = vec![T::ZERO; rows.len()];

@@ -14,7 +14,7 @@ use sparsebatch_solvers::gpu::{Step, StepMethod, StepVector};
 use super::DistributedMatrix;
 use super::gpu::OnGpuPrecond;
 use super::system::System;
-use super::vectors::{Sums, zeros};
+use super::vectors::{Sums, copy, fill_by_chunks, joined, zeros};
 use crate::{Failure, MpiError, Ranks};
 
 /// What preconditions, if anything does.
@@ -81,13 +81,13 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
         failed: Option<Status>,
         x: &mut [T],
     ) -> Result<Self, MpiError> {
-        let (mut r, copy) = ranks.agree(zeros(x.len()).and_then(|r| Ok((r, zeros(x.len())?))))?;
+        let mut r = ranks.agree(zeros(x.len()))?;
         let (entry, from_zero) = system.enter(x, &mut r, &mut sums)?;
-        let guess = (!from_zero).then(|| {
-            let mut guess = copy;
-            guess.copy_from_slice(x);
-            guess
-        });
+        // Whether it is 0 all ranks know alike.
+        let mut guess = (!from_zero).then(|| ranks.agree(zeros(x.len()))).transpose()?;
+        if let Some(guess) = &mut guess {
+            copy(x, guess);
+        }
         let scale = entry.scale::<T>();
         let threshold = entry.threshold * 2f64.powi(-scale);
         let mut this = Self {
@@ -293,7 +293,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
     }
 
     fn judged(&mut self, stop: Stop, x: &mut [T]) -> Result<Settled, MpiError> {
-        let mut solution = x.to_vec();
+        let mut solution = joined(x, &[]);
         rescale(self.scale - self.system.matrix_scale(), &mut solution);
         let mut r = std::mem::take(&mut self.r);
         let mut check = self.system.check(&self.entry, &solution, &mut r, &mut self.sums)?;
@@ -311,7 +311,7 @@ impl<'s, 'a, 'r, T: CpuScalar> Run<'s, 'a, 'r, T> {
             self.system.keep_better(entry, guess, check, &mut solution, &mut r, sums)?;
         }
         self.r = r;
-        x.copy_from_slice(&solution);
+        copy(&solution, x);
         self.outcome = Some(Outcome {
             status,
             iterations: self.iterations,
@@ -362,7 +362,7 @@ fn on_no_gpu() -> Failure {
 fn rescale<T: CpuScalar>(exponent: i32, v: &mut [T]) {
     if exponent != 0 {
         let scaled = by_power_of_two(exponent);
-        v.iter_mut().for_each(|v| *v = scaled(*v));
+        fill_by_chunks(v, |_, v| v.iter_mut().for_each(|v| *v = scaled(*v)));
     }
 }
 

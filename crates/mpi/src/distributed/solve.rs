@@ -229,19 +229,27 @@ impl<T: CpuScalar> DistributedMatrix<'_, T> {
     }
 
     /// The method, and why.
-    fn method(&self, options: &DistributedOptions) -> Result<(Method, String), MpiError> {
+    fn method(&mut self, options: &DistributedOptions) -> Result<(Method, String), MpiError> {
         if options.solve.method != Method::Auto {
             return Ok((options.solve.method, "asked for".to_owned()));
         }
+        let (method, reason) = match self.is_positive_and_symmetric()? {
+            [false, _] => (Method::BiCgStab, "its diagonal is not positive"),
+            [true, false] => (Method::BiCgStab, "it is not symmetric"),
+            [true, true] => (Method::Cg, "it is symmetric with a positive diagonal"),
+        };
+        Ok((method, reason.to_owned()))
+    }
+
+    /// Whether the diagonal is positive, and if so whether the matrix is symmetric.
+    fn is_positive_and_symmetric(&mut self) -> Result<[bool; 2], MpiError> {
+        if let Some(known) = self.is_positive_and_symmetric {
+            return Ok(known);
+        }
         let own = self.diagonal().iter().all(|&d| d > T::ZERO);
         let is_positive = self.ranks().all_gather(&own)?.into_iter().all(|positive| positive);
-        if !is_positive {
-            return Ok((Method::BiCgStab, "its diagonal is not positive".to_owned()));
-        }
-        Ok(match self.is_symmetric()? {
-            true => (Method::Cg, "it is symmetric with a positive diagonal".to_owned()),
-            false => (Method::BiCgStab, "it is not symmetric".to_owned()),
-        })
+        let is_symmetric = is_positive && self.is_symmetric()?;
+        Ok(*self.is_positive_and_symmetric.insert([is_positive, is_symmetric]))
     }
 }
 

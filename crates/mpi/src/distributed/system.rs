@@ -16,7 +16,7 @@ use sparsebatch_solve_core::verdict::{
 use sparsebatch_solvers::LinOp;
 
 use super::DistributedMatrix;
-use super::vectors::{CHUNK, Sums, by_chunks, fill_by_chunks, norm};
+use super::vectors::{CHUNK, Sums, by_chunks, copy, fill_by_chunks, norm};
 use crate::{Failure, MpiError};
 
 /// What multiplies.
@@ -36,7 +36,8 @@ pub(super) struct System<'a, 'r, T> {
 }
 
 /// What is known of the matrix of all ranks.
-struct Facts {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
     sizes: Sizes,
     /// `||A||_F`.
     norm: f64,
@@ -48,15 +49,19 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
     /// # Errors
     /// Where a rank has failed before.
     pub(super) fn new(
-        operator: Operator<'a, 'r, T>,
+        mut operator: Operator<'a, 'r, T>,
         b: &'a [T],
         criteria: &'a Criteria,
         sums: &mut Sums<'_>,
         ranks: usize,
     ) -> Result<Self, MpiError> {
-        let facts = match &operator {
+        let facts = match &mut operator {
             Operator::Given(_) => Facts { sizes: Sizes::new(0, 0), norm: 0.0, scale: 0 },
-            Operator::Matrix(matrix) => Facts::of(matrix, sums, ranks)?,
+            // All ranks know them or none does.
+            Operator::Matrix(matrix) => match matrix.facts {
+                Some(facts) => facts,
+                None => *matrix.facts.insert(Facts::of(matrix, sums, ranks)?),
+            },
         };
         Ok(Self { operator, b, criteria, facts })
     }
@@ -100,7 +105,7 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
         let [nonzeros] = sums.sum([nonzeros.iter().sum::<usize>() as f64])?;
         let (from_zero, criteria) = (nonzeros == 0.0, self.criteria);
         let threshold = threshold(0, criteria, rhs_norm);
-        r.copy_from_slice(self.b);
+        copy(self.b, r);
         if !from_zero && rhs_norm.is_finite() {
             let limits = Limits { threshold, rhs_norm, floor: None };
             let check = self.judge(limits, x, r, sums)?;
@@ -142,7 +147,7 @@ impl<'a, 'r, T: CpuScalar> System<'a, 'r, T> {
             return Ok(());
         }
         match guess {
-            Some(guess) => x.copy_from_slice(guess),
+            Some(guess) => copy(guess, x),
             None => x.fill(T::ZERO),
         }
         *check = self.check(entry, x, r, sums)?;

@@ -83,8 +83,27 @@ pub(super) fn zeros<T: Scalar>(len: usize) -> Result<Vec<T>, Failure> {
         let bytes = len.saturating_mul(size_of::<T>());
         Failure::internal(format!("{bytes} bytes for a vector could not be allocated"))
     })?;
-    zeros.resize(len, T::ZERO);
+    match len {
+        ..=CHUNK => zeros.resize(len, T::ZERO),
+        _ => zeros.par_extend((0..len).into_par_iter().with_min_len(CHUNK).map(|_| T::ZERO)),
+    }
     Ok(zeros)
+}
+
+/// Two vectors as one; the first is long.
+pub(super) fn joined<T: Scalar>(long: &[T], rest: &[T]) -> Vec<T> {
+    let mut all = Vec::with_capacity(long.len() + rest.len());
+    match long.len() {
+        ..=CHUNK => all.extend_from_slice(long),
+        _ => all.par_extend(long.par_iter().with_min_len(CHUNK).copied()),
+    }
+    all.extend_from_slice(rest);
+    all
+}
+
+/// `to = from`.
+pub(super) fn copy<T: Scalar>(from: &[T], to: &mut [T]) {
+    fill_by_chunks(to, |part, to| to.copy_from_slice(&from[part]));
 }
 
 /// Numbers of all ranks, and the word of each whether it has failed.
