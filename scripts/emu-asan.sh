@@ -10,7 +10,7 @@
 #
 # Programs that run no kernel are found out by scripts/emu-runner.sh and left out. Where KERNEL_EMU_LAUNCHING names
 # what a run of all tests without has noted, tests are chosen that together launch every kernel KERNEL_EMU_TIMES
-# times (default 2); otherwise all run, which is for changes of kernels, by hand. The kernels are compiled
+# times (default 1); otherwise all run, which is for changes of kernels, by hand. The kernels are compiled
 # for AddressSanitizer already (crates/kernel-emu/build.rs), for ThreadSanitizer a second time. Needs g++
 # and its libasan or libtsan, which come with it.
 set -euo pipefail

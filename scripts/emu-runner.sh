@@ -17,7 +17,7 @@ if [[ -n ${KERNEL_EMU_LAUNCHING:-} && $# -eq 1 ]]; then
         echo "launches no kernels: $name"
         exit 0
     fi
-    chosen=$("$(dirname "$0")/emu-cover.py" "$KERNEL_EMU_LAUNCHING" "$name" "${KERNEL_EMU_TIMES:-2}" "${skipped[@]}")
+    chosen=$("$(dirname "$0")/emu-cover.py" "$KERNEL_EMU_LAUNCHING" "$name" "${KERNEL_EMU_TIMES:-1}" "${skipped[@]}")
     mapfile -t tests <<<"$chosen"
     all=$("$program" --list --format terse | sed -n 's/: test$//p' | sort)
     # Kernels of a thread that is of no known test: all tests are watched.
