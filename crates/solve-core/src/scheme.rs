@@ -64,7 +64,9 @@ impl Method {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Preconditioner {
-    /// Jacobi that treats zero diagonal entries as 1, so that it never fails.
+    /// Jacobi that treats zero diagonal entries as 1, so that it never fails. Beside [`Method::Auto`]
+    /// it may be IC(0) or ILU(0) by colours on a GPU, for large systems whose factors exist; the
+    /// report says so.
     #[default]
     Auto,
     /// None.

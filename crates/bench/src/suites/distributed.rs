@@ -286,7 +286,7 @@ impl<'r, 'a> Cube<'r, 'a> {
             .map(|((what, one), (_, found))| format!("{:.3} in {what}", one / found))
             .collect();
         self.recorder.note(&format!(
-            "{}: {name} are so many times as fast as 1: {}",
+            "{}: {name}, times as fast as one: {}",
             self.case,
             factors.join("; ")
         ))
@@ -730,7 +730,7 @@ mod tests {
         let solved = |row: &&Row| row.configuration.ends_with("1e-8");
         assert!(outcome.rows.iter().filter(solved).all(|row| row.converged == Some(1)));
         let text = String::from_utf8(report).unwrap();
-        assert!(text.contains("2 ranks are so many times as fast as 1: "), "{text}");
+        assert!(text.contains("2 ranks, times as fast as one: "), "{text}");
         assert_eq!(outcome.faults().count(), 0);
     }
 

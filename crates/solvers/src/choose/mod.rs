@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_solve_core::symbolic::{LuCosts, lu_costs};
-use sparsebatch_solve_core::{PerSystem, Scheme, classes};
+use sparsebatch_solve_core::{Order, PerSystem, Preconditioner, Scheme, classes};
 
 use crate::share::shares_values;
 use crate::{Method, SolveOptions};
@@ -52,6 +52,8 @@ pub(crate) struct PatternFeatures {
     /// Diagonals on each side in the order of the band, if banded elimination on a GPU takes them
     /// and every diagonal entry is stored.
     pub(crate) band: Option<usize>,
+    /// Whether a GPU iterates quicker with incomplete factors by two colours than with Jacobi.
+    pub(crate) prefers_factors: bool,
 }
 
 /// Features of the values of a system.
@@ -112,17 +114,20 @@ pub(crate) enum Dominance {
     NineTenths,
     /// At most 0.98.
     Slight,
-    /// Above 0.98, or unknown.
+    /// At most 1, but for rounding: an H-matrix, unless it is singular.
+    Weak,
+    /// Above 1, or unknown.
     None,
 }
 
 impl Dominance {
-    const LEVELS: [Self; 4] = [Self::Half, Self::NineTenths, Self::Slight, Self::None];
+    const LEVELS: [Self; 5] = [Self::Half, Self::NineTenths, Self::Slight, Self::Weak, Self::None];
 
     /// The level of a bound.
     fn of(ratio: f64) -> Self {
         let [bounded @ .., _] = Self::LEVELS;
-        bounded.into_iter().find(|level| ratio <= level.radius()).unwrap_or(Self::None)
+        let limit = |level: Self| level.radius() + if level == Self::Weak { 1e-12 } else { 0.0 };
+        bounded.into_iter().find(|&level| ratio <= limit(level)).unwrap_or(Self::None)
     }
 
     /// The bound of the spectral radius.
@@ -131,7 +136,7 @@ impl Dominance {
             Self::Half => 0.5,
             Self::NineTenths => 0.9,
             Self::Slight => 0.98,
-            Self::None => 1.0,
+            Self::Weak | Self::None => 1.0,
         }
     }
 }
@@ -159,7 +164,12 @@ impl PatternFeatures {
             Target::Gpu(chip) if has_diagonal => chip.band(pattern),
             Target::Cpu | Target::Gpu(_) => None,
         };
-        Self { nrows, nnz, bandwidth: bandwidth(pattern), has_diagonal, factors, band }
+        let prefers_factors = match target {
+            Target::Gpu(chip) => has_diagonal && chip.prefers_factors(pattern),
+            Target::Cpu => false,
+        };
+        let bandwidth = bandwidth(pattern);
+        Self { nrows, nnz, bandwidth, has_diagonal, factors, band, prefers_factors }
     }
 }
 
@@ -178,7 +188,7 @@ fn bandwidth(pattern: CsrPatternRef<'_>) -> usize {
 /// that costs less. On the CPU it does where elimination in minimum-degree order fills in little
 /// (at most 2 entries for one of A, 20,000 in all) and no diagonal entry is missing. On a GPU times
 /// are estimated ([`OnChip`]), those of banded elimination and of dense elimination with partial
-/// pivoting too. The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries.
+/// pivoting too.
 pub(crate) fn method_of(
     pattern: &PatternFeatures,
     flags: Flags,
@@ -214,6 +224,43 @@ pub(crate) fn method_of(
     }
 }
 
+/// The scheme of a system with these features: [`method_of`] with the preconditioner of the options.
+/// The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries; where the method is
+/// chosen too it is IC(0) or ILU(0) by two colours for the systems of which [`OnChip`] says that a
+/// GPU iterates quicker with them. The factors of an H-matrix exist.
+///
+/// # Source
+/// T. A. Manteuffel, An incomplete factorization technique for positive definite linear systems,
+/// 1980, doi:10.1090/S0025-5718-1980-0559197-0.
+pub(crate) fn scheme_of<T: Scalar>(
+    pattern: &PatternFeatures,
+    flags: Flags,
+    target: Target,
+    options: &SolveOptions,
+    rel_tol: f64,
+) -> (Scheme, &'static str) {
+    let (method, reason) = method_of(pattern, flags, target, options, rel_tol);
+    let is_free = options.method == Method::Auto
+        && options.preconditioner == Preconditioner::Auto
+        && options.nrhs == 1
+        && !options.history;
+    let is_h_matrix = flags.finite && flags.dominance <= Dominance::Weak;
+    let (preconditioner, reason) = match method {
+        Method::Cg if is_free && pattern.prefers_factors && is_h_matrix => {
+            (Preconditioner::IC0.with_order(Order::Multicolor), CG_BY_COLOURS)
+        }
+        Method::BiCgStab if is_free && pattern.prefers_factors && is_h_matrix => {
+            (Preconditioner::ILU0.with_order(Order::Multicolor), BICGSTAB_BY_COLOURS)
+        }
+        _ => (options.preconditioner, reason),
+    };
+    (Scheme::new::<T>(method, preconditioner), reason)
+}
+
+const CG_BY_COLOURS: &str =
+    "symmetric with a positive diagonal, and quicker with factors by two colours";
+const BICGSTAB_BY_COLOURS: &str = "not for CG, and quicker with factors by two colours";
+
 /// Why CG does not apply to a system.
 fn why_not_cg(flags: Flags) -> &'static str {
     match (flags.finite, flags.symmetric, flags.diagonal) {
@@ -232,7 +279,6 @@ pub(crate) fn choose<T: Scalar>(
     options: &SolveOptions,
     target: Target,
 ) -> Vec<Chosen> {
-    let scheme = |method| Scheme::new::<T>(method, options.preconditioner);
     let all = || (0..batch.nitems()).collect::<Vec<usize>>();
     if options.method != Method::Auto || batch.nitems() == 0 {
         let (scheme, reason) = (options.scheme::<T>(), "asked for".to_owned());
@@ -241,14 +287,14 @@ pub(crate) fn choose<T: Scalar>(
     let rel_tol = |item: usize| options.rel_tol_of::<T>(item * options.nrhs);
     let of_class = |items: &Vec<u32>| {
         let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
-        let method = |flags, item| method_of(&features, flags, target, options, rel_tol(item));
+        let scheme = |flags, item| scheme_of::<T>(&features, flags, target, options, rel_tol(item));
         // Values are examined only if the choice depends on them.
         let first = items[0] as usize;
         let is_always_direct = !matches!(options.rel_tol, Some(PerSystem::Each(_)))
-            && Flags::of_estimates().all(|flags| method(flags, first).0.is_direct());
+            && Flags::of_estimates().all(|flags| scheme(flags, first).0.is_direct());
         if is_always_direct {
-            let method = method(Flags::UNKNOWN, first);
-            return items.iter().map(|&item| (item as usize, method)).collect::<Vec<_>>();
+            let scheme = scheme(Flags::UNKNOWN, first);
+            return items.iter().map(|&item| (item as usize, scheme)).collect::<Vec<_>>();
         }
         let flags = |item: usize, (copy, sums, next): &mut Room<T>| {
             flags_of(batch.pattern(item), batch.values_in(item, copy), sums, next)
@@ -256,29 +302,33 @@ pub(crate) fn choose<T: Scalar>(
         let shared = shares_values(batch).then(|| flags(first, &mut Room::default()));
         let of = |room: &mut Room<T>, &item: &u32| {
             let item = item as usize;
-            (item, method(shared.unwrap_or_else(|| flags(item, room)), item))
+            (item, scheme(shared.unwrap_or_else(|| flags(item, room)), item))
         };
         items.par_iter().with_min_len(16).map_init(Room::default, of).collect::<Vec<_>>()
     };
-    let methods: Vec<_> = classes(batch, None).par_iter().map(of_class).flatten_iter().collect();
-    let mut groups: Vec<(Method, Vec<usize>, BTreeMap<&str, usize>)> = Vec::new();
-    for (item, (method, reason)) in methods {
-        match groups.iter_mut().find(|group| group.0 == method) {
+    let schemes: Vec<_> = classes(batch, None).par_iter().map(of_class).flatten_iter().collect();
+    let mut groups: Vec<(Scheme, Vec<usize>, BTreeMap<&str, usize>)> = Vec::new();
+    for (item, (scheme, reason)) in schemes {
+        match groups.iter_mut().find(|group| group.0 == scheme) {
             Some((_, items, reasons)) => {
                 items.push(item);
                 *reasons.entry(reason).or_default() += 1;
             }
-            None => groups.push((method, vec![item], BTreeMap::from([(reason, 1)]))),
+            None => groups.push((scheme, vec![item], BTreeMap::from([(reason, 1)]))),
         }
     }
     let mut chosen: Vec<Chosen> = groups
         .into_iter()
-        .map(|(method, mut items, reasons)| {
+        .map(|(scheme, mut items, reasons)| {
             items.sort_unstable();
-            Chosen { scheme: scheme(method), reason: in_words(&reasons), items }
+            Chosen { scheme, reason: in_words(&reasons), items }
         })
         .collect();
-    chosen.sort_by_key(|chosen| (std::cmp::Reverse(chosen.items.len()), chosen.scheme.name()));
+    // One method may have two preconditioners.
+    chosen.sort_by_key(|chosen| {
+        let factors = chosen.scheme.preconditioner().has_factors();
+        (std::cmp::Reverse(chosen.items.len()), chosen.scheme.name(), factors)
+    });
     chosen
 }
 
@@ -336,7 +386,7 @@ fn flags_of<T: Scalar>(
     }
     let columns = beside.iter().zip(&*diagonals).map(|(&sum, &diagonal)| ratio(sum, diagonal));
     let mut radius = by_rows.min(columns.fold(0.0, f64::max));
-    if Dominance::of(radius) == Dominance::None && radius.is_finite() {
+    if Dominance::of(radius) > Dominance::Slight && radius.is_finite() {
         radius = radius.min(scaled_radius(pattern, values, (beside, room), diagonals));
     }
     let all = |is: fn(&f64) -> bool| diagonals.iter().all(is);
@@ -412,7 +462,6 @@ pub(crate) fn looks_semidefinite<T: Scalar>(pattern: CsrPatternRef<'_>, values: 
 mod tests {
     use sparsebatch_formats::Csr;
     use sparsebatch_formats::generate::{Family, Problem};
-    use sparsebatch_solve_core::Preconditioner;
 
     use super::*;
 
@@ -452,7 +501,8 @@ mod tests {
         assert_eq!(flags([-2.0, 1.0, 1.0, -2.0]).diagonal, Diagonal::Negative);
         assert_eq!(flags([2.0, 1.0, 1.0, 0.0]).diagonal, Diagonal::WithZeros);
         assert_eq!(flags([2.0, 1.0, 1.0, -2.0]).diagonal, Diagonal::Mixed);
-        assert_eq!(flags([1.0, 1.0, 1.0, 1.0]).dominance, Dominance::None);
+        assert_eq!(flags([1.0, 1.0, 1.0, 1.0]).dominance, Dominance::Weak);
+        assert_eq!(flags([1.0, 1.0, 1.5, 1.0]).dominance, Dominance::None);
         // By columns, where rows do not dominate.
         assert_eq!(flags([1.0, 25.0, 0.0, 100.0]).dominance, Dominance::Half);
     }
@@ -533,6 +583,65 @@ mod tests {
             let chosen: Vec<_> = choices.iter().map(|c| (c.scheme.name(), c.items.len())).collect();
             assert_eq!(chosen, [(method.name(), 200)], "{} {n}", family.name());
         }
+    }
+
+    /// A grid of `n` rows whose neighbours have entries of -1, in the lower triangle of `below`.
+    fn grid(n: usize, below: f64) -> Csr<f64> {
+        let batch = Problem::new(Family::Lap2d, n).unwrap().batch(1).unwrap().batch;
+        let mut grid = batch.to_csr(0);
+        for row in 0..n {
+            for k in grid.view().pattern().row(row) {
+                let col = grid.col_idx()[k] as usize;
+                grid.values_mut()[k] = match col.cmp(&row) {
+                    std::cmp::Ordering::Less => below,
+                    std::cmp::Ordering::Equal => 4.0,
+                    std::cmp::Ordering::Greater => -1.0,
+                };
+            }
+        }
+        grid
+    }
+
+    #[test]
+    fn large_grids_iterate_with_factors_by_two_colours_on_a_gpu() {
+        let colours = |preconditioner: Preconditioner| preconditioner.with_order(Order::Multicolor);
+        let ic0 = Scheme::Cg(colours(Preconditioner::IC0));
+        let ilu0 = Scheme::BiCgStab(colours(Preconditioner::ILU0));
+        let small = Target::Gpu(OnChip { shared_bytes: 167_936, value_bytes: 8 });
+        let single = Target::Gpu(OnChip { shared_bytes: 232_448, value_bytes: 4 });
+        for (n, below, target, expected) in [
+            (2025, -1.0, gpu(), CG),
+            (2116, -1.0, gpu(), ic0),
+            (4096, -1.0, gpu(), ic0),
+            (4225, -1.0, gpu(), CG),
+            (2116, -0.5, gpu(), ilu0),
+            // Not an H-matrix, so that factors may not exist.
+            (2116, -1.5, gpu(), BICGSTAB),
+            (2116, -1.0, small, CG),
+            (2116, -1.0, single, CG),
+            (2116, -1.0, Target::Cpu, CG),
+        ] {
+            assert_eq!(chosen(grid(n, below), target).scheme, expected, "{n} {below} {target:?}");
+        }
+        let batch = Batch::from(grid(2116, -1.0));
+        let scheme = |options| choose(&batch, &options, gpu())[0].scheme;
+        let options = SolveOptions::new;
+        assert_eq!(scheme(options().method(Method::Cg)), CG);
+        assert_eq!(scheme(options().history(true)), CG);
+        assert_eq!(scheme(options().nrhs(2)), CG);
+        let jacobi = Scheme::Cg(Preconditioner::Jacobi);
+        assert_eq!(scheme(options().preconditioner(Preconditioner::Jacobi)), jacobi);
+    }
+
+    #[test]
+    fn items_of_one_method_are_divided_by_their_preconditioners() {
+        let all: Batch<f64> = [grid(2116, -1.0), grid(900, -1.0)].into_iter().collect();
+
+        let choices = choose(&all, &SolveOptions::default(), gpu());
+
+        let of: Vec<_> = choices.iter().map(|chosen| (chosen.scheme, &*chosen.items)).collect();
+        let ic0 = Scheme::Cg(Preconditioner::IC0.with_order(Order::Multicolor));
+        assert_eq!(of, [(CG, &[1][..]), (ic0, &[0][..])]);
     }
 
     #[test]

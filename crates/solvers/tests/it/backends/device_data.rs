@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
+use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, Csr, CsrPattern, Layout, Pattern, UniformBatch};
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::{ArrayMove, GpuSolveError, Guess};
@@ -227,6 +228,53 @@ fn shared_values_and_single_items_agree_with_the_host() {
                 agree(&matrices(1), false, data, &options, Guess::InX);
             }
         }
+    }
+}
+
+/// Diffusion on a square grid of 2,116 cells, and wind along one axis.
+fn grids(winds: &[f64]) -> Vec<Csr<f64>> {
+    let grid = Problem::new(Family::Lap2d, 2116).unwrap().batch(1).unwrap().batch.to_csr(0);
+    let of = |&wind: &f64| {
+        let mut grid = grid.clone();
+        for row in 0..grid.nrows() {
+            for k in grid.view().pattern().row(row) {
+                let distance = grid.col_idx()[k] - row as i32;
+                grid.values_mut()[k] = match distance {
+                    0 => 4.2 + wind,
+                    -1 => -1.0 - wind,
+                    _ => -1.0,
+                };
+            }
+        }
+        grid
+    };
+    winds.iter().map(of).collect()
+}
+
+/// `auto` takes factors by two colours for large grids: one scheme on the device as on the host, for
+/// kept matrices and transposed ones too.
+#[test]
+fn large_grids_are_solved_with_factors_by_colours() {
+    let options = SolveOptions::new();
+    for (winds, scheme) in [([0.5, 1.0], "bicgstab"), ([0.0, 0.0], "cg")] {
+        let grids = grids(&winds);
+        agree(&grids, false, layouts()[3], &options, Guess::Zero);
+        let batch = batch(&grids, false);
+        let (b, x0) = (rhs(&batch, 1), vec![0.0; 2 * 2116]);
+
+        let (_, report) = from_host(&batch, &b, false, Guess::Zero, &x0, &options);
+
+        let jacobi = options.clone().preconditioner(Preconditioner::Jacobi);
+        let (_, plain) = from_host(&batch, &b, false, Guess::Zero, &x0, &jacobi);
+        let most = |report: &BatchReport| {
+            report.systems.iter().map(|system| system.outcome.iterations).max()
+        };
+        assert!(report.all_converged());
+        assert_eq!(report.scheme.name(), scheme);
+        assert!(report.scheme.preconditioner().has_factors(), "{}", report.scheme);
+        assert!(report.kernel.contains("multicolor"), "{}", report.kernel);
+        assert!(report.reason.ends_with("factors by two colours"), "{}", report.reason);
+        assert!(most(&report) < most(&plain), "{:?} {:?}", most(&report), most(&plain));
     }
 }
 
