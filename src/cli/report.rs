@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
-use sparsebatch::{BatchReport, GpuRun, RungRun, SchemeRun, Status, SystemReport};
+use sparsebatch::{BatchReport, GpuRun, Order, RungRun, SchemeRun, Status, SystemReport};
 use sparsebatch_mpi::Gathered;
 
 use super::Global;
@@ -284,7 +284,10 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         precision: context.precision,
         solver: report.scheme.name(),
         preconditioner: report.scheme.preconditioner().name(),
-        order: context.order,
+        order: match report.scheme.preconditioner().order() {
+            Order::Natural => context.order,
+            taken => taken.name(),
+        },
         precond_precision: context.precond_precision,
         inner_precision: context.inner_precision,
         reason: &report.reason,

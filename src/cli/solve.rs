@@ -36,7 +36,8 @@ pub(crate) struct SolveArgs {
     /// estimated time is shorter
     #[arg(long, value_parser = named(Method::NAMES), default_value = "auto")]
     solver: Method,
-    /// Preconditioner; `auto` is Jacobi with zero diagonal entries replaced by 1
+    /// Preconditioner; `auto` is Jacobi with zero diagonal entries replaced by 1, but IC(0) or ILU(0)
+    /// by colours where `--solver auto` finds that quicker on a GPU
     #[arg(long, value_name = "PRECONDITIONER", value_parser = named(Preconditioner::NAMES), default_value = "auto")]
     precond: Preconditioner,
     /// Elimination order of ilu0 and ic0

@@ -116,8 +116,9 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
                 climber.last == Status::ZeroPivot
                     || (first == Scheme::Banded && climber.last == Status::Stagnated)
             }
-            Rung::Cg => !matches!(first, Scheme::Cg(_)),
-            Rung::BiCgStab => !matches!(first, Scheme::BiCgStab(_)),
+            // Factors may have failed where Jacobi does not.
+            Rung::Cg => !matches!(first, Scheme::Cg(factors) if !factors.has_factors()),
+            Rung::BiCgStab => !matches!(first, Scheme::BiCgStab(factors) if !factors.has_factors()),
             Rung::PivotingLu => first != Scheme::PivotingLu,
         };
         if !takes {
@@ -569,6 +570,16 @@ mod tests {
         assert_eq!(way(LU, Status::Stagnated, 1.0, true), [Rung::Cg, BiCgStab, PivotingLu]);
         assert_eq!(way(STRONGER, last, 0.5, true)[0], Lu);
         assert!(way(CG, Status::Converged, 0.0, true).is_empty());
+        // Factors that fail are followed by the same method with Jacobi.
+        let last = Status::SingularPreconditioner;
+        assert_eq!(
+            way(Scheme::Cg(Preconditioner::IC0), last, 1.0, true),
+            [StrongerPreconditioner, Lu, Rung::Cg, BiCgStab, PivotingLu]
+        );
+        assert_eq!(
+            way(Scheme::BiCgStab(Preconditioner::ILU0), last, 1.0, true),
+            [StrongerPreconditioner, Lu, Rung::Cg, BiCgStab, PivotingLu]
+        );
     }
 
     #[test]

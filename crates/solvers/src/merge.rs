@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use sparsebatch_solve_core::ProductCost;
 
+use crate::choose::rank_of;
 use crate::report::{BatchReport, Machine, RungRun, SchemeRun};
 
 /// Most different texts of one kind that a merged report holds.
@@ -131,7 +132,7 @@ impl Merged {
             run.cpu_reason = cpu.joined_if_any();
             run.composed_reason = composed.joined_if_any();
         }
-        report.schemes.sort_by_key(|run| (Reverse(run.systems), run.scheme.name()));
+        report.schemes.sort_by_key(|run| (Reverse(run.systems), rank_of(run.scheme)));
         report.runs.sort_by_key(|run| run.rung);
         if let Some(first) = report.schemes.first() {
             report.scheme = first.scheme;

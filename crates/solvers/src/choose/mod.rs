@@ -9,12 +9,13 @@ mod on_chip;
 pub(crate) use on_chip::OnChip;
 pub use on_chip::choose_schemes;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_solve_core::symbolic::{LuCosts, lu_costs};
-use sparsebatch_solve_core::{Order, PerSystem, Preconditioner, Scheme, classes};
+use sparsebatch_solve_core::{Engine, Order, PerSystem, Preconditioner, Scheme, classes};
 
 use crate::share::shares_values;
 use crate::{Method, SolveOptions};
@@ -227,11 +228,15 @@ pub(crate) fn method_of(
 /// The scheme of a system with these features: [`method_of`] with the preconditioner of the options.
 /// The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries; where the method is
 /// chosen too it is IC(0) or ILU(0) by two colours for the systems of which [`OnChip`] says that a
-/// GPU iterates quicker with them. The factors of an H-matrix exist.
+/// GPU iterates quicker with them.
+///
+/// By two colours the pivots of IC(0) are diagonal entries of A and of a Schur complement, positive
+/// where A is positive definite. ILU(0) exists for H-matrices. A dominance of 1 admits singular
+/// matrices, whose last pivot may vanish: the ladder then goes on to Jacobi.
 ///
 /// # Source
-/// T. A. Manteuffel, An incomplete factorization technique for positive definite linear systems,
-/// 1980, doi:10.1090/S0025-5718-1980-0559197-0.
+/// R. S. Varga, E. B. Saff, V. Mehrmann, Incomplete factorizations of matrices and connections with
+/// H-matrices, 1980, doi:10.1137/0717066.
 pub(crate) fn scheme_of<T: Scalar>(
     pattern: &PatternFeatures,
     flags: Flags,
@@ -242,14 +247,14 @@ pub(crate) fn scheme_of<T: Scalar>(
     let (method, reason) = method_of(pattern, flags, target, options, rel_tol);
     let is_free = options.method == Method::Auto
         && options.preconditioner == Preconditioner::Auto
+        && options.engine == Engine::Fused
         && options.nrhs == 1
-        && !options.history;
+        && !options.history
+        && pattern.prefers_factors;
     let is_h_matrix = flags.finite && flags.dominance <= Dominance::Weak;
     let (preconditioner, reason) = match method {
-        Method::Cg if is_free && pattern.prefers_factors && is_h_matrix => {
-            (Preconditioner::IC0.with_order(Order::Multicolor), CG_BY_COLOURS)
-        }
-        Method::BiCgStab if is_free && pattern.prefers_factors && is_h_matrix => {
+        Method::Cg if is_free => (Preconditioner::IC0.with_order(Order::Multicolor), CG_BY_COLOURS),
+        Method::BiCgStab if is_free && is_h_matrix => {
             (Preconditioner::ILU0.with_order(Order::Multicolor), BICGSTAB_BY_COLOURS)
         }
         _ => (options.preconditioner, reason),
@@ -324,12 +329,13 @@ pub(crate) fn choose<T: Scalar>(
             Chosen { scheme, reason: in_words(&reasons), items }
         })
         .collect();
-    // One method may have two preconditioners.
-    chosen.sort_by_key(|chosen| {
-        let factors = chosen.scheme.preconditioner().has_factors();
-        (std::cmp::Reverse(chosen.items.len()), chosen.scheme.name(), factors)
-    });
+    chosen.sort_by_key(|chosen| (Reverse(chosen.items.len()), rank_of(chosen.scheme)));
     chosen
+}
+
+/// The order of schemes that as many systems take; one method may have two preconditioners.
+pub(crate) fn rank_of(scheme: Scheme) -> (&'static str, bool) {
+    (scheme.name(), scheme.preconditioner().has_factors())
 }
 
 /// The reasons in words, with the number of systems of each if there are several.
@@ -462,7 +468,9 @@ pub(crate) fn looks_semidefinite<T: Scalar>(pattern: CsrPatternRef<'_>, values: 
 mod tests {
     use sparsebatch_formats::Csr;
     use sparsebatch_formats::generate::{Family, Problem};
+    use sparsebatch_solve_core::SpmvOptions;
 
+    use super::on_chip::has_two_colours;
     use super::*;
 
     const CG: Scheme = Scheme::Cg(Preconditioner::Auto);
@@ -615,7 +623,7 @@ mod tests {
             (4096, -1.0, gpu(), ic0),
             (4225, -1.0, gpu(), CG),
             (2116, -0.5, gpu(), ilu0),
-            // Not an H-matrix, so that factors may not exist.
+            // Not an H-matrix, so that ILU(0) may not exist.
             (2116, -1.5, gpu(), BICGSTAB),
             (2116, -1.0, small, CG),
             (2116, -1.0, single, CG),
@@ -629,8 +637,30 @@ mod tests {
         assert_eq!(scheme(options().method(Method::Cg)), CG);
         assert_eq!(scheme(options().history(true)), CG);
         assert_eq!(scheme(options().nrhs(2)), CG);
+        assert_eq!(scheme(options().engine(Engine::Composed(SpmvOptions::default()))), CG);
         let jacobi = Scheme::Cg(Preconditioner::Jacobi);
         assert_eq!(scheme(options().preconditioner(Preconditioner::Jacobi)), jacobi);
+        // With -1.2 beside 4 it is not dominant any more, but IC(0) by two colours exists.
+        let mut other = grid(2116, -1.0);
+        other.values_mut().iter_mut().filter(|value| **value < 0.0).for_each(|v| *v *= 1.2);
+        assert_eq!(chosen(other, gpu()).scheme, ic0);
+    }
+
+    #[test]
+    fn colours_are_those_of_the_order_whatever_the_numbers_of_the_rows() {
+        let colours = |n: usize, entries: &[(i32, i32)]| {
+            let all = (0..n as i32).map(|row| (row, row)).chain(entries.iter().copied());
+            let (rows, cols): (Vec<i32>, Vec<i32>) = all.unzip();
+            let values = vec![1.0; rows.len()];
+            let matrix = Csr::from_triplets(n, n, &rows, &cols, &values).unwrap();
+            has_two_colours(matrix.view().pattern())
+        };
+
+        assert!(colours(4, &[(0, 1), (1, 2), (2, 3)]), "a chain, its upper triangle");
+        assert!(colours(4, &[(0, 2), (0, 3), (1, 3)]), "red rows before black ones");
+        assert!(!colours(3, &[(0, 1), (1, 2), (2, 0)]), "a triangle");
+        assert!(!colours(3, &[]), "nothing beside the diagonal");
+        assert!(!colours(0, &[]));
     }
 
     #[test]

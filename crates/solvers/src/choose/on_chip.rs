@@ -59,9 +59,10 @@ mod nanoseconds {
 /// Bytes of shared memory that are reserved.
 const RESERVED_BYTES: u64 = 2048;
 
-/// Rows of the systems that iterate quicker with factors by two colours, and the shared memory of a
-/// block of the cards for which that was measured.
+/// Rows of the systems that iterate quicker with factors by two colours, entries of a row, and the
+/// shared memory of a block, as far as that was measured.
 const ROWS_OF_FACTORS: std::ops::RangeInclusive<usize> = 2049..=4096;
+const ENTRIES_OF_FACTORS: usize = 5;
 const SHARED_OF_FACTORS: u64 = 232_448;
 
 /// Iterations of BiCGStab relative to CG's bound. It has two products in each iteration, and for
@@ -101,14 +102,15 @@ impl OnChip {
     }
 
     /// Whether incomplete factors by colours are quicker than Jacobi in CG and BiCGStab: in f64, where
-    /// the fused kernel has 512 threads for a system and the pattern has two colours. Measured on an
-    /// NVIDIA H200 on grids of 2,500 to 4,096 rows, ill-conditioned and well-conditioned: CG 1.02 to
-    /// 1.32 times as quick, BiCGStab 0.97 to 1.82 times; of cards with less shared memory nothing is
-    /// known.
+    /// the fused kernel has 512 threads for a system, for patterns of two colours and at most five
+    /// entries a row. Measured on an NVIDIA H200 on grids with five-point stencils of 2,500 to 4,096
+    /// rows, 2,000 systems: CG 1.02 to 1.32 times as quick, BiCGStab 0.97 to 1.82 times. Cards with
+    /// less shared memory for a block are left to Jacobi.
     pub(crate) fn prefers_factors(self, pattern: CsrPatternRef<'_>) -> bool {
         self.value_bytes == 8
             && self.shared_bytes >= SHARED_OF_FACTORS
             && ROWS_OF_FACTORS.contains(&pattern.nrows())
+            && (0..pattern.nrows()).all(|row| pattern.row(row).len() <= ENTRIES_OF_FACTORS)
             && has_two_colours(pattern)
     }
 
@@ -169,17 +171,22 @@ impl OnChip {
     }
 }
 
-/// Whether the rows of a pattern have two colours in the order [`multicolor`]: rows of the first, by
-/// ascending index, then those of the second.
-fn has_two_colours(pattern: CsrPatternRef<'_>) -> bool {
+/// Whether the rows of a pattern have two colours in the order [`multicolor`]: every entry beside the
+/// diagonal joins a row of the first to one of the second.
+pub(super) fn has_two_colours(pattern: CsrPatternRef<'_>) -> bool {
     let Ok(order) = multicolor(pattern) else { return false };
-    let Some(first) = order.windows(2).position(|rows| rows[1] < rows[0]) else { return false };
-    let mut is_first = vec![false; pattern.nrows()];
-    order[..=first].iter().for_each(|&row| is_first[row as usize] = true);
-    (0..pattern.nrows()).all(|row| {
-        let cols = &pattern.col_idx()[pattern.row(row)];
-        cols.iter().all(|&col| col as usize == row || is_first[col as usize] != is_first[row])
-    })
+    let mut position = vec![0; pattern.nrows()];
+    (0..).zip(&order).for_each(|(k, &row)| position[row as usize] = k);
+    let pairs = || {
+        (0..pattern.nrows()).flat_map(|row| {
+            let cols = pattern.col_idx()[pattern.row(row)].iter().map(|&col| col as usize);
+            let position = &position;
+            cols.filter(move |&col| col != row).map(move |col| [position[row], position[col]])
+        })
+    };
+    // The first row that has a neighbour before it.
+    let Some(second) = pairs().map(|[a, b]: [usize; 2]| a.max(b)).min() else { return false };
+    pairs().all(|[a, b]| (a < second) != (b < second))
 }
 
 /// CG's bound of the number of iterations for a spectral radius of Jacobi's iteration; infinite
