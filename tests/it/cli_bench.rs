@@ -394,7 +394,7 @@ fn one_matrix_is_measured_over_ranks_of_the_processor() {
     let done = folder.run(&[&suite[..], &["--output", "rows.jsonl"]].concat());
 
     assert_eq!(done.code, 0, "{}", done.stderr);
-    assert!(done.stdout.contains("2 ranks are "), "{}", done.stdout);
+    assert!(done.stdout.contains("2 ranks, times as fast as one: "), "{}", done.stdout);
     let [rows, _] = lines(&folder, "rows.jsonl");
     rows.iter().for_each(assert_row);
     // One and two ranks: CG twice and pipelined, BiCGStab.
