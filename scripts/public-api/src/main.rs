@@ -31,7 +31,16 @@ fn document(root: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let packages = CRATES.iter().flat_map(|name| ["-p", name]);
-    let status = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // What `cargo run` says of the package of this program. Build scripts that read such variables, as that of `ring`
+    // does, would run again, here and in the next call of cargo, and all that depends on them would be compiled again.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    let status = command
         .args(["doc", "--quiet", "--release", "--no-deps", "--lib"])
         .args(packages)
         .env("RUSTDOC", env::current_exe()?)
