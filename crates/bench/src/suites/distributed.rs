@@ -487,13 +487,12 @@ fn times_of(
     let mut solves = Vec::new();
     for kind in Kind::all(iterations) {
         // The processor takes longer, and needs no warming up.
-        let (warms_up, solves_alike) = match (matrix.is_on_gpu(), kind.iterations) {
-            (true, Some(_)) => (true, ROUNDS),
-            (true, None) => (true, 2),
-            (false, Some(_)) => (false, 2),
-            (false, None) => (false, 1),
+        let solves_alike = match (matrix.is_on_gpu(), kind.iterations) {
+            (true, Some(_)) => ROUNDS,
+            (true, None) | (false, Some(_)) => 2,
+            (false, None) => 1,
         };
-        if warms_up {
+        if matrix.is_on_gpu() {
             let options = Kind { iterations: Some(WARM_UP), ..kind }.options(edge);
             y.fill(0.0);
             matrix.solve(&b, &mut y, &options)?;

@@ -13,8 +13,8 @@ use sparsebatch_solve_core::Scheme;
 
 /// The schemes that [`Method::Auto`](crate::Method::Auto) stands for on a GPU, each with the number
 /// of items that take it first, most items first; another method stands for itself. Beside it a
-/// preconditioner `auto` may be IC(0) or ILU(0) by colours. Plans for data
-/// on the device, which have one scheme, may take the first.
+/// preconditioner `auto` may be IC(0) or ILU(0) by colours. Plans for data on the device, which have
+/// one scheme, may take the first.
 pub fn choose_schemes<T: Scalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
@@ -101,10 +101,10 @@ impl OnChip {
         banded_half_width(pattern, self.value_bytes as usize, shared_bytes)
     }
 
-    /// Whether incomplete factors by colours are quicker than Jacobi in CG and BiCGStab: in f64, where
-    /// the fused kernel has 512 threads for a system, for patterns of two colours and at most five
-    /// entries a row. Measured on an NVIDIA H200 on grids with five-point stencils of 2,500 to 4,096
-    /// rows, 2,000 systems: CG 1.02 to 1.32 times as quick, BiCGStab 0.97 to 1.82 times. Cards with
+    /// Whether incomplete factors by colours are quicker than Jacobi in CG and BiCGStab: in f64,
+    /// where the fused kernel has 512 threads for a system, for patterns of two colours and at most
+    /// five entries a row. Measured on an NVIDIA H200 on grids with five-point stencils of 2,500 to
+    /// 4,096 rows, 2,000 systems: CG 1.02 to 1.32 times as quick, BiCGStab 0.97 to 1.82 times. Cards with
     /// less shared memory for a block are left to Jacobi.
     pub(crate) fn prefers_factors(self, pattern: CsrPatternRef<'_>) -> bool {
         self.value_bytes == 8
@@ -171,8 +171,8 @@ impl OnChip {
     }
 }
 
-/// Whether the rows of a pattern have two colours in the order [`multicolor`]: every entry beside the
-/// diagonal joins a row of the first to one of the second.
+/// Whether the rows of a pattern have two colours in the order [`multicolor`]: every entry beside
+/// the diagonal joins a row of the first to one of the second.
 pub(super) fn has_two_colours(pattern: CsrPatternRef<'_>) -> bool {
     let Ok(order) = multicolor(pattern) else { return false };
     let mut position = vec![0; pattern.nrows()];

@@ -1,5 +1,5 @@
-//! Values by diagonals, as the kernel `dia` reads them: empty slots hold `DIA_FILL`, which kernels can
-//! tell from every entry.
+//! Values by diagonals, as the kernel `dia` reads them: empty slots hold `DIA_FILL`, which kernels
+//! can tell from every entry.
 
 use rayon::prelude::*;
 use sparsebatch_cuda::Value;
@@ -16,8 +16,8 @@ struct Part<'a, T> {
     diagonals: Vec<&'a mut [T]>,
 }
 
-/// The slot of each entry of a matrix, and its values in the slots of `dia`, its pattern by diagonals.
-/// All threads take part: a large matrix is bound by the first touch of the memory.
+/// The slot of each entry of a matrix, and its values in the slots of `dia`, its pattern by
+/// diagonals. All threads take part: a large matrix is bound by the first touch of the memory.
 pub(super) fn by_diagonals<T: Value>(
     dia: &DiaPattern,
     matrix: View<'_, CsrPattern, T>,

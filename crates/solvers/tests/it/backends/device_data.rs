@@ -251,8 +251,8 @@ fn grids(winds: &[f64]) -> Vec<Csr<f64>> {
     winds.iter().map(of).collect()
 }
 
-/// `auto` takes factors by two colours for large grids: one scheme on the device as on the host, for
-/// kept matrices and transposed ones too.
+/// `auto` takes factors by two colours for large grids: one scheme on the device as on the host,
+/// for kept matrices and transposed ones too.
 #[test]
 fn large_grids_are_solved_with_factors_by_colours() {
     let options = SolveOptions::new();
