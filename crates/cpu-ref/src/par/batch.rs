@@ -72,14 +72,43 @@ impl BatchShape {
     }
 }
 
-struct Batched<'a, P: ParSpmv, T, B, A> {
-    batch: &'a B,
-    analysis: A,
-    shape: &'a BatchShape,
+/// Calls `some(items, x, y)` on all cores for ranges of items that together are all of them, with
+/// their parts of `x` and `y`. A range has at most [`GRAIN`] units of work, times `nrhs`, or is one
+/// item. The ranges are a function of the shape alone. Allocates nothing.
+pub(crate) fn share_items<T: Scalar>(
+    shape: &BatchShape,
     nrhs: usize,
-    alpha: T,
-    beta: T,
-    format: std::marker::PhantomData<P>,
+    x: &[T],
+    y: &mut [T],
+    some: &(impl Fn(Range<usize>, &[T], &mut [T]) + Sync),
+) {
+    share(shape, nrhs, 0..shape.nitems(), x, y, some);
+}
+
+/// Halves the range of items by work until its work is at most [`GRAIN`].
+fn share<T: Scalar>(
+    shape: &BatchShape,
+    nrhs: usize,
+    items: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+    some: &(impl Fn(Range<usize>, &[T], &mut [T]) + Sync),
+) {
+    let (start, end) = (shape.work_before(items.start), shape.work_before(items.end));
+    if items.len() <= 1 || (end - start).saturating_mul(nrhs) <= GRAIN {
+        return some(items, x, y);
+    }
+    let half = start + (end - start) / 2;
+    let middle =
+        partition_point(items.start + 1..items.end - 1, |item| shape.work_before(item) < half);
+    let cols = shape.col_start(middle) - shape.col_start(items.start);
+    let rows = shape.row_start(middle) - shape.row_start(items.start);
+    let (x_left, x_right) = x.split_at(cols * nrhs);
+    let (y_left, y_right) = y.split_at_mut(rows * nrhs);
+    rayon::join(
+        || share(shape, nrhs, items.start..middle, x_left, y_left, some),
+        || share(shape, nrhs, middle..items.end, x_right, y_right, some),
+    );
 }
 
 /// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item; `analysis(item)` returns the item's analysis.
@@ -95,56 +124,16 @@ pub(crate) fn apply_batch<'a, P: ParSpmv, T: Scalar>(
     beta: T,
     y: &mut [T],
 ) {
-    let batched = Batched {
-        batch,
-        analysis,
-        shape,
-        nrhs,
-        alpha,
-        beta,
-        format: std::marker::PhantomData::<P>,
-    };
-    batched.items(0..shape.nitems(), x, y);
-}
-
-impl<'a, P, T, B, A> Batched<'a, P, T, B, A>
-where
-    P: ParSpmv,
-    T: Scalar,
-    B: BatchOf<P, T>,
-    A: Fn(usize) -> &'a P::Analysis + Sync,
-{
-    /// Halves the range of items by work until its work is at most [`GRAIN`].
-    fn items(&self, items: Range<usize>, x: &[T], y: &mut [T]) {
-        let (start, end) = (self.shape.work_before(items.start), self.shape.work_before(items.end));
-        if items.len() <= 1 || (end - start).saturating_mul(self.nrhs) <= GRAIN {
-            return self.some(items, x, y);
-        }
-        let half = start + (end - start) / 2;
-        let middle = partition_point(items.start + 1..items.end - 1, |item| {
-            self.shape.work_before(item) < half
-        });
-        let cols = self.shape.col_start(middle) - self.shape.col_start(items.start);
-        let rows = self.shape.row_start(middle) - self.shape.row_start(items.start);
-        let (x_left, x_right) = x.split_at(cols * self.nrhs);
-        let (y_left, y_right) = y.split_at_mut(rows * self.nrhs);
-        rayon::join(
-            || self.items(items.start..middle, x_left, y_left),
-            || self.items(middle..items.end, x_right, y_right),
-        );
-    }
-
-    fn some(&self, items: Range<usize>, mut x: &[T], mut y: &mut [T]) {
+    share_items(shape, nrhs, x, y, &|items, mut x: &[T], mut y: &mut [T]| {
         for item in items {
-            let product =
-                Analysed::<P, T> { analysis: (self.analysis)(item), view: self.batch.item(item) };
+            let product = Analysed::<P, T> { analysis: analysis(item), view: batch.item(item) };
             let (nrows, ncols) = product.shape();
-            let (x_now, x_rest) = x.split_at(ncols * self.nrhs);
-            let (y_now, y_rest) = y.split_at_mut(nrows * self.nrhs);
-            product.apply_all(self.alpha, self.nrhs, x_now, self.beta, y_now);
+            let (x_now, x_rest) = x.split_at(ncols * nrhs);
+            let (y_now, y_rest) = y.split_at_mut(nrows * nrhs);
+            product.apply_all(alpha, nrhs, x_now, beta, y_now);
             (x, y) = (x_rest, y_rest);
         }
-    }
+    });
 }
 
 /// `Y_i = alpha*A_i*X_i + beta*Y_i` for every item of a batch, on all cores, with `nrhs`

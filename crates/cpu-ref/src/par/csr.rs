@@ -10,7 +10,7 @@ use super::split::BalancedSplit;
 use super::{ParSpmv, Schedule};
 use crate::CpuError;
 use crate::seq::axpby;
-use crate::simd::spmv::{AHEAD, Leaf, SpmvIsa, dispatch, prefetch};
+use crate::simd::spmv::{AHEAD, Leaf, SpmvIsa, Unfetched, dispatch};
 
 /// How a CSR product is shared between threads.
 #[derive(Clone, Debug)]
@@ -104,7 +104,26 @@ impl<T: Scalar, const R: usize> Leaf for CsrPart<'_, '_, T, R> {
 
 /// Rows of at most this many entries are summed in order by one chain of additions; longer rows
 /// by four chains.
-const SHORT: usize = 32;
+const SHORT: usize = 9;
+
+/// A column index as a product reads it.
+pub(super) trait Column: Copy + Send + Sync {
+    fn index(self) -> usize;
+}
+
+impl Column for i32 {
+    #[inline(always)]
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Column for u16 {
+    #[inline(always)]
+    fn index(self) -> usize {
+        self.into()
+    }
+}
 
 /// The sum of `values[k] * x[col_idx[k]]` over `entries` of one row, for each right-hand side.
 /// The order of the additions depends on the number of entries alone.
@@ -114,38 +133,73 @@ fn row_sum<I: SpmvIsa, T: Scalar, const R: usize>(
     entries: Range<usize>,
     xs: [&[T]; R],
 ) -> [T; R] {
-    let values = &a.values()[entries.clone()];
-    let cols = &a.pattern().col_idx()[entries];
+    sum_of::<I, T, i32, R>(&a.values()[entries.clone()], &a.pattern().col_idx()[entries], xs)
+}
+
+/// [`row_sum`] of the entries given.
+#[inline(always)]
+pub(super) fn sum_of<I: SpmvIsa, T: Scalar, C: Column, const R: usize>(
+    values: &[T],
+    cols: &[C],
+    xs: [&[T]; R],
+) -> [T; R] {
     let mut sums = [T::ZERO; R];
     if values.len() <= SHORT {
         for (&value, &col) in values.iter().zip(cols) {
             for (sum, x) in sums.iter_mut().zip(xs) {
-                *sum = I::mul_add(value, x[col as usize], *sum);
+                *sum = I::mul_add(value, x[col.index()], *sum);
             }
         }
         return sums;
     }
     let (values4, values_rest) = values.as_chunks::<4>();
     let (cols4, cols_rest) = cols.as_chunks::<4>();
-    let mut partial = [[T::ZERO; 4]; R];
-    for (i, (value, col)) in values4.iter().zip(cols4).enumerate() {
-        if i % 2 == 0 {
-            prefetch(values4, i + AHEAD / size_of::<[T; 4]>());
-            prefetch(cols4, i + AHEAD / 16);
-        }
-        for (partial, x) in partial.iter_mut().zip(xs) {
-            for lane in 0..4 {
-                partial[lane] = I::mul_add(value[lane], x[col[lane] as usize], partial[lane]);
-            }
-        }
-    }
-    for ((sum, partial), x) in sums.iter_mut().zip(partial).zip(xs) {
+    for (sum, partial) in sums.iter_mut().zip(four_sums::<I, T, C, R>(values4, cols4, xs)) {
         *sum = (partial[0] + partial[2]) + (partial[1] + partial[3]);
-        for (&value, &col) in values_rest.iter().zip(cols_rest) {
-            *sum = I::mul_add(value, x[col as usize], *sum);
+    }
+    for (&value, &col) in values_rest.iter().zip(cols_rest) {
+        for (sum, x) in sums.iter_mut().zip(xs) {
+            *sum = I::mul_add(value, x[col.index()], *sum);
         }
     }
     sums
+}
+
+/// Every fourth product belongs to the same sum.
+#[inline(always)]
+fn four_sums<I: SpmvIsa, T: Scalar, C: Column, const R: usize>(
+    values: &[[T; 4]],
+    cols: &[[C; 4]],
+    xs: [&[T]; R],
+) -> [[T; 4]; R] {
+    let prefetch = |i: usize| {
+        if i.is_multiple_of(2) {
+            I::prefetch(values, i + AHEAD / size_of::<[T; 4]>());
+            I::prefetch(cols, i + AHEAD / 16);
+        }
+    };
+    if R == 1 {
+        // As below, in a form that the compiler keeps in registers.
+        let (x, mut one) = (xs[0], [T::ZERO; 4]);
+        for (i, (value, col)) in values.iter().zip(cols).enumerate() {
+            prefetch(i);
+            let operand = col.map(|col| x[col.index()]);
+            for lane in 0..4 {
+                one[lane] = I::mul_add(value[lane], operand[lane], one[lane]);
+            }
+        }
+        return [one; R];
+    }
+    let mut partial = [[T::ZERO; 4]; R];
+    for (i, (value, col)) in values.iter().zip(cols).enumerate() {
+        prefetch(i);
+        for (partial, x) in partial.iter_mut().zip(xs) {
+            for lane in 0..4 {
+                partial[lane] = I::mul_add(value[lane], x[col[lane].index()], partial[lane]);
+            }
+        }
+    }
+    partial
 }
 
 /// Groups consecutive rows of equal length; the lengths that occur in stencils and finite elements
@@ -187,8 +241,8 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
                     let mut group = group;
                     for i in 0..end - row {
                         let entries = ptr[row + i] as usize..ptr[row + i + 1] as usize;
-                        prefetch(self.values(), entries.end + AHEAD / size_of::<T>());
-                        prefetch(self.pattern().col_idx(), entries.end + AHEAD / 4);
+                        I::prefetch(self.values(), entries.end + AHEAD / size_of::<T>());
+                        I::prefetch(self.pattern().col_idx(), entries.end + AHEAD / 4);
                         let sums = row_sum::<I, T, R>(self, entries, xs);
                         for (y, sum) in group.iter_mut().zip(sums) {
                             y[i] = axpby(alpha, sum, beta, y[i]);
@@ -212,20 +266,24 @@ fn fixed<I: SpmvIsa, T: Scalar, const R: usize, const L: usize>(
     beta: T,
     mut ys: [&mut [T]; R],
 ) {
-    const { assert!(L <= SHORT) };
     let nrows = ys[0].len();
     let entries = start..start + nrows * L;
     let (values, _) = a.values()[entries.clone()].as_chunks::<L>();
     let (cols, _) = a.pattern().col_idx()[entries].as_chunks::<L>();
     for (row, (value, col)) in values.iter().zip(cols).enumerate() {
-        prefetch(a.values(), start + row * L + AHEAD / size_of::<T>());
-        prefetch(a.pattern().col_idx(), start + row * L + AHEAD / 4);
-        let mut sums = [T::ZERO; R];
-        for i in 0..L {
-            for (sum, x) in sums.iter_mut().zip(xs) {
-                *sum = I::mul_add(value[i], x[col[i] as usize], *sum);
+        I::prefetch(a.values(), start + row * L + AHEAD / size_of::<T>());
+        I::prefetch(a.pattern().col_idx(), start + row * L + AHEAD / 4);
+        let sums = if L > SHORT {
+            sum_of::<Unfetched<I>, T, i32, R>(value, col, xs)
+        } else {
+            let mut sums = [T::ZERO; R];
+            for i in 0..L {
+                for (sum, x) in sums.iter_mut().zip(xs) {
+                    *sum = I::mul_add(value[i], x[col[i] as usize], *sum);
+                }
             }
-        }
+            sums
+        };
         for (y, sum) in ys.iter_mut().zip(sums) {
             y[row] = axpby(alpha, sum, beta, y[row]);
         }

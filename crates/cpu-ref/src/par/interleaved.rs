@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use sparsebatch_formats::{
-    CooPattern, CsrPattern, DiaPattern, EllPattern, HybPattern, PADDING, Pattern, Scalar,
-    SellPPattern,
+    CooPattern, CsrPattern, CsrPatternRef, DiaPattern, EllPattern, HybPattern, PADDING, Pattern,
+    Scalar, SellPPattern,
 };
 
 use super::ParSpmv;
@@ -20,11 +20,20 @@ pub(crate) trait RowEntries: ParSpmv {
     /// positions of rows in the slices (SELL-P). Empty for the other formats.
     fn row_index(pattern: Self::Ref<'_>) -> Vec<u32>;
 
+    /// The pattern as CSR, where it is: then one loop multiplies many small items.
+    fn as_csr(_: Self::Ref<'_>) -> Option<CsrPatternRef<'_>> {
+        None
+    }
+
     /// Calls `f(slot, col)` for each multiplied slot of a row, in the order of the row's sum.
     fn for_row(pattern: Self::Ref<'_>, index: &[u32], row: usize, f: impl FnMut(usize, usize));
 }
 
 impl RowEntries for CsrPattern {
+    fn as_csr(pattern: Self::Ref<'_>) -> Option<CsrPatternRef<'_>> {
+        Some(pattern)
+    }
+
     fn row_index(_: Self::Ref<'_>) -> Vec<u32> {
         Vec::new()
     }

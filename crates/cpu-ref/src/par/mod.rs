@@ -21,6 +21,7 @@ mod dia;
 mod ell;
 mod hyb;
 mod interleaved;
+mod items;
 mod multi;
 mod runs;
 mod sellp;
@@ -42,6 +43,7 @@ pub(crate) use batch::{BatchShape, apply_batch};
 pub(crate) use chunks::GRAIN as WHOLE;
 pub(crate) use dia::DiaBlocks;
 pub(crate) use interleaved::{Interleaved, InterleavedAnalysis, InterleavedValues, RowEntries};
+pub(crate) use items::{RaggedRows, apply_alike};
 pub(crate) use multi::{Analysed, Product};
 pub(crate) use runs::{RunStats, SellRuns};
 

@@ -63,6 +63,7 @@ pub(crate) trait Product<T: Scalar> {
 
     /// Applies [`Product::apply`] to `nrhs` right-hand sides, stored one after the other in `x` and
     /// `y`, in groups of four, two or one. The grouping changes no result.
+    #[inline(always)]
     fn apply_all(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         let (nrows, ncols) = self.shape();
         let (mut x, mut y, mut left) = (x, y, nrhs);
@@ -84,10 +85,12 @@ pub(crate) trait Product<T: Scalar> {
     }
 }
 
+#[inline(always)]
 fn parts<T, const R: usize>(x: &[T], len: usize) -> [&[T]; R] {
     std::array::from_fn(|j| &x[j * len..(j + 1) * len])
 }
 
+#[inline(always)]
 fn parts_mut<T, const R: usize>(mut y: &mut [T], len: usize) -> [&mut [T]; R] {
     std::array::from_fn(|_| {
         let (part, rest) = std::mem::take(&mut y).split_at_mut(len);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use sparsebatch_formats::convert::{FromCsr, SlotMap};
 use sparsebatch_formats::{
-    BatchValues, CsrPattern, Layout, Matrix, Pattern, RaggedBatch, RaggedCsr, Scalar, UniformBatch,
+    BatchOf, BatchValues, CsrPattern, Layout, Matrix, Pattern, RaggedBatch, RaggedCsr, Scalar,
+    UniformBatch,
 };
 
 use crate::CpuError;
 use crate::par::{
     Analysed, BatchShape, DiaBlocks, Interleaved, InterleavedAnalysis, InterleavedValues, ParSpmv,
-    Product, RowEntries, Schedule, SellRuns, apply_batch,
+    Product, RaggedRows, RowEntries, Schedule, SellRuns, WHOLE, apply_alike, apply_batch,
 };
 use crate::simd::spmv::advise_huge_pages;
 
@@ -128,7 +129,12 @@ pub(super) struct Uniform<P: ParSpmv, T> {
 
 #[derive(Debug)]
 enum UniformAnalysis<P: ParSpmv> {
-    ItemMajor { analysis: P::Analysis, shape: BatchShape },
+    /// `in_one_loop`: items are CSR by rows, and each is one chunk of work.
+    ItemMajor {
+        analysis: P::Analysis,
+        shape: BatchShape,
+        in_one_loop: bool,
+    },
     Interleaved(InterleavedAnalysis),
 }
 
@@ -152,6 +158,9 @@ impl<P: RowEntries, T: Scalar> Uniform<P, T> {
                 BatchValues::ItemMajor(zeros(if shared { 0 } else { nitems })),
                 UniformAnalysis::ItemMajor {
                     analysis: P::analyse(pattern.view(), schedule)?,
+                    in_one_loop: schedule == Schedule::Rows
+                        && P::as_csr(pattern.view()).is_some()
+                        && pattern.nrows() + stored_len < 2 * WHOLE,
                     shape: BatchShape::Uniform {
                         nitems,
                         nrows: pattern.nrows(),
@@ -169,8 +178,23 @@ impl<P: RowEntries, T: Scalar> Uniform<P, T> {
 impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
         match &self.kind {
-            UniformAnalysis::ItemMajor { analysis, shape } => {
-                apply_batch::<P, T>(&self.batch, |_| analysis, shape, nrhs, alpha, x, beta, y);
+            UniformAnalysis::ItemMajor { analysis, shape, in_one_loop } => {
+                let pattern = P::as_csr(self.batch.pattern().view()).filter(|_| *in_one_loop);
+                let Some(csr) = pattern else {
+                    let analysis = |_| analysis;
+                    return apply_batch::<P, T>(
+                        &self.batch,
+                        analysis,
+                        shape,
+                        nrhs,
+                        alpha,
+                        x,
+                        beta,
+                        y,
+                    );
+                };
+                let values = |item: usize| self.batch.item(item).values();
+                apply_alike(csr, values, shape, nrhs, alpha, x, beta, y);
             }
             UniformAnalysis::Interleaved(analysis) => {
                 let values = match self.batch.values() {
@@ -237,51 +261,25 @@ impl<P: RowEntries, T: Scalar> Engine<T> for Uniform<P, T> {
     }
 }
 
-/// A ragged batch of CSR matrices.
-#[derive(Debug)]
-pub(super) struct RaggedRows<T> {
-    batch: RaggedCsr<T>,
-    analyses: Vec<<CsrPattern as ParSpmv>::Analysis>,
-    shape: BatchShape,
-}
-
-impl<T: Scalar> RaggedRows<T> {
-    pub(super) fn new(batch: &RaggedCsr<T>, schedule: Schedule) -> Result<Self, CpuError> {
-        let patterns = || (0..batch.nitems()).map(|item| batch.item(item).pattern());
-        Ok(Self {
-            analyses: patterns()
-                .map(|pattern| CsrPattern::analyse(pattern, schedule))
-                .collect::<Result<_, CpuError>>()?,
-            shape: BatchShape::ragged(
-                patterns().map(|p| (p.nrows(), p.ncols(), p.nrows() + p.nnz())),
-            ),
-            batch: batch.clone(),
-        })
-    }
-}
-
 impl<T: Scalar> Engine<T> for RaggedRows<T> {
     fn apply(&self, alpha: T, nrhs: usize, x: &[T], beta: T, y: &mut [T]) {
-        let analysis = |item: usize| &self.analyses[item];
-        apply_batch::<CsrPattern, T>(&self.batch, analysis, &self.shape, nrhs, alpha, x, beta, y);
+        self.apply(alpha, nrhs, x, beta, y);
     }
 
     fn set_values(&mut self, values: &[T]) {
-        self.batch.values_mut().copy_from_slice(values);
+        self.set_values(values);
     }
 
     fn size(&self) -> Size {
-        let index_bytes = 4 * (self.batch.row_ptr().len() + self.batch.col_idx().len());
-        let analyses = self.analyses.iter().map(CsrPattern::analysis_bytes);
         Size {
-            stored_len: self.batch.values().len(),
-            matrix_bytes: index_bytes + size_of_val(self.batch.values()),
-            other_bytes: self.shape.bytes() + analyses.sum::<usize>(),
+            stored_len: self.stored_len(),
+            matrix_bytes: self.matrix_bytes(),
+            other_bytes: self.other_bytes(),
         }
     }
 }
 
-/// A ragged batch in a format other than CSR, each item converted by itself.
+/// A ragged batch in another format than CSR by rows, each item converted by itself.
 #[derive(Debug)]
 pub(super) struct RaggedItems<P: ParSpmv, T> {
     batch: RaggedBatch<P, T>,

@@ -14,12 +14,12 @@ use sparsebatch_formats::{
     Layout, Pattern, RaggedCsr, Scalar, SellPPattern,
 };
 
-use self::engine::{Engine, Packed, RaggedItems, RaggedRows, SingleMatrix, Uniform};
+use self::engine::{Engine, Packed, RaggedItems, SingleMatrix, Uniform};
 pub use self::explain::Explain;
 use self::options::{Choice, Facts, choose, csr_by_rows_or_parts, kernel_of, longest_row};
 use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 
-use crate::par::{DiaBlocks, RowEntries, Schedule, SellRuns, WHOLE};
+use crate::par::{DiaBlocks, RaggedRows, RowEntries, Schedule, SellRuns, WHOLE};
 use crate::{CpuError, CpuScalar, check_threads};
 use sparsebatch_solve_core::check_len;
 
@@ -446,7 +446,10 @@ fn ragged<T: Scalar>(
         Ok(Box::new(RaggedItems::<P, T>::new(batch, options, schedule)?))
     }
     match format {
-        FormatChoice::Csr | FormatChoice::Auto => Ok(Box::new(RaggedRows::new(batch, schedule)?)),
+        FormatChoice::Csr | FormatChoice::Auto if schedule == Schedule::Rows => {
+            Ok(Box::new(RaggedRows::new(batch)))
+        }
+        FormatChoice::Csr | FormatChoice::Auto => convert::<CsrPattern, T>(batch, schedule, &()),
         FormatChoice::Coo => convert::<CooPattern, T>(batch, schedule, &()),
         FormatChoice::Ell => convert::<EllPattern, T>(batch, schedule, &options.ell_options()),
         FormatChoice::Dia => convert::<DiaPattern, T>(batch, schedule, &options.dia_options()),

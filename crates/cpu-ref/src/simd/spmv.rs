@@ -14,6 +14,12 @@ use sparsebatch_formats::Scalar;
 pub(crate) trait SpmvIsa {
     /// `a * b + c`, rounded once where the instruction set does that at full speed.
     fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T;
+
+    /// [`prefetch`], in loops over one large matrix.
+    #[inline(always)]
+    fn prefetch<T>(data: &[T], index: usize) {
+        prefetch(data, index);
+    }
 }
 
 /// The instruction set of every processor of the target.
@@ -34,6 +40,21 @@ impl SpmvIsa for Fma {
     fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T {
         a.mul_add(b, c)
     }
+}
+
+/// An instruction set in loops over many small matrices, where the processor's own prefetching does
+/// better than ours: with ours, mixes of small matrices take 1.2 to 1.7 times as long on an AMD EPYC
+/// (Zen 4), while a stencil of 100^3 takes 1.1 to 1.5 times as long without.
+pub(crate) struct Unfetched<I>(std::marker::PhantomData<I>);
+
+impl<I: SpmvIsa> SpmvIsa for Unfetched<I> {
+    #[inline(always)]
+    fn mul_add<T: Scalar>(a: T, b: T, c: T) -> T {
+        I::mul_add(a, b, c)
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(_: &[T], _: usize) {}
 }
 
 /// An inner loop that can be compiled for any [`SpmvIsa`]. `run` and all it calls in its hot path

@@ -90,6 +90,33 @@ fn large_items_and_many_items_are_shared_between_threads() {
     check_uniform(&integer_batch(&banded::<f64>(50, 50), 1_000), 1);
 }
 
+/// Columns have 16 bits in a plan where all items have at most 65,536 of them.
+#[test]
+fn the_last_columns_on_both_sides_of_16_bits_are_read() {
+    for ncols in [65_536, 65_537, 70_000] {
+        let last = ncols as i32 - 1;
+        let wide =
+            Csr::try_new(3, ncols, vec![0, 2, 2, 3], vec![0, last, last], vec![1.0, 2.0, 3.0]);
+        let mut batch = RaggedCsr::new();
+        for item in [mixed::<f64>(40, 50, Some(3), 5), wide.unwrap(), banded(20, 20)] {
+            batch.push(item.view());
+        }
+        let x = integers::<f64>(batch.col_offsets()[3], 6);
+        let mut expected = integers::<f64>(batch.row_offsets()[3], 7);
+        let mut y = expected.clone();
+        let plan = SpmvPlan::new(&batch, &SpmvOptions::default()).unwrap();
+        let narrow = ncols <= 65_536;
+
+        seq::batch_spmv(2.0, &batch, 1, &x, 3.0, &mut expected).unwrap();
+        plan.apply(2.0, &x, 3.0, &mut y).unwrap();
+
+        assert_eq!(y, expected, "{ncols} columns");
+        let index_bytes = if narrow { 2 } else { 4 } * batch.total_nnz();
+        let others = 8 * batch.total_nnz() + 4 * batch.row_ptr().len();
+        assert_eq!(plan.explain().matrix_bytes, index_bytes + others);
+    }
+}
+
 #[test]
 fn shared_values_serve_every_item() {
     let a = mixed::<f64>(40, 35, Some(3), 37);
