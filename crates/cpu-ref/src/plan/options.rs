@@ -55,9 +55,16 @@ fn full_diagonals(csr: CsrPatternRef<'_>) -> Option<usize> {
     if diagonals.len().saturating_mul(csr.nrows()) > csr.nnz().saturating_mul(2) {
         return None;
     }
+    if diagonals.len().saturating_mul(SHORT_DIAGONAL) > csr.nnz() {
+        return None;
+    }
     let pattern = DiaPattern::try_new(csr.nrows(), csr.ncols(), diagonals).ok()?;
     (pattern.nnz() == csr.nnz()).then(|| pattern.diag_offsets().len())
 }
+
+/// Entries of a diagonal, on average, below which its loop ends before it pays: 4 dense rows of
+/// 65,536 columns take ten times as long by diagonals as by rows.
+const SHORT_DIAGONAL: usize = 512;
 
 /// Another format is taken when it moves less than this fraction of CSR's bytes.
 const WORTH: f64 = 0.95;
@@ -147,6 +154,8 @@ pub(super) fn kernel_of(
 
 #[cfg(test)]
 mod tests {
+    use sparsebatch_formats::CsrPattern;
+
     use super::*;
 
     fn facts() -> Facts {
@@ -178,6 +187,30 @@ mod tests {
         for (facts, format, kernel) in table {
             let choice = choose(facts);
             assert_eq!((choice.format, choice.kernel), (format, kernel));
+        }
+    }
+
+    #[test]
+    fn short_diagonals_are_no_reason_for_another_format() {
+        let dense = |nrows, ncols| {
+            let cols = (0..nrows).flat_map(|_| 0..ncols as i32).collect();
+            let ptr = (0..=nrows).map(|row| (row * ncols) as i32).collect();
+            CsrPattern::try_new(nrows, ncols, ptr, cols).unwrap()
+        };
+        let tridiagonal = (0..20_000i32).flat_map(|row| (row - 1).max(0)..(row + 2).min(20_000));
+        let mut ptr = vec![0];
+        ptr.extend((0..20_000).map(|row| (3 * row + 2).min(59_998)));
+
+        let cases = [
+            (dense(4, 65_536), FormatChoice::Csr),
+            (
+                CsrPattern::try_new(20_000, 20_000, ptr, tridiagonal.collect()).unwrap(),
+                FormatChoice::Dia,
+            ),
+        ];
+
+        for (pattern, format) in cases {
+            assert_eq!(choose(Facts::of(pattern.view(), 8)).format, format);
         }
     }
 
