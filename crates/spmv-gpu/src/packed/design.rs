@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::explain::PackedExplain;
 use super::layout::{Layout, kinds};
-use super::options::{PackedKernel, PackedOptions};
+use super::options::{Mode, PackedKernel, PackedOptions};
 use super::pack::Rows;
 use super::pieces::Pieces;
 use super::source::ItemSizes;
@@ -52,6 +52,32 @@ impl<E: Executor> CutBatch<E> {
         (0..self.npieces()).map(|i| self.measured(i).nsteps as usize).sum()
     }
 
+    /// The kernel, and the mode and class of each pattern.
+    fn kernel_and_kinds<T: Value>(
+        &self,
+        info: &DeviceInfo,
+        options: &PackedOptions,
+        mean_steps: usize,
+    ) -> Result<(PackedKernel, Vec<(Mode, usize)>), GpuError> {
+        let kinds_with = |kernel| {
+            let classes = classes::<T>(info, options, kernel);
+            Ok((kernel, kinds(&self.shape, &self.pieces, &self.measured, &classes)?))
+        };
+        if let Some(kernel) = options.kernel {
+            return kinds_with(kernel);
+        }
+        let longest =
+            |warps| self.measured.iter().map(|m| m.longest_share(warps)).max().unwrap_or(0);
+        let for_few = PackedKernel::for_few(info, self.npieces(), longest);
+        // A batch for which it has no room is left to the usual kernel.
+        if let Some((kernel, kinds)) = for_few.and_then(|kernel| kinds_with(kernel).ok())
+            && kinds.iter().all(|(mode, _)| mode.joint && !mode.gathered)
+        {
+            return Ok((kernel, kinds));
+        }
+        kinds_with(PackedKernel::of(info, self.npieces(), mean_steps))
+    }
+
     /// What the plan reports about pieces and blocks. Bytes and times are still zero.
     pub(super) fn explain(&self, work: &PackedWork) -> PackedExplain {
         PackedExplain {
@@ -68,6 +94,14 @@ impl<E: Executor> CutBatch<E> {
             setup: Duration::ZERO,
         }
     }
+}
+
+fn classes<'a, T: Value>(
+    info: &'a DeviceInfo,
+    options: &PackedOptions,
+    kernel: PackedKernel,
+) -> Classes<'a> {
+    Classes { info, kernel, value_bytes: size_of::<T>(), nrhs: options.nrhs }
 }
 
 /// What a plan will be, before its memory is allocated.
@@ -93,20 +127,12 @@ impl Design {
         let CutBatch { shape, pieces, measured, .. } = cut;
         let npieces = cut.npieces();
         let mean_steps = cut.nsteps() / npieces.max(1);
-        let kernel = options.kernel.unwrap_or_else(|| PackedKernel::of(info, npieces, mean_steps));
-        let classes = Classes {
-            info,
-            classes: kernel.classes(),
-            value_bytes: size_of::<T>(),
-            staging_bytes: &|warps, mode| kernel.staging_bytes::<T>(warps, mode),
-            copies_ahead: kernel.copies_ahead(),
-            nrhs: options.nrhs,
-        };
-        let kinds = kinds(shape, pieces, measured, &classes)?;
+        let (kernel, kinds) = cut.kernel_and_kinds::<T>(info, options, mean_steps)?;
         let kind = |i: usize| {
             let (mode, class) = kinds[pieces.pieces[i].pattern];
             (cut.measured(i), mode, class)
         };
+        let classes = classes::<T>(info, options, kernel);
         let work = classes.work(npieces, kind, options.chosen_share(mean_steps));
         let layout = Layout::new::<T>(shape, pieces, measured, &kinds);
         let described = (work.order.par_iter().zip(&work.warps()))

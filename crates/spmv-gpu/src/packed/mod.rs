@@ -212,7 +212,7 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         check_apart(x, y)?;
         for launch in &self.launches {
             let PackedLaunch { mode, warps, room_bytes, .. } = *launch;
-            let staging_bytes = self.kernel.staging_bytes::<T>(warps, mode);
+            let staging_bytes = self.kernel.staging_bytes(warps, mode, size_of::<T>());
             let threads = (warps * work::WARP) as u32;
             let config = LaunchConfig {
                 shared_bytes: (staging_bytes + room_bytes) as u32,

@@ -26,9 +26,17 @@ const MAX_PIECE_ENTRIES: usize = 65_536;
 const MAX_PIECE_ROWS: usize = 2048;
 const PIECE_ENTRIES: usize = 8192;
 
-/// Least number of pieces wanted per multiprocessor, if they have at least `MIN_PIECE_ENTRIES`.
+/// Least number of pieces wanted per multiprocessor, if they have at least `SMALL_PIECE_ENTRIES`.
+/// Smaller batches get a piece for each multiprocessor, if it has at least `MIN_PIECE_ENTRIES`.
 const PIECES_PER_MULTIPROCESSOR: usize = 8;
-const MIN_PIECE_ENTRIES: usize = 256;
+const SMALL_PIECE_ENTRIES: usize = 2048;
+const MIN_PIECE_ENTRIES: usize = 512;
+
+/// Entries of a segment, at least where rows have as many: `USUAL_CUT` of `pack.cu`.
+const SEGMENT_ENTRIES: usize = 32;
+
+/// Least number of rows of a piece, a power of two.
+const MIN_PIECE_ROWS: usize = 8;
 
 /// In systems with more columns, packing finds the range of columns that a piece uses.
 const MAX_WHOLE_COLUMNS: usize = 2048;
@@ -126,7 +134,9 @@ impl Pieces {
         let entries = (options.nrhs == 1 && has_room).then_some(entries);
         let piece_entries = options.piece_entries.unwrap_or_else(|| {
             let pieces = info.multiprocessors as usize * PIECES_PER_MULTIPROCESSOR;
-            (shape.before(shape.nitems())[2] / pieces.max(1)).max(MIN_PIECE_ENTRIES)
+            let entries = shape.before(shape.nitems())[2];
+            let one_each = entries / (info.multiprocessors as usize).max(1);
+            (entries / pieces.max(1)).max(one_each.clamp(MIN_PIECE_ENTRIES, SMALL_PIECE_ENTRIES))
         });
         let mut pieces = Self::default();
         let mut patterns_of = Vec::with_capacity(shape.sizes().len());
@@ -158,7 +168,11 @@ impl Pieces {
         for start in (0..nrows.max(1)).step_by(rows_together) {
             let cut_nrows = rows_together.min(nrows - start);
             let pieces = (mean * cut_nrows).div_ceil(piece_entries).max(1);
-            let rows_of_part = cut_nrows.div_ceil(pieces).next_multiple_of(32);
+            // A step has a slot for each of 32 segments: rows of several segments make pieces of
+            // fewer rows, since long rows often lie together.
+            let full_step = 32 / mean.div_ceil(SEGMENT_ENTRIES).next_power_of_two();
+            let together = full_step.max(MIN_PIECE_ROWS);
+            let rows_of_part = cut_nrows.div_ceil(pieces).next_multiple_of(together);
             for cut_ahead in (0..cut_nrows.max(1)).step_by(rows_of_part.max(1)) {
                 let first = start + cut_ahead;
                 self.parts.push(Part {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::options::{Class, Mode};
+use super::options::{Class, Mode, PackedKernel};
 use sparsebatch_cuda::DeviceInfo;
 
 /// 64-bit words of a piece's description, as `PackedPiece` in `packed.cu` reads it.
@@ -62,6 +62,13 @@ impl Measured {
 
     pub(super) fn is_cut(&self) -> bool {
         self.flags & ROWS_ARE_CUT != 0
+    }
+
+    /// The steps of the warp with most of them, among `warps` warps. 0 if steps do not fit 16 bits.
+    pub(super) fn longest_share(&self, warps: usize) -> usize {
+        let begins = (0..warps).map(|warp| usize::from(self.begins[warp * SHARES / warps]));
+        let ends = begins.clone().skip(1).chain([self.nsteps as usize]);
+        begins.zip(ends).map(|(begin, end)| end.saturating_sub(begin)).max().unwrap_or(0)
     }
 
     /// Entries of the index, padding included.
@@ -154,12 +161,8 @@ impl PackedWork {
 /// How a kernel uses a multiprocessor: its classes of blocks, from small pieces to large ones.
 pub(super) struct Classes<'a> {
     pub(super) info: &'a DeviceInfo,
-    pub(super) classes: &'a [Class],
+    pub(super) kernel: PackedKernel,
     pub(super) value_bytes: usize,
-    /// Shared memory of a block with this number of warps, besides that of its pieces.
-    pub(super) staging_bytes: &'a (dyn Fn(usize, Mode) -> usize + Sync),
-    /// Whether a block may get room for two pieces at once, see `room_bytes`.
-    pub(super) copies_ahead: bool,
     /// Right-hand sides. Kernels count the pieces of a block times `nrhs` with 32 bits.
     pub(super) nrhs: usize,
 }
@@ -194,7 +197,7 @@ impl Classes<'_> {
         let copied = Mode { joint, gathered: false, wide: false };
         let class = |mode: Mode| {
             let bytes = measured.shared_bytes(mode, self.value_bytes);
-            self.classes.iter().position(|class| {
+            self.kernel.classes().iter().position(|class| {
                 let blocks = self.resident(class.warps, mode, bytes);
                 blocks.is_some_and(|blocks| blocks >= class.resident)
             })
@@ -209,10 +212,15 @@ impl Classes<'_> {
             .or_else(|| (!gathered.wide).then(|| class(copied)).flatten().map(|c| (copied, c)))
     }
 
+    /// Shared memory of a block with this number of warps, besides that of its pieces.
+    fn staging_bytes(&self, warps: usize, mode: Mode) -> usize {
+        self.kernel.staging_bytes(warps, mode, self.value_bytes)
+    }
+
     /// How many blocks of `warps` warps, with `room_bytes` for pieces, a multiprocessor holds at
     /// once. `None` if one block needs more shared memory than it may have.
     fn resident(&self, warps: usize, mode: Mode, room_bytes: usize) -> Option<usize> {
-        let bytes = (self.staging_bytes)(warps, mode) + room_bytes + STATIC_BYTES;
+        let bytes = self.staging_bytes(warps, mode) + room_bytes + STATIC_BYTES;
         if bytes > self.info.shared_bytes_per_block as usize {
             return None;
         }
@@ -226,7 +234,7 @@ impl Classes<'_> {
     /// most what leaves room for `class.resident + 1` blocks, or for as many as with `most` if
     /// these are fewer.
     fn room_bytes(&self, class: &Class, mode: Mode, most: usize) -> usize {
-        if !self.copies_ahead {
+        if !self.kernel.copies_ahead() {
             return most;
         }
         let resident = self.resident(class.warps, mode, most).unwrap_or(1);
@@ -234,7 +242,7 @@ impl Classes<'_> {
         let of_multiprocessor = self.info.shared_bytes_per_multiprocessor as usize / wanted;
         let of_block = (of_multiprocessor - RESERVED_BYTES)
             .min(self.info.shared_bytes_per_block as usize)
-            .saturating_sub(STATIC_BYTES + (self.staging_bytes)(class.warps, mode));
+            .saturating_sub(STATIC_BYTES + self.staging_bytes(class.warps, mode));
         (2 * most).min(of_block).max(most) / 16 * 16
     }
 
@@ -270,7 +278,7 @@ impl Classes<'_> {
             let count = pieces.iter().take_while(|&&i| kind(i) == (mode, class)).count();
             let pieces = &pieces[..count];
             let bytes = |&i: &u32| measured(i).shared_bytes(mode, self.value_bytes);
-            let class = &self.classes[class];
+            let class = &self.kernel.classes()[class];
             let most = pieces.iter().map(bytes).max().unwrap_or(0);
             let room_bytes = self.room_bytes(class, mode, most);
             let warps = class.warps;
@@ -305,7 +313,6 @@ mod tests {
     use super::*;
 
     const JOINT: Mode = Mode { joint: true, gathered: false, wide: false };
-    const CLASSES: [Class; 1] = [Class { warps: 4, resident: 1 }];
 
     /// The chunks of `npieces` pieces of one step each.
     fn chunks(npieces: usize, nrhs: usize, share: usize) -> Vec<u32> {
@@ -318,10 +325,8 @@ mod tests {
         };
         let classes = Classes {
             info: &info,
-            classes: &CLASSES,
+            kernel: PackedKernel::Registers { depth: 4 },
             value_bytes: 8,
-            staging_bytes: &|_, _| 0,
-            copies_ahead: false,
             nrhs,
         };
         let mut words = [0; 4 + SHARES / 2];

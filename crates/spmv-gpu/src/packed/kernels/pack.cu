@@ -40,7 +40,7 @@ struct PackJob {
 // Segments have at most USUAL_CUT entries, or up to MAX_CUT where a part would otherwise have more
 // than MANY_SEGMENTS of them: a thread takes one entry after the other.
 constexpr u32 MAX_CUT = 256;
-constexpr u32 USUAL_CUT = 64;
+constexpr u32 USUAL_CUT = 32;
 constexpr u32 MANY_SEGMENTS = 4096;
 constexpr u32 SUM_BYTES = 4; // cost of a sum in shared memory, in bytes read
 constexpr u32 SUMS_ARE_PLACED = 1;

@@ -511,12 +511,14 @@ __global__ void __launch_bounds__(WARPS* WARP_THREADS)
                     operand[d] = Step::operand(x_here, column, padding);
                 }
             }
-            // All lanes have read the part: the next copy may overwrite it.
-            fence_proxy_async();
-            __syncwarp();
-            if (lane == 0) {
-                ++producer.vacant;
-                producer.fill(minimum(nunits, unit + 2), enter);
+            // All lanes have read the part: the next copy may overwrite it, if there is one.
+            if (has_next || at + STAGES * STEPS < end) {
+                fence_proxy_async();
+                __syncwarp();
+                if (lane == 0) {
+                    ++producer.vacant;
+                    producer.fill(minimum(nunits, unit + 2), enter);
+                }
             }
             s = s + 1 == STAGES ? 0 : s + 1;
             if (within) {

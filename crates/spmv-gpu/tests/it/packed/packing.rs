@@ -193,7 +193,7 @@ fn cost_of(lengths: &[usize], cut: usize, value_bytes: usize) -> usize {
 fn cuts_to_try(lengths: &[usize]) -> Vec<usize> {
     let nnz: usize = lengths.iter().sum();
     let longest = lengths.iter().copied().max().unwrap_or(1).max(1);
-    let most = longest.min((nnz / 4096).clamp(64, 256));
+    let most = longest.min((nnz / 4096).clamp(32, 256));
     let mean = nnz.div_ceil(lengths.len().max(1)).max(1);
     let quarters = (1..=8).chain([12, 16, 32]).map(|quarters| mean * quarters / 4);
     let all = (1..=8).chain(quarters).chain([most]);
@@ -286,7 +286,7 @@ fn rows_of_known_lengths_are_cut_where_that_costs_least() {
     ];
     check_cuts(&Emulator::new(Order::Forward), &parts).unwrap();
     let found = found_cuts(&Emulator::new(Order::Forward), &parts[4..8], 8);
-    assert_eq!(found, [64, 64, 100, 256]);
+    assert_eq!(found, [32, 32, 100, 256]);
 }
 
 /// The arrays of a plan, and the result of one product.

@@ -79,15 +79,32 @@ fn around_the_limit_of_entries() -> [(Csr<f64>, usize); 3] {
     })
 }
 
-/// Up to 16 pieces for the two multiprocessors of the emulation, each of whole slices and at least
-/// 256 entries.
+/// Up to 16 pieces of 2048 entries and more for the two multiprocessors of the emulation, or two of
+/// at least 512. A piece has rows for whole slices of segments of 32 entries.
 #[test]
 fn systems_are_divided_where_they_are_few() {
     let of = |nrows: usize, len: usize| {
         pieces(&with_integers(with_lengths(&vec![len; nrows], 200)), options(1))
     };
 
-    assert_eq!([of(512, 32), of(512, 64), of(512, 4), of(64, 4), of(40, 100)], [16, 16, 8, 1, 2]);
+    assert_eq!([of(512, 32), of(512, 64), of(512, 4), of(64, 4), of(40, 100)], [8, 16, 2, 1, 2]);
+    assert_eq!([of(64, 32), of(64, 200)], [2, 4]);
+}
+
+/// Four copies in flight where few pieces keep a warp busy for longer than two, else two.
+#[test]
+fn few_pieces_of_long_segments_have_more_copies_in_flight() {
+    let kernels = |matrices: &[Csr<f64>]| -> Vec<String> {
+        let emulator = Emulator::new(Order::Forward);
+        let plan = PackedPlan::new(emulator, &ragged(matrices), options(1)).unwrap();
+        plan.keys().into_iter().map(|key| key.expression).collect()
+    };
+    let long = with_integers(with_lengths(&[30; 64], 200));
+    let tiny = with_integers(with_lengths(&[3; 20], 20));
+
+    assert_eq!(kernels(&[long.clone(), long.clone()]), ["packed_stream<double, 8, 4, 4, 1>"]);
+    assert_eq!(kernels(&vec![tiny; 9]), ["packed_stream<double, 8, 2, 4, 1>"]);
+    assert_eq!(kernels(&vec![long; 20]), ["packed_stream<double, 8, 2, 4, 1>"]);
 }
 
 #[test]
