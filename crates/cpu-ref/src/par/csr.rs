@@ -175,7 +175,7 @@ fn four_sums<I: SpmvIsa, T: Scalar, C: Column, const R: usize>(
     let prefetch = |i: usize| {
         if i.is_multiple_of(2) {
             I::prefetch(values, i + AHEAD / size_of::<[T; 4]>());
-            I::prefetch(cols, i + AHEAD / 16);
+            I::prefetch(cols, i + AHEAD / size_of::<[C; 4]>());
         }
     };
     if R == 1 {

@@ -12,7 +12,7 @@ use super::chunks::{Cuts, GRAIN};
 use super::csr::{Column, sum_of};
 use super::multi::{Product, RowKernel, apply_rows};
 use crate::seq::axpby;
-use crate::simd::spmv::{Leaf, SpmvIsa, Unfetched, advise_huge_pages, dispatch};
+use crate::simd::spmv::{AHEAD, Leaf, SpmvIsa, Unfetched, advise_huge_pages, dispatch};
 
 /// A CSR matrix, borrowed; the row starts count from the first value.
 #[derive(Clone, Copy)]
@@ -44,6 +44,8 @@ impl<T: Scalar, C: Column> RowKernel<T> for CsrRows<'_, T, C> {
         for (row, &end) in ends[1..].iter().enumerate() {
             let entries = start..end as usize;
             start = entries.end;
+            I::prefetch(self.values, entries.end + AHEAD / size_of::<T>());
+            I::prefetch(self.cols, entries.end + AHEAD / size_of::<C>());
             let sums = sum_of::<I, T, C, R>(&self.values[entries.clone()], &self.cols[entries], xs);
             for (y, sum) in ys.iter_mut().zip(sums) {
                 y[row] = axpby(alpha, sum, beta, y[row]);
@@ -141,7 +143,8 @@ fn apply_items<'m, 'c, T: Scalar, C: Column + 'm>(
     });
 }
 
-/// `Y_i = alpha*A_i*X_i + beta*Y_i` for items of one pattern, each of a single chunk of work; `values(i)` are those of item `i`. The caller has checked the lengths. Allocates nothing.
+/// `Y_i = alpha*A_i*X_i + beta*Y_i` for items of one pattern, each of a single chunk of work;
+/// `values(i)` are those of item `i`. The caller has checked the lengths. Allocates nothing.
 #[expect(clippy::too_many_arguments, reason = "the product's five and the batch's three")]
 pub(crate) fn apply_alike<'m, T: Scalar>(
     pattern: CsrPatternRef<'m>,

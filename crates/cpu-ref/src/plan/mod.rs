@@ -65,11 +65,12 @@ impl<'a, T> From<&'a RaggedCsr<T>> for PlanSource<'a, T> {
 /// and applied often.
 ///
 /// The plan owns the values, in the format and layout that its kernel reads best; index arrays of
-/// CSR are shared with the source. It is a pure function of the source and the options: nothing
-/// is measured, and neither the result nor the plan depends on the number of threads.
+/// CSR are shared with the source, but for ragged batches, whose columns a plan has in 16 bits where
+/// these suffice. It is a pure function of the source and the options: nothing is measured, and
+/// neither the result nor the plan depends on the number of threads.
 ///
 /// **Automatic choice.** A single matrix of more than 32,768 entries and rows takes the format
-/// that moves the fewest bytes: DIA, if its diagonals are full (so that no fill is read);
+/// that moves the fewest bytes: DIA, if its diagonals are full (so that no fill is read) and long;
 /// SELL-P that stores one column index per run of 8 consecutive columns; or CSR, which is also kept
 /// when no other format saves 5 %. CSR is split by rows, or by CSR-I when one row holds more than
 /// 65,536 entries. Batches and small matrices take CSR. COO, ELL and HYB run when named explicitly.

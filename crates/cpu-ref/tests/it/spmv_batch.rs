@@ -169,13 +169,32 @@ fn fill_of_diagonals_multiplies_nothing_in_batches() {
     }
 }
 
-/// Items of very different sizes, real values.
+/// A matrix whose rows have the given numbers of entries, in turn.
+fn with_lengths(nrows: usize, ncols: usize, lengths: &[usize]) -> Csr<f64> {
+    let mut ptr = vec![0];
+    let mut cols = Vec::new();
+    for row in 0..nrows {
+        let len = lengths[row % lengths.len()];
+        cols.extend((0..len).map(|k| (k * (ncols / len)) as i32));
+        ptr.push(cols.len() as i32);
+    }
+    let values = vec![1.0; cols.len()];
+    Csr::try_new(nrows, ncols, ptr, cols, values).unwrap()
+}
+
+/// Items of very different sizes, real values: rows of every way of adding, items of several chunks
+/// of work between small ones, more columns than 16 bits count.
 fn ragged_items() -> Vec<Csr<f64>> {
     let shapes = [(3, 4), (0, 5), (700, 650), (1, 1), (60, 40_000), (33, 32), (5, 0), (64, 64)];
     let mut items: Vec<Csr<f64>> = (0..)
         .zip(shapes)
         .map(|(seed, (nrows, ncols))| mixed(nrows, ncols, Some(nrows / 3), seed))
         .collect();
+    for lengths in [&[9][..], &[27], &[10, 28, 33, 9, 27, 0, 1]] {
+        items.push(with_lengths(90, 70, lengths));
+    }
+    items.insert(3, with_lengths(8_000, 500, &[12, 5, 33]));
+    items.insert(6, with_lengths(2_500, 300, &[27]));
     for (seed, item) in (40..).zip(&mut items) {
         let values = reals(item.nnz(), seed);
         item.values_mut().copy_from_slice(&values);
@@ -199,25 +218,26 @@ fn an_item_gives_what_it_gives_alone_wherever_it_stands() {
         if options.format == FormatChoice::Auto {
             options.format = FormatChoice::Csr;
         }
-        (options.nrhs, options.hyb.width) = (2, HybWidth::Fixed(3));
-        for order in [&items, &reversed] {
+        options.hyb.width = HybWidth::Fixed(3);
+        for (order, nrhs) in [(&items, 1), (&reversed, 2), (&items[..5].to_vec(), 3)] {
+            options.nrhs = nrhs;
             let batch = ragged(order);
             let plan = SpmvPlan::new(&batch, &options).unwrap();
             // Each item has the same x at every position.
             let x: Vec<f64> = order
                 .iter()
-                .flat_map(|item| reals::<f64>(2 * item.ncols(), item.nrows() as u64))
+                .flat_map(|item| reals::<f64>(nrhs * item.ncols(), item.nrows() as u64))
                 .collect();
-            let mut y = vec![f64::NAN; 2 * plan.nrows()];
+            let mut y = vec![f64::NAN; nrhs * plan.nrows()];
             plan.apply(0.7, &x, 0.0, &mut y).unwrap();
 
             let mut start = 0;
             for item in order {
-                let x = reals::<f64>(2 * item.ncols(), item.nrows() as u64);
-                let mut alone = vec![0.0; 2 * item.nrows()];
+                let x = reals::<f64>(nrhs * item.ncols(), item.nrows() as u64);
+                let mut alone = vec![0.0; nrhs * item.nrows()];
                 let single = SpmvPlan::new(item, &options).unwrap();
                 single.apply(0.7, &x, 0.0, &mut alone).unwrap();
-                let rows = start..start + 2 * item.nrows();
+                let rows = start..start + nrhs * item.nrows();
                 assert_eq!(bits(&y[rows.clone()]), bits(&alone), "{options:?}");
                 start = rows.end;
             }
@@ -227,18 +247,19 @@ fn an_item_gives_what_it_gives_alone_wherever_it_stands() {
 
 #[test]
 fn an_item_of_a_uniform_batch_gives_what_it_gives_alone() {
-    let a = banded::<f64>(90, 95);
-    let batch = real_batch(&a, 37);
-    let x = reals::<f64>(37 * 95, 41);
-    for options in batch_options() {
-        let mut y = vec![0.0; 37 * 90];
-        let plan = SpmvPlan::new(&batch, &options).unwrap();
-        plan.apply(0.7, &x, 0.0, &mut y).unwrap();
-        for item in [0, 1, 20, 36] {
-            let single = SpmvPlan::new(&batch.to_matrix(item), &options).unwrap();
-            let mut alone = vec![0.0; 90];
-            single.apply(0.7, &x[item * 95..(item + 1) * 95], 0.0, &mut alone).unwrap();
-            assert_eq!(bits(&y[item * 90..(item + 1) * 90]), bits(&alone), "{options:?}");
+    for a in [banded::<f64>(90, 95), with_lengths(90, 95, &[9, 10, 27, 27, 28, 33])] {
+        let batch = real_batch(&a, 37);
+        let x = reals::<f64>(37 * 95, 41);
+        for options in batch_options() {
+            let mut y = vec![0.0; 37 * 90];
+            let plan = SpmvPlan::new(&batch, &options).unwrap();
+            plan.apply(0.7, &x, 0.0, &mut y).unwrap();
+            for item in [0, 1, 20, 36] {
+                let single = SpmvPlan::new(&batch.to_matrix(item), &options).unwrap();
+                let mut alone = vec![0.0; 90];
+                single.apply(0.7, &x[item * 95..(item + 1) * 95], 0.0, &mut alone).unwrap();
+                assert_eq!(bits(&y[item * 90..(item + 1) * 90]), bits(&alone), "{options:?}");
+            }
         }
     }
 }
