@@ -66,7 +66,7 @@ pub enum PackedKernel {
 const MANY_PIECES: usize = 16;
 
 /// Pieces per multiprocessor up to which a product's time is that of its longest piece.
-const FEW_PIECES: usize = 6;
+const PIECES_FOR_DEEPER_COPIES: usize = 6;
 
 /// Steps per piece below which two warps are as fast as four.
 const FEW_STEPS: usize = 100;
@@ -77,7 +77,7 @@ const LARGE_STEPS: usize = 300;
 
 impl PackedKernel {
     /// The default kernel for `npieces` pieces of `mean_steps` steps on average. Measured on an
-    /// H200: two copies of 8 steps in flight are best or within 1 % of it everywhere, since they
+    /// H200: two copies of 8 steps in flight are best or within 1 % of it in large batches, since they
     /// leave room for the most blocks; two warps are best where each warp would have less than two
     /// copies, unless all pieces are processed at once.
     pub(super) fn of(info: &DeviceInfo, npieces: usize, mean_steps: usize) -> Self {
@@ -89,11 +89,11 @@ impl PackedKernel {
         Self::Stream { steps: 8, stages: 2, warps }
     }
 
-    /// The kernel to take instead where the pieces are so few that each of them is on its way at
-    /// once, and one of them keeps a warp busy for longer than two copies. More copies in flight
-    /// then shorten the product, and the room they take is free. On an H200, mixes of 5 to 100
-    /// systems take 0.85 to 0.96 of the time with two; for groups of tiny systems, whose warps
-    /// have few steps each, two are better.
+    /// The kernel to take instead where pieces are few, and one of them keeps a warp busy for longer
+    /// than two copies. More copies in flight then shorten the product by more than the fewer blocks
+    /// that a multiprocessor holds cost it. On an H200, mixes of 5 to 100 systems take 0.85 to 0.96
+    /// of the time with two; for groups of tiny systems, whose warps have few steps each, two are
+    /// better. Only for joint pieces whose x is copied, and so not for uniform batches.
     pub(super) fn for_few(
         info: &DeviceInfo,
         npieces: usize,
@@ -101,7 +101,7 @@ impl PackedKernel {
     ) -> Option<Self> {
         const WARPS: usize = 4;
         const STEPS: usize = 8;
-        let few = npieces <= FEW_PIECES * info.multiprocessors as usize;
+        let few = npieces <= PIECES_FOR_DEEPER_COPIES * info.multiprocessors as usize;
         (few && info.compute_capability >= (9, 0) && longest_share(WARPS) > 2 * STEPS)
             .then_some(Self::Stream { steps: STEPS, stages: 4, warps: WARPS })
     }

@@ -32,7 +32,7 @@ const PIECES_PER_MULTIPROCESSOR: usize = 8;
 const SMALL_PIECE_ENTRIES: usize = 2048;
 const MIN_PIECE_ENTRIES: usize = 512;
 
-/// Entries of a segment, at least where rows have as many: `USUAL_CUT` of `pack.cu`.
+/// Most entries of a segment, but in parts of very many entries: `USUAL_CUT` of `pack.cu`.
 const SEGMENT_ENTRIES: usize = 32;
 
 /// Least number of rows of a piece, a power of two.

@@ -64,7 +64,7 @@ impl Measured {
         self.flags & ROWS_ARE_CUT != 0
     }
 
-    /// The steps of the warp with most of them, among `warps` warps. 0 if steps do not fit 16 bits.
+    /// The steps of the warp with most of them, among `warps` warps.
     pub(super) fn longest_share(&self, warps: usize) -> usize {
         let begins = (0..warps).map(|warp| usize::from(self.begins[warp * SHARES / warps]));
         let ends = begins.clone().skip(1).chain([self.nsteps as usize]);

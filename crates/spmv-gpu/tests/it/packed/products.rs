@@ -32,6 +32,7 @@ fn every_kernel_agrees_with_exact_sums_on_a_gpu() {
         stream(4, 3, 1),
         stream(4, 4, 4),
         stream(8, 3, 4),
+        stream(8, 4, 4),
     ] {
         for share in [1, 1000] {
             let options = options(1).kernel(Some(kernel)).share(Some(share));
