@@ -202,8 +202,6 @@ fn four_sums<I: SpmvIsa, T: Scalar, C: Column, const R: usize>(
     partial
 }
 
-/// Groups consecutive rows of equal length; the lengths that occur in stencils and finite elements
-/// get a loop of constant length.
 impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
     #[inline(always)]
     fn rows<I: SpmvIsa, const R: usize>(
@@ -212,55 +210,70 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
         alpha: T,
         xs: [&[T]; R],
         beta: T,
-        mut ys: [&mut [T]; R],
+        ys: [&mut [T]; R],
     ) {
         let ptr = &self.pattern().row_ptr()[rows.start..=rows.end];
-        let mut row = 0;
-        while row < rows.len() {
-            let len = ptr[row + 1] - ptr[row];
-            let mut end = row + 1;
-            while end < rows.len() && ptr[end + 1] - ptr[end] == len {
-                end += 1;
-            }
-            let start = ptr[row] as usize;
-            let group = ys.each_mut().map(|y| &mut y[row..end]);
-            // With several right-hand sides, the shared loads of a row make constant lengths
-            // needless.
-            match if R == 1 { len } else { i32::MAX } {
-                1 => fixed::<I, T, R, 1>(self, start, alpha, xs, beta, group),
-                2 => fixed::<I, T, R, 2>(self, start, alpha, xs, beta, group),
-                3 => fixed::<I, T, R, 3>(self, start, alpha, xs, beta, group),
-                4 => fixed::<I, T, R, 4>(self, start, alpha, xs, beta, group),
-                5 => fixed::<I, T, R, 5>(self, start, alpha, xs, beta, group),
-                6 => fixed::<I, T, R, 6>(self, start, alpha, xs, beta, group),
-                7 => fixed::<I, T, R, 7>(self, start, alpha, xs, beta, group),
-                8 => fixed::<I, T, R, 8>(self, start, alpha, xs, beta, group),
-                9 => fixed::<I, T, R, 9>(self, start, alpha, xs, beta, group),
-                27 => fixed::<I, T, R, 27>(self, start, alpha, xs, beta, group),
-                _ => {
-                    let mut group = group;
-                    for i in 0..end - row {
-                        let entries = ptr[row + i] as usize..ptr[row + i + 1] as usize;
-                        I::prefetch(self.values(), entries.end + AHEAD / size_of::<T>());
-                        I::prefetch(self.pattern().col_idx(), entries.end + AHEAD / 4);
-                        let sums = row_sum::<I, T, R>(self, entries, xs);
-                        for (y, sum) in group.iter_mut().zip(sums) {
-                            y[i] = axpby(alpha, sum, beta, y[i]);
-                        }
+        let entries = (self.values(), self.pattern().col_idx());
+        grouped_rows::<I, T, i32, R>(ptr, entries, alpha, xs, beta, ys);
+    }
+}
+
+/// Multiplies consecutive rows of a large matrix, whose entries begin at `ptr`. Groups rows of equal
+/// length; the lengths that occur in stencils and finite elements get a loop of constant length.
+#[inline(always)]
+pub(super) fn grouped_rows<I: SpmvIsa, T: Scalar, C: Column, const R: usize>(
+    ptr: &[i32],
+    (values, cols): (&[T], &[C]),
+    alpha: T,
+    xs: [&[T]; R],
+    beta: T,
+    mut ys: [&mut [T]; R],
+) {
+    let nrows = ptr.len() - 1;
+    let mut row = 0;
+    while row < nrows {
+        let len = ptr[row + 1] - ptr[row];
+        let mut end = row + 1;
+        while end < nrows && ptr[end + 1] - ptr[end] == len {
+            end += 1;
+        }
+        let all = (values, cols, ptr[row] as usize);
+        let group = ys.each_mut().map(|y| &mut y[row..end]);
+        // With several right-hand sides, the shared loads of a row make constant lengths
+        // needless.
+        match if R == 1 { len } else { i32::MAX } {
+            1 => fixed::<I, T, C, R, 1>(all, alpha, xs, beta, group),
+            2 => fixed::<I, T, C, R, 2>(all, alpha, xs, beta, group),
+            3 => fixed::<I, T, C, R, 3>(all, alpha, xs, beta, group),
+            4 => fixed::<I, T, C, R, 4>(all, alpha, xs, beta, group),
+            5 => fixed::<I, T, C, R, 5>(all, alpha, xs, beta, group),
+            6 => fixed::<I, T, C, R, 6>(all, alpha, xs, beta, group),
+            7 => fixed::<I, T, C, R, 7>(all, alpha, xs, beta, group),
+            8 => fixed::<I, T, C, R, 8>(all, alpha, xs, beta, group),
+            9 => fixed::<I, T, C, R, 9>(all, alpha, xs, beta, group),
+            27 => fixed::<I, T, C, R, 27>(all, alpha, xs, beta, group),
+            _ => {
+                let mut group = group;
+                for i in 0..end - row {
+                    let entries = ptr[row + i] as usize..ptr[row + i + 1] as usize;
+                    I::prefetch(values, entries.end + AHEAD / size_of::<T>());
+                    I::prefetch(cols, entries.end + AHEAD / size_of::<C>());
+                    let sums = sum_of::<I, T, C, R>(&values[entries.clone()], &cols[entries], xs);
+                    for (y, sum) in group.iter_mut().zip(sums) {
+                        y[i] = axpby(alpha, sum, beta, y[i]);
                     }
                 }
             }
-            row = end;
         }
+        row = end;
     }
 }
 
 /// Multiplies consecutive rows of `L` entries each, the first at entry `start`. The order of
-/// additions is that of [`row_sum`].
+/// additions is that of [`sum_of`].
 #[inline(always)]
-fn fixed<I: SpmvIsa, T: Scalar, const R: usize, const L: usize>(
-    a: &View<'_, CsrPattern, T>,
-    start: usize,
+fn fixed<I: SpmvIsa, T: Scalar, C: Column, const R: usize, const L: usize>(
+    (values, cols, start): (&[T], &[C], usize),
     alpha: T,
     xs: [&[T]; R],
     beta: T,
@@ -268,18 +281,18 @@ fn fixed<I: SpmvIsa, T: Scalar, const R: usize, const L: usize>(
 ) {
     let nrows = ys[0].len();
     let entries = start..start + nrows * L;
-    let (values, _) = a.values()[entries.clone()].as_chunks::<L>();
-    let (cols, _) = a.pattern().col_idx()[entries].as_chunks::<L>();
-    for (row, (value, col)) in values.iter().zip(cols).enumerate() {
-        I::prefetch(a.values(), start + row * L + AHEAD / size_of::<T>());
-        I::prefetch(a.pattern().col_idx(), start + row * L + AHEAD / 4);
+    let (of_rows, _) = values[entries.clone()].as_chunks::<L>();
+    let (cols_of_rows, _) = cols[entries].as_chunks::<L>();
+    for (row, (value, col)) in of_rows.iter().zip(cols_of_rows).enumerate() {
+        I::prefetch(values, start + row * L + AHEAD / size_of::<T>());
+        I::prefetch(cols, start + row * L + AHEAD / size_of::<C>());
         let sums = if L > SHORT {
-            sum_of::<Unfetched<I>, T, i32, R>(value, col, xs)
+            sum_of::<Unfetched<I>, T, C, R>(value, col, xs)
         } else {
             let mut sums = [T::ZERO; R];
             for i in 0..L {
                 for (sum, x) in sums.iter_mut().zip(xs) {
-                    *sum = I::mul_add(value[i], x[col[i] as usize], *sum);
+                    *sum = I::mul_add(value[i], x[col[i].index()], *sum);
                 }
             }
             sums

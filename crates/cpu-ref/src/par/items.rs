@@ -9,10 +9,10 @@ use sparsebatch_formats::{CsrPatternRef, RaggedCsr, Scalar};
 
 use super::batch::{BatchShape, share_items};
 use super::chunks::{Cuts, GRAIN};
-use super::csr::{Column, sum_of};
+use super::csr::{Column, grouped_rows, sum_of};
 use super::multi::{Product, RowKernel, apply_rows};
 use crate::seq::axpby;
-use crate::simd::spmv::{AHEAD, Leaf, SpmvIsa, Unfetched, advise_huge_pages, dispatch};
+use crate::simd::spmv::{Leaf, SpmvIsa, Unfetched, advise_huge_pages, dispatch};
 
 /// A CSR matrix, borrowed; the row starts count from the first value.
 #[derive(Clone, Copy)]
@@ -44,8 +44,6 @@ impl<T: Scalar, C: Column> RowKernel<T> for CsrRows<'_, T, C> {
         for (row, &end) in ends[1..].iter().enumerate() {
             let entries = start..end as usize;
             start = entries.end;
-            I::prefetch(self.values, entries.end + AHEAD / size_of::<T>());
-            I::prefetch(self.cols, entries.end + AHEAD / size_of::<C>());
             let sums = sum_of::<I, T, C, R>(&self.values[entries.clone()], &self.cols[entries], xs);
             for (y, sum) in ys.iter_mut().zip(sums) {
                 y[row] = axpby(alpha, sum, beta, y[row]);
@@ -71,15 +69,33 @@ impl<I: SpmvIsa, T: Scalar, C: Column> Product<T> for Within<'_, I, T, C> {
     }
 }
 
+/// The rows of a large matrix, in groups of equal length.
+struct Grouped<'a, T, C>(CsrRows<'a, T, C>);
+
+impl<T: Scalar, C: Column> RowKernel<T> for Grouped<'_, T, C> {
+    #[inline(always)]
+    fn rows<I: SpmvIsa, const R: usize>(
+        &self,
+        rows: Range<usize>,
+        alpha: T,
+        xs: [&[T]; R],
+        beta: T,
+        ys: [&mut [T]; R],
+    ) {
+        let ptr = &self.0.row_ptr[rows.start..=rows.end];
+        grouped_rows::<I, T, C, R>(ptr, (self.0.values, self.0.cols), alpha, xs, beta, ys);
+    }
+}
+
 /// A large matrix, whose rows threads share.
 struct Shared<'a, T, C> {
-    matrix: CsrRows<'a, T, C>,
+    matrix: Grouped<'a, T, C>,
     cuts: &'a Cuts,
 }
 
 impl<T: Scalar, C: Column> Product<T> for Shared<'_, T, C> {
     fn shape(&self) -> (usize, usize) {
-        self.matrix.shape()
+        self.matrix.0.shape()
     }
 
     fn apply<const R: usize>(&self, alpha: T, xs: [&[T]; R], beta: T, ys: [&mut [T]; R]) {
@@ -136,7 +152,7 @@ fn apply_items<'m, 'c, T: Scalar, C: Column + 'm>(
         if items.len() == 1
             && let Some(cuts) = cuts(items.start)
         {
-            let product = Shared { matrix: item(items.start), cuts };
+            let product = Shared { matrix: Grouped(item(items.start)), cuts };
             return product.apply_all(alpha, nrhs, x, beta, y);
         }
         dispatch(ItemsLeaf { items, item: &item, nrhs, alpha, x, beta, y });
