@@ -218,8 +218,9 @@ impl<T: Scalar> RowKernel<T> for View<'_, CsrPattern, T> {
     }
 }
 
-/// Multiplies consecutive rows of a large matrix, whose entries begin at `ptr`. Groups rows of equal
-/// length; the lengths that occur in stencils and finite elements get a loop of constant length.
+/// Multiplies consecutive rows of a large matrix, whose entries begin at `ptr`. Groups rows of
+/// equal length; the lengths that occur in stencils and finite elements get a loop of constant
+/// length.
 #[inline(always)]
 pub(super) fn grouped_rows<I: SpmvIsa, T: Scalar, C: Column, const R: usize>(
     ptr: &[i32],

@@ -144,9 +144,9 @@ pub(crate) fn method_of(
 }
 
 /// The scheme of a system with these features: [`method_of`] with the preconditioner of the
-/// options. The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries; where the method is
-/// chosen too it is IC(0) or ILU(0) by two colours for the systems of which [`OnChip`] says that a
-/// GPU iterates quicker with them.
+/// options. The preconditioner `auto` is Jacobi that takes 1 for zero diagonal entries; where the
+/// method is chosen too it is IC(0) or ILU(0) by two colours for the systems of which [`OnChip`]
+/// says that a GPU iterates quicker with them.
 ///
 /// By two colours the pivots of IC(0) are diagonal entries of A and of a Schur complement, positive
 /// where A is positive definite. ILU(0) exists for H-matrices. A dominance of 1 admits singular

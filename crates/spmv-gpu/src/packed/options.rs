@@ -77,8 +77,8 @@ const LARGE_STEPS: usize = 300;
 
 impl PackedKernel {
     /// The default kernel for `npieces` pieces of `mean_steps` steps on average. Measured on an
-    /// H200: two copies of 8 steps in flight are best or within 1 % of it in large batches, since they
-    /// leave room for the most blocks; two warps are best where each warp would have less than two
+    /// H200: two copies of 8 steps in flight are best or within 1 % of it in large batches, since
+    /// they leave room for the most blocks; two warps are best where each warp would have less than two
     /// copies, unless all pieces are processed at once.
     pub(super) fn of(info: &DeviceInfo, npieces: usize, mean_steps: usize) -> Self {
         if info.compute_capability < (9, 0) {
@@ -89,9 +89,9 @@ impl PackedKernel {
         Self::Stream { steps: 8, stages: 2, warps }
     }
 
-    /// The kernel to take instead where pieces are few, and one of them keeps a warp busy for longer
-    /// than two copies. More copies in flight then shorten the product by more than the fewer blocks
-    /// that a multiprocessor holds cost it. On an H200, mixes of 5 to 100 systems take 0.85 to 0.96
+    /// The kernel to take instead where pieces are few, and one of them keeps a warp busy for
+    /// longer than two copies. More copies in flight then shorten the product by more than the fewer
+    /// blocks that a multiprocessor holds cost it. On an H200, mixes of 5 to 100 systems take 0.85 to 0.96
     /// of the time with two; for groups of tiny systems, whose warps have few steps each, two are
     /// better. Only for joint pieces whose x is copied, and so not for uniform batches.
     pub(super) fn for_few(
