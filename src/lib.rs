@@ -39,7 +39,7 @@
 //! | solve a batch | [`solve`], or [`BatchSolver`] to solve again with the analysis kept |
 //! | solve on a GPU | [`solve_on`], [`BatchSolver::on`] or [`BatchSolver::on_with_rhs`] with a [`Backend`]; [`gpu`] for data on the device |
 //! | solve with products or a preconditioner of one's own | [`solve_operator`], [`solve_preconditioned`] |
-//! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`InnerPrecision`], [`Order`], tolerances, fallback |
+//! | choose how | [`SolveOptions`]: [`Method`], [`Preconditioner`], [`PrecondPrecision`], [`InnerPrecision`], [`Order`], [`LuForm`], tolerances, fallback |
 //! | see how it went | [`BatchReport`]: a [`Status`], iterations, the true residual of every system |
 //!
 //! # Limits
@@ -64,7 +64,7 @@ pub use sparsebatch_solve_core::{
 pub use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchReport, BatchSolver, Budget, Chunks, CpuScalar, Engine,
     FormatChoice, Gpu, GpuExecutor, GpuRun, Gpus, InnerPrecision, KernelChoice, Krylov, LinOp,
-    Machine, Method, OperatorError, Order, Outcome, PerSystem, PlanPin, PrecondPrecision,
+    LuForm, Machine, Method, OperatorError, Order, Outcome, PerSystem, PlanPin, PrecondPrecision,
     Preconditioner, ProductCost, Progress, Rhs, Rung, RungRun, Scheme, SchemeRun, Solution,
     SolveError, SolveOptions, SolveScalar, SpmvOptions, Status, SystemReport, Watch,
     choose_schemes, cpu_instruction_sets, solve, solve_on, solve_operator, solve_preconditioned,

@@ -136,7 +136,8 @@ module sparsebatch
 
     type, bind(c) :: solver_options
         integer(c_size_t) :: struct_size
-        type(c_ptr) :: method, precond, order, precond_precision, inner_precision, format, kernel
+        type(c_ptr) :: method, precond, order, precond_precision, inner_precision, lu_form
+        type(c_ptr) :: format, kernel
         integer(c_int64_t) :: block_size, nrhs
         real(c_double) :: rtol, atol
         integer(c_int32_t) :: maxiter, max_restarts

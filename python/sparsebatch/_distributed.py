@@ -283,7 +283,7 @@ class DistributedMatrix:
 
         def checked() -> tuple[Any, Described]:
             check_call(None, None, on_failure)
-            refused = {"nrhs", "format", "kernel", "fallback", "inner_precision"} & options.keys()
+            refused = {"nrhs", "format", "kernel", "fallback", "inner_precision", "lu_form"} & options.keys()
             if refused:
                 raise OptionError(f"{min(refused)} is no option of one matrix over ranks")
             own_b = self._own("b", b, rows=True)

@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "block_size": None,
     "precond_precision": "working",
     "inner_precision": "auto",
+    "lu_form": "by-pattern",
     "rtol": None,
     "atol": 0.0,
     "maxiter": 1000,
@@ -153,6 +154,9 @@ class Solver:
         The precision in which factors of preconditioners are stored.
     inner_precision : {"auto", "working"}
         Whether a GPU may iterate in float32 within float64.
+    lu_form : {"by-pattern", "by-system"}
+        How a GPU makes the sparse LU of systems with several patterns: a plan and a launch for each
+        pattern, or one for all, which takes less time where few systems share a pattern.
     rtol, atol : float or array of float, shape (nsystems,)
         A system has converged when `||b - A x||_2 <= max(atol, rtol * ||b||_2)`, recomputed.
         Default: 1e-10 (float32: 1e-5) and 0.
@@ -849,6 +853,7 @@ def _is_number(value: Any) -> bool:
 _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     *((name, _is_text, "its name") for name in ("method", "precond", "order")),
     *((name, _is_text, "its name") for name in ("precond_precision", "inner_precision")),
+    ("lu_form", _is_text, "its name"),
     *((name, lambda v: v is None or _is_text(v), "its name") for name in ("format", "kernel")),
     ("block_size", lambda v: v is None or _is_int(v, 1), "at least 1, or None"),
     ("max_restarts", lambda v: _is_int(v, 0), "a number that is not negative"),

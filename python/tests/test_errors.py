@@ -301,6 +301,7 @@ WRONG_VALUES = [
     ("order", "amd"),
     ("precond_precision", "f16"),
     ("inner_precision", "f16"),
+    ("lu_form", "by-row"),
     ("format", "bsr"),
     ("kernel", "fast"),
     ("rtol", -1.0),

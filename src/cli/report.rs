@@ -37,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub(crate) precond_precision: &'static str,
     /// The requested precision of the iterations on a GPU.
     pub(crate) inner_precision: &'static str,
+    /// The requested form of the sparse LU on a GPU.
+    pub(crate) lu_form: &'static str,
     /// Whether the ladder was allowed.
     pub(crate) fallback: bool,
     /// What the ranks of MPI did; `None` in a process alone.
@@ -73,6 +75,7 @@ struct Report<'a> {
     order: &'static str,
     precond_precision: &'static str,
     inner_precision: &'static str,
+    lu_form: &'static str,
     reason: &'a str,
     methods: Vec<Method<'a>>,
     singular: usize,
@@ -290,6 +293,7 @@ fn json<'a>(global: Global, context: &'a Context<'_>, report: &'a BatchReport) -
         },
         precond_precision: context.precond_precision,
         inner_precision: context.inner_precision,
+        lu_form: context.lu_form,
         reason: &report.reason,
         methods: report.schemes.iter().map(Method::of).collect(),
         singular: report.singular(),

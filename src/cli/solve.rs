@@ -8,8 +8,8 @@ use clap::Args;
 use sparsebatch::gpu::Device;
 use sparsebatch::{
     Backend, Batch, BatchReport, BatchSolver, Budget, Engine, FormatChoice, Gpu, InnerPrecision,
-    KernelChoice, Method, Order, PerSystem, PrecondPrecision, Preconditioner, Rhs, SolveError,
-    SolveOptions, SolveScalar, SpmvOptions,
+    KernelChoice, LuForm, Method, Order, PerSystem, PrecondPrecision, Preconditioner, Rhs,
+    SolveError, SolveOptions, SolveScalar, SpmvOptions,
 };
 use sparsebatch_mpi::Gathered;
 
@@ -54,6 +54,10 @@ pub(crate) struct SolveArgs {
     /// where that is faster; solutions and residuals stay in --precision
     #[arg(long, value_name = "PRECISION", value_parser = named(InnerPrecision::NAMES), default_value = "auto")]
     inner_precision: InnerPrecision,
+    /// How a GPU makes the sparse LU of systems with several patterns: a plan for each pattern, or one
+    /// for all, which is quicker where few systems share a pattern
+    #[arg(long, value_name = "FORM", value_parser = named(LuForm::NAMES), default_value = "by-pattern")]
+    lu_form: LuForm,
     /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]
     #[arg(long, value_parser = not_negative)]
     rtol: Option<f64>,
@@ -240,6 +244,7 @@ impl Summary<'_> {
             order: args.order.name(),
             precond_precision: args.precond_precision.name(),
             inner_precision: args.inner_precision.name(),
+            lu_form: args.lu_form.name(),
             fallback: !args.no_fallback,
             ranks: ranks.gathered,
             parts: ranks.parts,
@@ -433,6 +438,7 @@ impl SolveArgs {
             .block_size(self.block_size.map(usize::from))
             .precond_precision(self.precond_precision)
             .inner_precision(self.inner_precision)
+            .lu_form(self.lu_form)
             .abs_tol(self.atol)
             .max_iters(self.max_iters)
             .floor(self.floor)

@@ -25,6 +25,7 @@ pub fn described<T: Scalar>(options: &SolveOptions, backend: &Backend) -> Descri
     add("solver", format!("{:?}", options.method));
     add("preconditioner", format!("{:?}", options.preconditioner));
     add("inner_precision", format!("{:?}", options.inner_precision));
+    add("lu_form", format!("{:?}", options.lu_form));
     add("rel_tol", options.rel_tol.as_ref().map_or("the default".to_owned(), limit));
     add("abs_tol", limit(&options.abs_tol));
     add("max_iters", limit(&options.max_iters));
@@ -79,7 +80,7 @@ mod tests {
     use std::collections::HashSet;
 
     use sparsebatch_solvers::{
-        Budget, Engine, InnerPrecision, Method, Preconditioner, SpmvOptions, Watch,
+        Budget, Engine, InnerPrecision, LuForm, Method, Preconditioner, SpmvOptions, Watch,
     };
 
     use super::*;
@@ -97,6 +98,7 @@ mod tests {
             new().method(Method::Cg),
             new().preconditioner(Preconditioner::ILU0),
             new().inner_precision(InnerPrecision::Working),
+            new().lu_form(LuForm::BySystem),
             new().rel_tol(1e-10),
             new().rel_tol(vec![1e-10]),
             new().abs_tol(1e-3),

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use pyo3::prelude::*;
 use sparsebatch::{
-    Engine, FormatChoice, InnerPrecision, KernelChoice, Method, Order, PerSystem, PrecondPrecision,
-    Preconditioner, SolveOptions, SpmvOptions,
+    Engine, FormatChoice, InnerPrecision, KernelChoice, LuForm, Method, Order, PerSystem,
+    PrecondPrecision, Preconditioner, SolveOptions, SpmvOptions,
 };
 
 use crate::errors::{OptionError, OrRaise};
@@ -21,6 +21,7 @@ pub(crate) struct Options<'py> {
     block_size: Option<usize>,
     precond_precision: String,
     inner_precision: String,
+    lu_form: String,
     rtol: Option<Bound<'py, PyAny>>,
     atol: Bound<'py, PyAny>,
     maxiter: Bound<'py, PyAny>,
@@ -70,6 +71,7 @@ impl Options<'_> {
             .block_size(self.block_size)
             .precond_precision(named::<PrecondPrecision>(&self.precond_precision)?)
             .inner_precision(named::<InnerPrecision>(&self.inner_precision)?)
+            .lu_form(named::<LuForm>(&self.lu_form)?)
             .abs_tol(tolerance("atol", &self.atol)?)
             .max_iters(limit(&self.maxiter)?)
             .max_restarts(self.max_restarts)

@@ -38,7 +38,9 @@ pub use evaluate::norm2;
 pub use options::{Budget, Engine, Rhs, SolveOptions};
 pub use outcome::{Criteria, Outcome, PerSystem, Status};
 pub use product::{FormatChoice, KernelChoice, ProductCost, SpmvOptions};
-pub use scheme::{InnerPrecision, Krylov, Method, Order, PrecondPrecision, Preconditioner, Scheme};
+pub use scheme::{
+    InnerPrecision, Krylov, LuForm, Method, Order, PrecondPrecision, Preconditioner, Scheme,
+};
 #[doc(hidden)]
 pub use watch::is_stopped;
 pub use watch::{Progress, Watch};

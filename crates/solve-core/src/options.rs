@@ -4,7 +4,7 @@ use sparsebatch_formats::Scalar;
 
 use crate::argument::check_len;
 use crate::{
-    ArgumentError, Criteria, InnerPrecision, Method, Order, PerSystem, PrecondPrecision,
+    ArgumentError, Criteria, InnerPrecision, LuForm, Method, Order, PerSystem, PrecondPrecision,
     Preconditioner, Scheme, SpmvOptions, Watch,
 };
 
@@ -60,6 +60,8 @@ pub struct SolveOptions {
     pub preconditioner: Preconditioner,
     /// The precision of iterations on a GPU.
     pub inner_precision: InnerPrecision,
+    /// How a GPU makes the sparse LU of systems with several patterns.
+    pub lu_form: LuForm,
     /// Relative tolerance, one or per system; absent: 1e-10 in f64, 1e-5 in f32.
     pub rel_tol: Option<PerSystem<f64>>,
     /// Absolute tolerance, one or per system.
@@ -91,6 +93,7 @@ impl Default for SolveOptions {
             method: Method::Auto,
             preconditioner: Preconditioner::Auto,
             inner_precision: InnerPrecision::Auto,
+            lu_form: LuForm::ByPattern,
             rel_tol: None,
             abs_tol: PerSystem::All(0.0),
             max_iters: PerSystem::All(1000),
@@ -132,6 +135,8 @@ impl SolveOptions {
         preconditioner: Preconditioner = preconditioner,
         /// Sets the precision of iterations on a GPU.
         inner_precision: InnerPrecision = inner_precision,
+        /// Sets how a GPU makes the sparse LU of systems with several patterns.
+        lu_form: LuForm = lu_form,
         /// Sets the relative tolerance: one, or a vector with one per system.
         rel_tol: impl Into<PerSystem<f64>> = Some(rel_tol.into()),
         /// Sets the absolute tolerance: one, or a vector with one per system.

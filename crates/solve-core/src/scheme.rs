@@ -265,6 +265,27 @@ impl InnerPrecision {
     }
 }
 
+/// How a GPU makes the sparse LU of systems with several patterns, for [`Method::Lu`] and wherever else
+/// that factorisation is taken. No effect on the CPU.
+///
+/// Both forms eliminate without pivoting in minimum-degree order and refine until the true residual
+/// passes; their last bits differ, since sums have another order. So the form is chosen for all
+/// systems of a batch, whatever their patterns, and how a system is solved does not depend on the
+/// others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LuForm {
+    /// A plan and a launch for each pattern, by a schedule of all its operations: where hundreds of
+    /// systems share each pattern.
+    #[default]
+    ByPattern,
+    /// One plan for systems of any patterns, a warp for each system: where few systems share a
+    /// pattern, up to a different one for each. Systems whose factors and vectors exceed the shared
+    /// memory of a block (about 23,000 entries of L + U in f64 on an H200) are solved as by
+    /// [`LuForm::ByPattern`].
+    BySystem,
+}
+named!(LuForm, "lu_form", ByPattern => "by-pattern", BySystem => "by-system");
+
 /// A Krylov method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Krylov {

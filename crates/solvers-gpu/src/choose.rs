@@ -1,14 +1,16 @@
 //! Which solver a scheme gets: [`solver_for`], [`solver_for_ragged`] and
 //! [`solver_for_batch`].
 
-use sparsebatch_cuda::{Executor, Value};
+use rayon::prelude::*;
+use sparsebatch_cuda::{DeviceInfo, Executor, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::{Scheme, SolveOptions, by_pattern};
+use sparsebatch_solve_core::{LuForm, Scheme, SolveOptions, by_pattern};
 
 use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
     BandedSolver, BandedTuning, DenseSolver, DenseTuning, DividedSolver, FactoredSolver,
     FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, RaggedFactored,
+    RaggedLu,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -37,7 +39,8 @@ sparsebatch_formats::option_setters! {
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FactoredSolver`] where its factors do not fit on chip, [`DenseSolver`] for LU with partial
+/// [`FactoredSolver`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`] where
+/// it takes the pattern), [`DenseSolver`] for LU with partial
 /// pivoting, and [`BandedSolver`] for banded LU, or the solver of the sparse LU where that does not
 /// take a band: with more than two diagonals on a side, or more rows than shared memory holds.
 /// Criteria, right-hand sides and
@@ -78,10 +81,18 @@ where
                 solver => Box::new(solver?),
             }
         }
-        Scheme::Lu => match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
-            Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
-            solver => Box::new(solver?),
-        },
+        Scheme::Lu => {
+            if options.lu_form == LuForm::BySystem {
+                match RaggedLu::<E, T>::uniform(executor, pattern, nitems, &options) {
+                    Err(GpuSolveError::Unsupported { .. }) => {}
+                    solver => return Ok(Box::new(solver?)),
+                }
+            }
+            match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
+                Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
+                solver => Box::new(solver?),
+            }
+        }
         Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
             if preconditioner.has_factors() =>
         {
@@ -95,11 +106,12 @@ where
 }
 
 /// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`] for CG and BiCGStab
-/// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners. A system's
-/// result is that of [`solver_for`] for its pattern alone.
+/// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners, [`RaggedLu`]
+/// for the sparse LU of [`LuForm::BySystem`]. A system's result is that of [`solver_for`] for its
+/// pattern alone.
 ///
 /// # Errors
-/// [`GpuSolveError::Unsupported`] for factorisations, whose solvers take one pattern each;
+/// [`GpuSolveError::Unsupported`] for other factorisations, whose solvers take one pattern each;
 /// otherwise those of the solver.
 pub fn solver_for_ragged<E, T>(
     executor: &E,
@@ -123,6 +135,9 @@ where
         Scheme::Cg(_) | Scheme::BiCgStab(_) => {
             Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?)
         }
+        Scheme::Lu if options.lu_form == LuForm::BySystem => {
+            Box::new(RaggedLu::<E, T>::new(executor, batch, &options)?)
+        }
         Scheme::Lu | Scheme::PivotingLu | Scheme::Banded => {
             return Err(GpuSolveError::Unsupported {
                 what: "factorisation of systems with several patterns",
@@ -130,6 +145,28 @@ where
             });
         }
     })
+}
+
+/// Of a ragged batch that [`solver_for_ragged`] refused as a whole: the classes of equal pattern that
+/// it takes together, and the others. Some are taken only by the sparse LU of [`LuForm::BySystem`].
+#[doc(hidden)]
+pub fn taken_together<E, T>(
+    info: &DeviceInfo,
+    scheme: Scheme,
+    (batch, classes): (&RaggedCsr<T>, Vec<Vec<u32>>),
+    options: &SolveOptions,
+) -> [Vec<Vec<u32>>; 2]
+where
+    E: Executor + Clone,
+    T: Value,
+{
+    if scheme != Scheme::Lu || options.lu_form != LuForm::BySystem {
+        return [Vec::new(), classes];
+    }
+    let takes =
+        |class: &Vec<u32>| RaggedLu::<E, T>::takes(info, batch.item(class[0] as usize).pattern());
+    let (together, apart) = classes.into_par_iter().partition(takes);
+    [together, apart]
 }
 
 /// A solver, and the items that it does not take.

@@ -43,6 +43,8 @@ mod lu_columns;
 #[doc(hidden)]
 pub use banded::banded_half_width;
 pub use banded::{BandedShape, BandedSolver, BandedTuning};
+#[doc(hidden)]
+pub use choose::taken_together;
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
 pub use common::{

@@ -68,8 +68,8 @@ pub use solver::solve_on_executor;
 pub use solver::{BatchSolver, Solution, cpu_instruction_sets, solve, solve_on};
 pub use sparsebatch_cpu_ref::CpuScalar;
 pub use sparsebatch_solve_core::{
-    Budget, Engine, FormatChoice, InnerPrecision, KernelChoice, Krylov, Method, Order, Outcome,
-    PerSystem, PrecondPrecision, Preconditioner, ProductCost, Progress, Rhs, Scheme, SolveOptions,
-    SpmvOptions, Status, Watch,
+    Budget, Engine, FormatChoice, InnerPrecision, KernelChoice, Krylov, LuForm, Method, Order,
+    Outcome, PerSystem, PrecondPrecision, Preconditioner, ProductCost, Progress, Rhs, Scheme,
+    SolveOptions, SpmvOptions, Status, Watch,
 };
 pub use sparsebatch_solvers_gpu as gpu;

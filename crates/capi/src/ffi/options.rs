@@ -57,6 +57,9 @@ pub struct sb_solver_options {
     pub precond_precision: *const c_char,
     /// Precision of iterations on a GPU: `"auto"` or `"working"`. Default: `"auto"`.
     pub inner_precision: *const c_char,
+    /// How a GPU makes the sparse LU of systems with several patterns: `"by-pattern"`, or `"by-system"`
+    /// where few systems share a pattern. Default: `"by-pattern"`.
+    pub lu_form: *const c_char,
     /// Format of products, such as `"csr"` or `"ell"`. NULL with a NULL `kernel`: whole solves are
     /// fused, without separate products.
     pub format: *const c_char,
@@ -119,6 +122,7 @@ impl Default for sb_solver_options {
             order: ptr::null(),
             precond_precision: ptr::null(),
             inner_precision: ptr::null(),
+            lu_form: ptr::null(),
             format: ptr::null(),
             kernel: ptr::null(),
             block_size: 0,
@@ -411,6 +415,7 @@ impl sb_solver_options {
                 text("inner_precision", self.inner_precision)?,
                 defaults.inner_precision,
             )?)
+            .lu_form(named(text("lu_form", self.lu_form)?, defaults.lu_form)?)
             .block_size(block_size)
             .max_restarts(self.max_restarts)
             .fallback(flag("fallback", self.fallback)?)

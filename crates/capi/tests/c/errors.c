@@ -91,6 +91,7 @@ static void wrong_structs_and_options(void) {
     WRONG(order, "\xff", "order is no text");
     WRONG(precond_precision, "single", "precond_precision is single, expected working f32");
     WRONG(inner_precision, "half", "half");
+    WRONG(lu_form, "by-row", "lu_form is by-row, expected by-pattern by-system");
     WRONG(format, "bsr", "bsr");
     WRONG(kernel, "fast", "fast");
     WRONG(block_size, -1, "block_size is -1");

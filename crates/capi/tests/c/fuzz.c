@@ -185,6 +185,7 @@ static sb_solver_options random_options(thread *t) {
     if (chance(t, 5)) options.order = name(t);
     if (chance(t, 5)) options.precond_precision = name(t);
     if (chance(t, 5)) options.inner_precision = name(t);
+    if (chance(t, 5)) options.lu_form = name(t);
     if (chance(t, 10)) options.format = name(t);
     if (chance(t, 10)) options.kernel = name(t);
     if (chance(t, 10)) options.block_size = below(t, 200) - 3;

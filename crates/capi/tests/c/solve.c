@@ -41,8 +41,8 @@ static void names_of_options(void) {
     systems s = tridiagonal(0);
     sb_batch *batch = uniform(context, &s, SB_ITEM_MAJOR, 0);
     const struct {
-        const char *method, *precond, *order, *precond_precision, *inner_precision, *format,
-            *kernel;
+        const char *method, *precond, *order, *precond_precision, *inner_precision, *lu_form,
+            *format, *kernel;
     } named[] = {
         {.method = "auto", .precond = "auto"},
         {.method = "cg", .precond = "none"},
@@ -54,7 +54,8 @@ static void names_of_options(void) {
         {.method = "bicgstab", .precond = "ilu0", .precond_precision = "f32"},
         {.method = "bicgstab", .precond = "jacobi", .format = "csr", .kernel = "rows"},
         {.method = "bicgstab", .precond = "jacobi", .format = "ell", .kernel = "auto"},
-        {.method = "lu"},
+        {.method = "lu", .lu_form = "by-pattern"},
+        {.method = "lu", .lu_form = "by-system"},
         {.method = "pivoting-lu"},
     };
     for (size_t kind = 0; kind < sizeof named / sizeof *named; ++kind) {
@@ -65,6 +66,7 @@ static void names_of_options(void) {
         options.order = named[kind].order;
         options.precond_precision = named[kind].precond_precision;
         options.inner_precision = named[kind].inner_precision;
+        options.lu_form = named[kind].lu_form;
         options.format = named[kind].format;
         options.kernel = named[kind].kernel;
         OK(sb_solver_create(batch, s.values, ITEMS * NNZ, &options, &solver));

@@ -133,18 +133,21 @@ pub(crate) fn ragged_sizes<T: Scalar>(
 /// Words of an item in the lists of [`item_words`].
 pub(crate) const ITEM_WORDS: usize = 5;
 
-/// What kernels read of an item of a ragged batch: its class, where its values and its rows begin,
-/// its number, and where its kept factors begin.
-pub(crate) fn item_words<T: Scalar>(
-    batch: &RaggedCsr<T>,
-    nrhs: usize,
-    item: u32,
+/// What kernels read of an item of a batch: its class, where its values and its rows begin, its number,
+/// and where its kept factors begin.
+pub(crate) fn item_words(
     class: usize,
+    [value, row]: [usize; 2],
+    item: u32,
     kept: usize,
 ) -> [u64; ITEM_WORDS] {
-    let place = item as usize;
-    let (value, row) = (batch.nnz_offsets()[place], batch.row_offsets()[place] * nrhs);
     [class as u64, value as u64, row as u64, u64::from(item), kept as u64]
+}
+
+/// Where the values and the rows of an item of a ragged batch begin.
+pub(crate) fn ragged_start<T: Scalar>(batch: &RaggedCsr<T>, nrhs: usize, item: u32) -> [usize; 2] {
+    let place = item as usize;
+    [batch.nnz_offsets()[place], batch.row_offsets()[place] * nrhs]
 }
 
 impl ArraySizes {

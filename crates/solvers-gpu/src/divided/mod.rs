@@ -5,7 +5,7 @@ use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_solve_core::{Outcome, Scheme, SolveOptions, by_pattern, check_len};
 
 use crate::GpuSolveError;
-use crate::choose::{SolverTuning, solver_for, solver_for_ragged};
+use crate::choose::{SolverTuning, solver_for, solver_for_ragged, taken_together};
 use crate::common::outcomes::{Limits, Outcomes};
 use crate::common::task::{check_apart, count_systems, ragged_sizes};
 use crate::common::{Confirmer, GpuSolver, Guess, ItemArray, ItemExtents, ItemList, PlanReport};
@@ -210,23 +210,47 @@ where
         let Batch::Ragged(ragged) = self.batch else {
             return self.add(scheme, items.clone(), Shape::One(items[0]), refused);
         };
-        let classes = by_pattern(items.len(), |place| ragged.item(items[place]).pattern());
+        let item = |place: u32| items[place as usize] as u32;
+        let mut classes: Vec<Vec<u32>> =
+            by_pattern(items.len(), |place| ragged.item(items[place]).pattern())
+                .into_iter()
+                .map(|class| class.into_iter().map(item).collect())
+                .collect();
         if classes.len() > 1 {
-            let mut some = RaggedCsr::new();
-            items.iter().for_each(|&item| some.push(ragged.item(item)));
-            let before = refused.len();
-            self.add(scheme, items.clone(), Shape::Several(&some), refused)?;
-            if refused.len() == before {
+            if self.add_together(scheme, items.clone(), ragged)? {
                 return Ok(());
             }
-            refused.truncate(before);
+            let all = (ragged, classes);
+            let [some, mut apart] =
+                taken_together::<E, T>(self.executor.info(), scheme, all, self.options);
+            let mut together: Vec<usize> =
+                some.iter().flatten().map(|&item| item as usize).collect();
+            together.sort_unstable();
+            if some.len() < 2 || !self.add_together(scheme, together, ragged)? {
+                apart.extend(some);
+            }
+            classes = apart;
         }
         for class in classes {
-            let items: Vec<usize> = class.into_iter().map(|place| items[place as usize]).collect();
+            let items: Vec<usize> = class.into_iter().map(|item| item as usize).collect();
             let shape = Shape::One(items[0]);
             self.add(scheme, items, shape, refused)?;
         }
         Ok(())
+    }
+
+    /// Makes one part of items of several patterns. Returns whether a solver took them.
+    fn add_together(
+        &mut self,
+        scheme: Scheme,
+        items: Vec<usize>,
+        batch: &RaggedCsr<T>,
+    ) -> Result<bool, GpuSolveError> {
+        let mut some = RaggedCsr::new();
+        items.iter().for_each(|&item| some.push(batch.item(item)));
+        let mut refused = Vec::new();
+        self.add(scheme, items, Shape::Several(&some), &mut refused)?;
+        Ok(refused.is_empty())
     }
 
     /// Makes a part, unless its solver refuses it.

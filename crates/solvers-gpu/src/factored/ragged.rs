@@ -17,7 +17,7 @@ use crate::GpuSolveError;
 use crate::common::outcomes::{Limits, Outcomes};
 use crate::common::task::{
     ArraySizes, Guess, ITEM_WORDS, check_apart, check_common, count_systems, item_words,
-    ragged_sizes,
+    ragged_sizes, ragged_start,
 };
 use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport};
 
@@ -304,7 +304,8 @@ impl<T: Value> Cut<'_, T> {
         let mut items = Vec::new();
         for &class in classes {
             for &item in &self.classes[class] {
-                items.extend(item_words(self.batch, self.nrhs, item, class, *kept_len));
+                let start = ragged_start(self.batch, self.nrhs, item);
+                items.extend(item_words(class, start, item, *kept_len));
                 *kept_len += self.tables[class].kept_len();
             }
         }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use sparsebatch_cuda::{
     Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value,
 };
-use sparsebatch_formats::RaggedCsr;
+use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
 use sparsebatch_solve_core::{
     ArgumentError, Method, Outcome, Scheme, SolveOptions, by_pattern, check_len,
 };
@@ -17,8 +17,8 @@ use super::table::ColumnTable;
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
-    ArraySizes, Guess, ITEM_WORDS, check_apart, check_common, count_systems, item_words,
-    ragged_sizes,
+    ArraySizes, Guess, ITEM_WORDS, Layouts, UniformPlaces, check_apart, check_common,
+    count_systems, item_words, ragged_sizes, ragged_start,
 };
 use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport};
 
@@ -26,6 +26,7 @@ use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport}
 const FROM_GUESS: u32 = 1;
 const FACTOR: u32 = 2;
 const FROM_KEPT: u32 = 4;
+const SHARED_VALUES: u32 = 8;
 
 const LANES: u32 = 32;
 
@@ -39,9 +40,9 @@ const MOST_RESIDENT: u32 = 20;
 /// Systems of a launch need at most so many times the shared memory of its smallest.
 const SPREAD: f64 = 1.4;
 
-/// Sparse LU for every system of a ragged batch, whatever their patterns: a warp factorises, solves
-/// and refines each system. Systems of about one size are those of one launch; the launches run side
-/// by side.
+/// Sparse LU for every system of a batch, whatever their patterns: a warp factorises, solves and
+/// refines each system. Systems of about one size are those of one launch; the launches run side by
+/// side. It is the solver of [`LuForm::BySystem`](sparsebatch_solve_core::LuForm::BySystem).
 ///
 /// Each pattern is ordered and its fill found once, on the CPU, in minimum-degree order. There is no
 /// pivoting. While the true residual does not pass, the solution is refined, up to
@@ -56,7 +57,7 @@ const SPREAD: f64 = 1.4;
 ///
 /// This solver is for batches in which few systems share their pattern: the analysis of a pattern is
 /// short and no launch is for it alone. Where many systems share one, [`GpuLu`](crate::GpuLu) takes less
-/// time; [`solver_for_ragged`](crate::solver_for_ragged) and `DeviceSolver` do not choose this solver.
+/// time.
 ///
 /// `Converged` rests on the residual as the kernel computes it, without a bound of its rounding
 /// errors; [`GpuSolver::confirm`] includes that bound.
@@ -92,6 +93,14 @@ struct Bin<E: Executor> {
     report: LaunchReport,
 }
 
+/// The items of a batch: those of each pattern, the patterns, and where the values and the rows of an
+/// item begin.
+struct Items<'a> {
+    classes: Vec<Vec<u32>>,
+    patterns: Vec<CsrPatternRef<'a>>,
+    start: &'a dyn Fn(u32) -> [usize; 2],
+}
+
 /// The shape of a launch of [`RaggedLu`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,21 +130,57 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
     ) -> Result<Self, GpuSolveError> {
         check_supported(options)?;
         let sizes = ragged_sizes(batch, options.nrhs)?;
+        let classes = by_pattern(sizes.nitems, |item| batch.item(item).pattern());
+        let patterns: Vec<_> =
+            classes.iter().map(|items| batch.item(items[0] as usize).pattern()).collect();
+        let start = |item| ragged_start(batch, sizes.nrhs, item);
+        Self::of_patterns(executor, sizes, &Items { classes, patterns, start: &start }, options)
+    }
+
+    /// As [`RaggedLu::new`], for `nitems` items of one pattern. The values of a solve may be those of
+    /// one item, for all.
+    ///
+    /// # Errors
+    /// Those of [`RaggedLu::new`].
+    pub fn uniform(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        check_supported(options)?;
+        let places = UniformPlaces::new(pattern, nitems, options.nrhs, Layouts::default())?;
+        let classes = if nitems == 0 { Vec::new() } else { vec![(0..nitems as u32).collect()] };
+        let patterns = classes.iter().map(|_| pattern).collect();
+        let start = |item| [places.value(item) as usize, places.row(item) as usize];
+        let items = Items { classes, patterns, start: &start };
+        Self::of_patterns(executor, places.sizes, &items, options)
+    }
+
+    /// Whether the shared memory of a block of a device has room for systems of a pattern, which is
+    /// analysed.
+    pub fn takes(info: &DeviceInfo, pattern: CsrPatternRef<'_>) -> bool {
+        let table = ColumnTable::new(pattern, size_of::<T>(), most_bytes(info));
+        !matches!(table, Err(GpuSolveError::Unsupported { .. }))
+    }
+
+    fn of_patterns(
+        executor: &E,
+        sizes: ArraySizes,
+        items: &Items<'_>,
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
         let systems = count_systems(sizes.nitems, sizes.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let classes = by_pattern(sizes.nitems, |item| batch.item(item).pattern());
         let most = most_bytes(executor.info());
-        let tables = classes
+        let tables = items
+            .patterns
             .par_iter()
-            .map(|items| {
-                let pattern = batch.item(items[0] as usize).pattern();
-                ColumnTable::new(pattern, size_of::<T>(), most)
-            })
+            .map(|&pattern| ColumnTable::new(pattern, size_of::<T>(), most))
             .collect::<Result<Vec<_>, _>>()?;
         let key = KernelKey::new(&kernels::LU_COLUMNS, format!("lu_columns<{}>", T::CPP));
         executor.prepare(std::slice::from_ref(&key))?;
-        let (bins, kept_len) =
-            bins::<E, T>(executor, batch, (&classes, &tables), sizes.nrhs, &key)?;
+        let (bins, kept_len) = bins::<E, T>(executor, items, &tables, sizes.nrhs, &key)?;
         let mut offset = 0u64;
         let of_class = |table: &ColumnTable| {
             let words = [
@@ -165,8 +210,9 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
     }
 
     /// Solves every system. Allocates nothing, launches one kernel for each bin and returns before
-    /// the solves are done. `values` holds the entries of item 0 in CSR order, of item 1, ...; `b` and
-    /// `x` the rows of the items, one right-hand side after the other within an item.
+    /// the solves are done. `values` holds the entries of item 0 in CSR order, of item 1, ..., or those
+    /// of one item of a [`RaggedLu::uniform`] batch for all; `b` and `x` the rows of the items, one
+    /// right-hand side after the other within an item.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when an array does not fit, when `x` overlaps another array; `x` is
@@ -189,13 +235,13 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
     /// [`GpuSolveError::Argument`] when `values` does not fit, [`GpuSolveError::Gpu`] when the
     /// allocation fails or a launch is refused. Nothing is kept then.
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
-        check_len("values", self.sizes.values, values.len())?;
+        let shared = self.shares(values)?;
         self.is_factored = false;
         if self.kept.is_none() {
             self.kept = Some(self.executor.alloc(self.kept_len)?);
         }
         let (b, mut x) = (self.executor.alloc(0)?, self.executor.alloc(0)?);
-        self.launch_all(values, &b, FACTOR, &mut x)?;
+        self.launch_all(values, &b, FACTOR | shared, &mut x)?;
         self.is_factored = true;
         Ok(())
     }
@@ -231,10 +277,20 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
         flags: u32,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
+        let shared = self.shares(values)?;
         self.sizes.check(values, b, x)?;
         check_apart(values, x)?;
         check_apart(b, x)?;
-        self.launch_all(values, b, flags, x)
+        self.launch_all(values, b, flags | shared, x)
+    }
+
+    /// The flag of values that are those of one item, for all. Refuses another number of values.
+    fn shares(&self, values: &E::Buffer<T>) -> Result<u32, GpuSolveError> {
+        if self.sizes.shared == Some(values.len()) {
+            return Ok(SHARED_VALUES);
+        }
+        check_len("values", self.sizes.values, values.len())?;
+        Ok(0)
     }
 
     fn launch_all(
@@ -280,7 +336,8 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
         // SAFETY: the arguments are those of `lu_columns`; `solve` checked the lengths of arrays; `new`
-        // made the tables of the patterns of the items, whose offsets are those of the batch, each
+        // made the tables of the patterns of the items, whose offsets are those of the batch or, of values,
+        // 0, each
         // item in one bin, and each warp's shared memory for the largest of them; `kept` has room for
         // the factors of all items, is there where the flags ask for it, and is read only after it was
         // written; a factorisation touches neither b nor x; x overlaps neither values nor b, and
@@ -303,8 +360,8 @@ fn most_bytes(info: &DeviceInfo) -> usize {
 /// the factors of all items are.
 fn bins<E: Executor, T: Value>(
     executor: &E,
-    batch: &RaggedCsr<T>,
-    (classes, tables): (&[Vec<u32>], &[ColumnTable]),
+    all: &Items<'_>,
+    tables: &[ColumnTable],
     nrhs: usize,
     key: &KernelKey,
 ) -> Result<(Vec<Bin<E>>, usize), GpuError> {
@@ -320,8 +377,8 @@ fn bins<E: Executor, T: Value>(
         own.sort_by_key(|&class| std::cmp::Reverse(tables[class].products));
         let mut items = Vec::new();
         for &class in &own {
-            for &item in &classes[class] {
-                items.extend(item_words(batch, nrhs, item, class, kept_len));
+            for &item in &all.classes[class] {
+                items.extend(item_words(class, (all.start)(item), item, kept_len));
                 kept_len += tables[class].nfactors + tables[class].nrows + 1;
             }
         }

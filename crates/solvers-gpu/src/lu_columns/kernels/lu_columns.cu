@@ -30,8 +30,8 @@
 //   in the order of elimination, ascending within a column; the place of each entry of A in L + U; the
 //   offsets of the n + 1 rows of A; the columns of its entries.
 // - `b`, `x`: item after item, one right-hand side after the other.
-// - `flags`: LU_COLUMNS_GUESS, LU_COLUMNS_FACTOR, LU_COLUMNS_KEPT. `kept` has nfactors + n + 1 values for
-//   each item, or is null if neither of the last two is set.
+// - `flags`: LU_COLUMNS_GUESS, LU_COLUMNS_FACTOR, LU_COLUMNS_KEPT, LU_COLUMNS_SHARED. `kept` has
+//   nfactors + n + 1 values for each item, or is null if neither FACTOR nor KEPT is set.
 #include "solver.cuh"
 
 // A bit of `flags`: x holds initial guesses.
@@ -39,6 +39,8 @@ constexpr u32 LU_COLUMNS_GUESS = 1;
 // Only factorises, and writes the factors to `kept`; or takes them from there.
 constexpr u32 LU_COLUMNS_FACTOR = 2;
 constexpr u32 LU_COLUMNS_KEPT = 4;
+// `values` are those of one item, for all items.
+constexpr u32 LU_COLUMNS_SHARED = 8;
 
 // Pivots whose reciprocal is a normal number.
 template <typename V>
@@ -398,7 +400,7 @@ __global__ void __launch_bounds__(4 * WARP_THREADS, 5)
         const u64 sizes = load(of_class), rest = load(of_class + 1);
         const u32 n = u32(sizes), nfactors = u32(rest & 0xffffff);
         LuColumns<V> system(n, u32(sizes >> 32), nfactors, limits, shared, tables + (rest >> 24),
-                            values + load(item + 1));
+                            values + ((flags & LU_COLUMNS_SHARED) != 0 ? 0 : load(item + 1)));
         const u64 first_row = load(item + 2), first_system = load(item + 3) * nrhs;
         V* const own_kept = kept + load(item + 4);
         if ((flags & LU_COLUMNS_FACTOR) != 0) {

@@ -11,6 +11,7 @@ use sparsebatch_solve_core::classes;
 use super::composed::composes;
 use super::part::{Part, Site};
 use crate::SolveError;
+use crate::gpu::taken_together;
 
 /// What a solve may do if the GPU cannot take the whole batch.
 #[derive(Clone, Copy)]
@@ -44,6 +45,14 @@ pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) in_turns: bool,
 }
 
+impl<E: Executor, T: Value> Divided<E, T> {
+    /// Parts that hold all items at once.
+    fn of(parts: Vec<Part<E, T>>) -> Self {
+        let (refused, too_large) = (Refused::default(), Refused::default());
+        Self { parts, refused, too_large, in_turns: false }
+    }
+}
+
 /// Items that plans refused.
 #[derive(Clone, Default)]
 pub(super) struct Refused {
@@ -74,8 +83,9 @@ impl Refused {
 }
 
 /// Divides the items `only`, or all items, between the GPU and the CPU. A ragged batch is loaded as
-/// one part if possible, where `is_pooled`. Otherwise each pattern is a part. All parts are loaded
-/// at once, or in turns if memory is short and the batch `may` be divided.
+/// one part if possible, where `is_pooled`, else the patterns that a plan takes together. Each other
+/// pattern is a part. All parts are loaded at once, or in turns if memory is short and the batch `may`
+/// be divided.
 ///
 /// # Errors
 /// Those of [`all_together`], [`at_once`] and [`in_turns`].
@@ -91,14 +101,16 @@ where
     T: CpuScalar + Value,
 {
     let classes = classes(batch, only);
-    let together = match batch {
-        Batch::Ragged(ragged) if is_pooled && classes.len() > 1 => {
-            all_together(site, ragged, &classes, budget)?
+    if let Batch::Ragged(ragged) = batch
+        && is_pooled
+        && classes.len() > 1
+    {
+        if let Some(part) = all_together(site, ragged, &classes, budget)? {
+            return Ok(Divided::of(vec![part]));
         }
-        _ => None,
-    };
-    if let Some(divided) = together {
-        return Ok(divided);
+        if let Some(divided) = some_together(site, (batch, ragged), &classes, budget, may)? {
+            return Ok(divided);
+        }
     }
     match at_once(site, batch, &classes, budget, may) {
         Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) if may.divide => {
@@ -108,8 +120,8 @@ where
     }
 }
 
-/// Loads a ragged batch as one part. Returns `None` if its patterns have to be loaded one by one: a
-/// system is too large, the scheme does not support several patterns in one plan, or memory is
+/// Loads classes of a ragged batch as one part. Returns `None` if its patterns have to be loaded one by
+/// one: a system is too large, the scheme does not support several patterns in one plan, or memory is
 /// short.
 ///
 /// # Errors
@@ -119,18 +131,47 @@ fn all_together<E, T>(
     batch: &RaggedCsr<T>,
     classes: &[Vec<u32>],
     budget: u64,
-) -> Result<Option<Divided<E, T>>, SolveError>
+) -> Result<Option<Part<E, T>>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
     match Part::ragged(site, batch, classes, budget) {
-        Ok(part) => {
-            let (refused, too_large) = (Refused::default(), Refused::default());
-            Ok(Some(Divided { parts: vec![part], refused, too_large, in_turns: false }))
-        }
+        Ok(part) => Ok(Some(part)),
         Err(error) if is_unsupported(&error) || is_full(&error) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Loads those classes of a ragged batch as one part that a plan takes together, and the others as
+/// [`at_once`] does. Returns `None` where no plan takes several, or memory is short.
+///
+/// # Errors
+/// Those of [`all_together`] and [`at_once`].
+fn some_together<E, T>(
+    site: &Site<E>,
+    (batch, ragged): (&Batch<T>, &RaggedCsr<T>),
+    classes: &[Vec<u32>],
+    budget: u64,
+    may: May,
+) -> Result<Option<Divided<E, T>>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let (info, all) = (site.executor.info(), (ragged, classes.to_vec()));
+    let [some, apart] = taken_together::<E, T>(info, site.scheme, all, &site.options);
+    if some.len() < 2 {
+        return Ok(None);
+    }
+    let Some(part) = all_together(site, ragged, &some, budget)? else { return Ok(None) };
+    match at_once(site, batch, &apart, budget.saturating_sub(part.bytes()), may) {
+        Err(error) if is_full(&error) => Ok(None),
+        divided => {
+            let mut divided = divided?;
+            divided.parts.insert(0, part);
+            Ok(Some(divided))
+        }
     }
 }
 

@@ -6,18 +6,19 @@ use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::{GpuSolveError, Guess, SolverTuning, solver_for};
 use sparsebatch_solvers::{
-    Backend, BatchSolver, Chunks, Gpu, Method, Preconditioner, Rung, Scheme, SolveError,
+    Backend, BatchSolver, Chunks, Gpu, LuForm, Method, Preconditioner, Rung, Scheme, SolveError,
     SolveOptions, Status,
 };
 
 use crate::backends::common::{chain, dense, gpu, gpu_or_cpu, patterns, ragged, rhs};
 use crate::common::cases;
 
-fn methods() -> [SolveOptions; 5] {
+fn methods() -> [SolveOptions; 6] {
     let of =
         |method, preconditioner| SolveOptions::new().method(method).preconditioner(preconditioner);
     [
         of(Method::Lu, Preconditioner::Auto),
+        of(Method::Lu, Preconditioner::Auto).lu_form(LuForm::BySystem),
         of(Method::BiCgStab, Preconditioner::ILU0),
         of(Method::Cg, Preconditioner::IC0),
         of(Method::BiCgStab, Preconditioner::None),

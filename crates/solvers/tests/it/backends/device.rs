@@ -5,8 +5,8 @@ use sparsebatch_cuda::{Executor, KernelBuffer};
 use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, UniformBatch};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, Method, Preconditioner, Rung,
-    SolveError, SolveOptions, SolveScalar, Status, Watch,
+    Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, LuForm, Method,
+    Preconditioner, Rung, SolveError, SolveOptions, SolveScalar, Status, Watch,
 };
 
 use crate::backends::common::{chain, dense, patterns, ragged, rhs};
@@ -90,7 +90,7 @@ pub(super) fn agree<T: SolveScalar>(
     report
 }
 
-pub(super) fn methods() -> [SolveOptions; 6] {
+pub(super) fn methods() -> [SolveOptions; 7] {
     let of =
         |method, preconditioner| SolveOptions::new().method(method).preconditioner(preconditioner);
     [
@@ -99,6 +99,7 @@ pub(super) fn methods() -> [SolveOptions; 6] {
         of(Method::BiCgStab, Preconditioner::None),
         of(Method::BiCgStab, Preconditioner::ILU0),
         of(Method::Lu, Preconditioner::Auto),
+        of(Method::Lu, Preconditioner::Auto).lu_form(LuForm::BySystem),
         of(Method::PivotingLu, Preconditioner::Auto),
     ]
 }

@@ -17,6 +17,7 @@ mod gradient;
 mod large_lu;
 mod limits;
 mod listed;
+mod lu_form;
 mod memory;
 mod page_locked;
 mod pin;
