@@ -172,6 +172,7 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
                     }
                 }
             } else {
+#pragma unroll 1
                 for (u32 i = 0; i < count; ++i) {
                     cp_async_value(place + i, programs.values +
                                                   number(i) / programs.nrhs * programs.value_stride + k);
@@ -264,9 +265,9 @@ struct LuBlock : LuSystems<LuBlock<V, GROUP>, V, GROUP> {
                     own.set(place, reciprocal(by, ignored));
                 });
                 __syncwarp();
-                substitute_by_chunks<true>(from, step, programs.ngroups, own, zero());
+                substitute_by_chunks(from, step, programs.ngroups, own, zero());
             } else {
-                substitute_by_chunks<false>(from, step, programs.ngroups, own, zero());
+                substitute_by_division(from, step, programs.ngroups, own, zero());
             }
         }
         Threads::sync();

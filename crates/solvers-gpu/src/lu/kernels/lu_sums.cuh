@@ -22,11 +22,13 @@ __device__ __forceinline__ void multiply_by_program(const u32* words, u32 stride
     };
     // Sums the products before adding b: products that cancel must not absorb b.
     V sum = 0;
-    run_program<GROUP>(words, stride, [&](const Record& record) {
+    // Magnitudes are rare, and their code is to be short.
+    run_program<GROUP, MAGNITUDES>(words, stride, [&](const Record& record) {
         if ((record.control() & RECORD_STARTS) != 0) {
             sum = 0;
         }
-        sum = add_record(record, own, sum, add, [] {});
+        sum = MAGNITUDES ? add_record_by_twos(record, own, sum, add)
+                         : add_record(record, own, sum, add, [] {});
         __syncwarp(); // lanes without a slot have read what slot 0 writes
         if ((record.control() & RECORD_ENDS) != 0 && record.target() != zero && writes) {
             const V b = own.get(record.target());
@@ -40,7 +42,7 @@ template <typename V, u32 GROUP>
 __device__ __forceinline__ void factor_by_program(const u32* words, u32 stride, SharedValues<V> own,
                                                u32 zero, bool works) {
     const auto add = [](V sum, V left, V right) { return minus_product(sum, left, right); };
-    run_program<GROUP>(words, stride, [&](const Record& record) {
+    run_program<GROUP, false>(words, stride, [&](const Record& record) {
         const u32 target = record.target();
         V sum = own.get(target);
         if ((record.control() & RECORD_DIVIDES) != 0) {
@@ -77,9 +79,9 @@ __device__ __forceinline__ uint2 read_here(const uint2* from) {
 #endif
 }
 
-// Backward substitution chunk by chunk, one product per lane. INVERTED: the places of pivots hold
-// their reciprocals.
-template <bool INVERTED, typename V>
+// Backward substitution chunk by chunk, one product per lane. The places of pivots hold their
+// reciprocals.
+template <typename V>
 __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 step, u32 ngroups,
                                                   SharedValues<V> own, u32 zero) {
     uint2 even[CHUNKS], odd[CHUNKS];
@@ -105,7 +107,7 @@ __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 ste
             const V x = own.get(low_half(those[i].x)), sum = own.get(target);
             result = minus_product(sum, factor, x);
             if (pivot != zero) {
-                result = INVERTED ? result * by : Divisor<V>(by).of(result);
+                result = result * by;
             }
             if (i + 1 < CHUNKS) {
                 // Factors and pivots do not change: they are read ahead of the barrier.
@@ -126,5 +128,26 @@ __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 ste
             return;
         }
         run(odd, even);
+    }
+}
+
+// The same where the places of pivots hold the pivots, of which one has no plain reciprocal. This is
+// rare, and the code short.
+template <typename V>
+__device__ __forceinline__ void substitute_by_division(const uint2* words, u32 step, u32 ngroups,
+                                                       SharedValues<V> own, u32 zero) {
+#pragma unroll 1
+    for (u32 chunks = ngroups * CHUNKS; chunks != 0; --chunks, words += step) {
+        const uint2 chunk = read_here(words);
+        const u32 target = high_half(chunk.x), pivot = high_half(chunk.y);
+        const V factor = own.get(low_half(chunk.y)), by = own.get(pivot);
+        V result = minus_product(own.get(target), factor, own.get(low_half(chunk.x)));
+        if (pivot != zero) {
+            result = Divisor<V>(by).of(result);
+        }
+        if (target != zero) {
+            own.set(target, result);
+        }
+        __syncwarp();
     }
 }

@@ -126,15 +126,9 @@ struct LuSystems {
         return __dsqrt_rn(scaled) * power_of_two(exponent);
     }
 
-    // Copies b to r again, and waits for it.
-    __device__ __forceinline__ void fetch_b_and_wait() {
-        self().fetch_b();
-        cp_async_wait_all();
-        Threads::sync();
-    }
-
-    // Starts the systems. On return r is b or b - A x, and `residual` is its norm.
-    __device__ __forceinline__ void enter() {
+    // Starts the systems, whose r is b. Returns whether b is not the residual, that is, whether A x is
+    // to be subtracted.
+    __device__ __forceinline__ bool enter() {
         const u32 own = self().number(member), stride = self().stride();
         state = self().exists(member) ? RUNNING : IDLE;
         rhs_norm = norm();
@@ -161,20 +155,13 @@ struct LuSystems {
         }
         // For x = 0 the residual is b. If the system may end on it, A x is computed all the same,
         // since A may hold NaN.
-        const bool is_b = !moved && !(rhs_norm <= threshold) && is_finite(rhs_norm);
         residual = rhs_norm;
-        if (Threads::any_thread(runs() && !is_b)) {
-            self().template multiply<false>(!is_b);
-            const double found = norm();
-            if (!is_b) {
-                residual = is_finite(found) ? found : found - found;
-            }
-        }
+        return moved || rhs_norm <= threshold || !is_finite(rhs_norm);
     }
 
     // Ends the systems that are finished. `fresh`: no step was made yet; otherwise `stop` says how
-    // the last step ended.
-    __device__ __forceinline__ void judge(bool fresh, u32 stop) {
+    // the last step ended. Returns whether r is lost, for those that go on.
+    __device__ __forceinline__ bool judge(bool fresh, u32 stop) {
         bool accepted = residual <= threshold, by_floor = false;
         bool in_doubt = runs() && !fresh && !accepted;
         bool lost = false;
@@ -188,7 +175,9 @@ struct LuSystems {
         }
         if (task.limits.floor >= 0 && Threads::any_thread(in_doubt)) {
             lost = true;
-            fetch_b_and_wait();
+            self().fetch_b();
+            cp_async_wait_all();
+            Threads::sync();
             self().template multiply<true>(true);
             const double size = norm();
             by_floor = by_floor ||
@@ -215,10 +204,7 @@ struct LuSystems {
                 end(status, by_floor && !fresh);
             }
         }
-        if (lost && Threads::any_thread(runs())) {
-            fetch_b_and_wait();
-            self().template multiply<false>(true);
-        }
+        return lost;
     }
 
     __device__ __forceinline__ void end(u32 status, bool by_floor) {
@@ -256,6 +242,44 @@ struct LuSystems {
         return bad ? ZERO_PIVOT : iteration >= limit ? MAX_ITERATIONS : PASSED;
     }
 
+    // Solves the systems that were taken up. The code of a product and of what comes before it stands
+    // here once, for the first residual, for those after a step and for those that are found again:
+    // each copy would take the compiler 0.3 s.
+    __device__ __forceinline__ void solve() {
+        bool fresh = true, again = false;
+        u32 stop = PASSED;
+        for (;;) {
+            self().fetch_values();
+            self().fetch_b();
+            if (fresh && !again) {
+                self().fetch_x();
+            }
+            cp_async_wait_all();
+            Threads::sync();
+            const bool wanted = fresh && !again ? enter() : true;
+            if (Threads::any_thread(runs() && wanted)) {
+                self().template multiply<false>(wanted);
+            }
+            if (!again) {
+                if (Threads::any_thread(runs() && wanted)) {
+                    const double found = norm();
+                    if (runs() && wanted) {
+                        residual = is_finite(found) ? found : found - found;
+                    }
+                }
+                again = judge(fresh, stop);
+                if (!Threads::any_thread(runs())) {
+                    return;
+                }
+                if (again) {
+                    continue;
+                }
+            }
+            stop = step();
+            fresh = again = false;
+        }
+    }
+
     __device__ __forceinline__ void run() {
         for (;;) {
             // No thread reads the values of the preceding systems any more.
@@ -263,24 +287,7 @@ struct LuSystems {
             if (!self().take_up()) {
                 return;
             }
-            self().fetch_values();
-            self().fetch_b();
-            self().fetch_x();
-            cp_async_wait_all();
-            Threads::sync();
-            enter();
-            judge(true, PASSED);
-            while (Threads::any_thread(runs())) {
-                const u32 stop = step();
-                self().fetch_values();
-                fetch_b_and_wait();
-                self().template multiply<false>(true);
-                const double found = norm();
-                if (runs()) {
-                    residual = is_finite(found) ? found : found - found;
-                }
-                judge(false, stop);
-            }
+            solve();
             self().store_x();
             self().take_next();
         }

@@ -187,6 +187,22 @@ __device__ __forceinline__ Sum add_record(const Record& record, const SharedValu
     return add_pairs<RECORD_PAIRS>(record, own, sum, add, meanwhile);
 }
 
+// The same in little code.
+template <typename V, typename Sum, typename Add>
+__device__ __forceinline__ Sum add_record_by_twos(const Record& record, const SharedValues<V>& own,
+                                                  Sum sum, Add add) {
+    const u32 twos = maximum(record.pairs(), 1u);
+#pragma unroll 1
+    for (u32 two = 0; two < twos; ++two) {
+#pragma unroll
+        for (u32 k = 0; k < 2; ++k) {
+            const u32 pair = record.pair(2 * two + k);
+            sum = add(sum, own.get(low_half(pair)), own.get(high_half(pair)));
+        }
+    }
+    return sum;
+}
+
 // Runs the records of a warp for one slot. The records of the warp's slots lie side by side;
 // successive records of a slot are `stride` words apart. Records that run at the same time have
 // equal numbers of pairs and equal control words. Places count from a system's value at place 0
@@ -194,14 +210,14 @@ __device__ __forceinline__ Sum add_record(const Record& record, const SharedValu
 //
 // Calls work(record) for each record, then waits at the record's barriers. Values written by a
 // record are read by other threads only after the next barrier. Records are prefetched two ahead:
-// five more follow the last one.
+// five more follow the last one. IN_LITTLE_CODE: one after the other, without prefetches.
 //
 // Warps may wait at the barriers of different records of the four below. `bar.sync` allows this as
 // long as the threads of each warp stay together: it counts threads, whatever instruction they
 // arrive from (PTX ISA, «barrier{.cta}»). synccheck of compute-sanitizer expects all warps at one
 // instruction and reports these barriers. A single barrier instruction for all four would keep more
 // records alive than there are registers for.
-template <u32 GROUP, typename Work>
+template <u32 GROUP, bool IN_LITTLE_CODE, typename Work>
 __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work work) {
     const auto next = [&](const Record& record) {
         work(record);
@@ -211,6 +227,13 @@ __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work w
         }
         return (record.control() & RECORD_IS_LAST) == 0;
     };
+    if constexpr (IN_LITTLE_CODE) {
+#pragma unroll 1
+        while (next(Record(words))) {
+            words += stride;
+        }
+        return;
+    }
     // Records are loaded in twos. A wait for one load waits for all loads under way, so the next
     // two records must have arrived before more are requested: the address depends on them.
     Record first(words), second(words + stride);
