@@ -33,16 +33,23 @@ const LANES: u32 = 32;
 /// Shared memory that the device reserves per block.
 const RESERVED_BYTES: u32 = 1024;
 
-/// Most warps of a block, and of a multiprocessor: those that registers suffice for.
-const MOST_WARPS: u32 = 4;
-const MOST_RESIDENT: u32 = 20;
+/// Most teams of a block, if each is a warp.
+const MOST_TEAMS: u32 = 4;
+
+/// Most warps of a multiprocessor, those that registers suffice for: of teams of one warp, and of
+/// larger ones.
+const MOST_ALONE: u32 = 20;
+const MOST_IN_TEAMS: u32 = 16;
+
+/// Warps of a team that there are kernels for.
+const TEAMS: [u32; 4] = [8, 4, 2, 1];
 
 /// Systems of a launch need at most so many times the shared memory of its smallest.
 const SPREAD: f64 = 1.4;
 
-/// Sparse LU for every system of a batch, whatever their patterns: a warp factorises, solves and
-/// refines each system. Systems of about one size are those of one launch; the launches run side by
-/// side. It is the solver of [`LuForm::BySystem`](sparsebatch_solve_core::LuForm::BySystem).
+/// Sparse LU for every system of a batch, whatever their patterns: a team of one to eight warps
+/// factorises, solves and refines each system. Systems of about one size are those of one launch; the
+/// launches run side by side. It is the solver of [`LuForm::BySystem`](sparsebatch_solve_core::LuForm::BySystem).
 ///
 /// Each pattern is ordered and its fill found once, on the CPU, in minimum-degree order. There is no
 /// pivoting. While the true residual does not pass, the solution is refined, up to
@@ -71,7 +78,6 @@ pub struct RaggedLu<E: Executor, T: Value> {
     /// Executors of all launches but the first.
     branches: Vec<E>,
     sizes: ArraySizes,
-    key: KernelKey,
     classes: E::Buffer<u64>,
     tables: E::Buffer<u16>,
     bins: Vec<Bin<E>>,
@@ -88,7 +94,8 @@ pub struct RaggedLu<E: Executor, T: Value> {
 struct Bin<E: Executor> {
     /// [`ITEM_WORDS`] for each, the one with the most work first.
     items: E::Buffer<u64>,
-    warp_bytes: u32,
+    key: KernelKey,
+    team_bytes: u32,
     config: LaunchConfig,
     report: LaunchReport,
 }
@@ -178,9 +185,7 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
             .par_iter()
             .map(|&pattern| ColumnTable::new(pattern, size_of::<T>(), most))
             .collect::<Result<Vec<_>, _>>()?;
-        let key = KernelKey::new(&kernels::LU_COLUMNS, format!("lu_columns<{}>", T::CPP));
-        executor.prepare(std::slice::from_ref(&key))?;
-        let (bins, kept_len) = bins::<E, T>(executor, items, &tables, sizes.nrhs, &key)?;
+        let (bins, kept_len) = bins::<E, T>(executor, items, &tables, sizes.nrhs)?;
         let mut offset = 0u64;
         let of_class = |table: &ColumnTable| {
             let words = [
@@ -200,7 +205,6 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
             outcomes: Outcomes::new(executor, systems)?,
             executor: executor.clone(),
             sizes,
-            key,
             bins,
             kept: None,
             is_factored: false,
@@ -321,7 +325,7 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
         let mut args = Args::new();
         args.scalar((bin.items.len() / ITEM_WORDS) as u32)
             .scalar(self.sizes.nrhs as u32)
-            .scalar(bin.warp_bytes)
+            .scalar(bin.team_bytes)
             .input(&bin.items)
             .input(&self.classes)
             .input(&self.tables)
@@ -338,11 +342,11 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
         // SAFETY: the arguments are those of `lu_columns`; `solve` checked the lengths of arrays; `new`
         // made the tables of the patterns of the items, whose offsets are those of the batch or, of values,
         // 0, each
-        // item in one bin, and each warp's shared memory for the largest of them; `kept` has room for
+        // item in one bin, and each team's shared memory for the largest of them; `kept` has room for
         // the factors of all items, is there where the flags ask for it, and is read only after it was
         // written; a factorisation touches neither b nor x; x overlaps neither values nor b, and
         // everything else belongs to the plan.
-        unsafe { executor.launch(&self.key, bin.config, &mut args) }
+        unsafe { executor.launch(&bin.key, bin.config, &mut args) }
     }
 
     /// The outcomes of the last solve in device memory, for kernels of the caller.
@@ -351,29 +355,34 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
     }
 }
 
-/// Bytes that the warp of the largest system may have.
+/// Bytes that the largest system may have.
 fn most_bytes(info: &DeviceInfo) -> usize {
     info.shared_bytes_per_block as usize
 }
 
 /// Puts the items of a batch into bins of about equal size. Returns them, and the number of values that
-/// the factors of all items are.
+/// the factors of all items are. Compiles their kernels.
 fn bins<E: Executor, T: Value>(
     executor: &E,
     all: &Items<'_>,
     tables: &[ColumnTable],
     nrhs: usize,
-    key: &KernelKey,
 ) -> Result<(Vec<Bin<E>>, usize), GpuError> {
-    let value_bytes = size_of::<T>();
-    let mut by_size: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let (info, value_bytes) = (executor.info(), size_of::<T>());
+    // The bin of a pattern depends on that pattern alone.
+    let mut by_size: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
     for (class, table) in tables.iter().enumerate() {
-        let size = (table.bytes(value_bytes).max(1) as f64).log(SPREAD) as u32;
-        by_size.entry(size).or_default().push(class);
+        let size = (table.bytes(value_bytes, 1).max(1) as f64).log(SPREAD) as u32;
+        let most = SPREAD.powi(size as i32 + 1) as u32;
+        let fits = |&&warps: &&u32| {
+            table.bytes(value_bytes, warps) <= info.shared_bytes_per_block as usize
+        };
+        let warps = TEAMS.iter().filter(fits).find(|&&warps| warps <= warps_of(info, most));
+        by_size.entry((size, warps.copied().unwrap_or(1))).or_default().push(class);
     }
     let mut kept_len = 0;
     // The bin with the largest systems begins first.
-    let made = by_size.into_values().rev().map(|mut own| {
+    let made = by_size.into_iter().rev().map(|((_, warps), mut own)| {
         own.sort_by_key(|&class| std::cmp::Reverse(tables[class].products));
         let mut items = Vec::new();
         for &class in &own {
@@ -385,20 +394,20 @@ fn bins<E: Executor, T: Value>(
         let most = |of: fn(&ColumnTable) -> usize| {
             own.iter().map(|&class| of(&tables[class])).max().unwrap_or(0)
         };
-        let warp_bytes =
-            own.iter().map(|&class| tables[class].bytes(value_bytes)).max().unwrap_or(0) as u32;
+        let team_bytes =
+            own.iter().map(|&class| tables[class].bytes(value_bytes, warps)).max().unwrap_or(0);
         let nitems = items.len() / ITEM_WORDS;
-        let config = launch_config(executor.info(), nitems, warp_bytes);
-        let warps = config.block[0] / LANES;
+        let config = launch_config(info, nitems, team_bytes as u32, warps);
+        let expression = format!("lu_columns<{}, {warps}>", T::CPP);
         let report = LaunchReport {
             scheme: Scheme::Lu,
-            kernel: key.expression.clone(),
+            kernel: expression.clone(),
             systems: nitems * nrhs,
             patterns: own.len(),
             nrows: most(|table| table.nrows),
             nnz: most(|table| table.nnz),
-            threads_per_system: LANES,
-            systems_per_block: warps,
+            threads_per_system: warps * LANES,
+            systems_per_block: config.block[0] / (warps * LANES),
             threads_per_block: config.block[0],
             blocks: config.grid[0],
             shared_bytes: config.shared_bytes,
@@ -406,28 +415,39 @@ fn bins<E: Executor, T: Value>(
                 factor_entries: most(|table| table.nfactors),
             }),
         };
-        Ok(Bin { items: executor.upload(&items)?, warp_bytes, config, report })
+        let key = KernelKey::new(&kernels::LU_COLUMNS, expression);
+        let items = executor.upload(&items)?;
+        Ok(Bin { items, key, team_bytes: team_bytes as u32, config, report })
     });
     let made = made.collect::<Result<Vec<_>, GpuError>>()?;
+    let keys: Vec<KernelKey> = made.iter().map(|bin| bin.key.clone()).collect();
+    executor.prepare(&keys)?;
     Ok((made, kept_len))
 }
 
-/// As many warps at once as the device has room for, or as there are items.
-fn launch_config(info: &DeviceInfo, nitems: usize, warp_bytes: u32) -> LaunchConfig {
-    let resident = |warps: u32| {
-        let bytes = (warps * warp_bytes + RESERVED_BYTES).max(1);
+/// Warps of a team that give a multiprocessor all the warps that registers suffice for, where shared
+/// memory holds few systems of so many bytes.
+fn warps_of(info: &DeviceInfo, bytes: u32) -> u32 {
+    let systems = info.shared_bytes_per_multiprocessor / (bytes + RESERVED_BYTES);
+    MOST_IN_TEAMS / systems.max(1)
+}
+
+/// As many teams at once as the device has room for, or as there are items.
+fn launch_config(info: &DeviceInfo, nitems: usize, team_bytes: u32, warps: u32) -> LaunchConfig {
+    let (most, most_warps) = if warps > 1 { (1, MOST_IN_TEAMS) } else { (MOST_TEAMS, MOST_ALONE) };
+    let resident = |teams: u32| {
+        let bytes = (teams * team_bytes + RESERVED_BYTES).max(1);
         let threads = info.max_threads_per_multiprocessor / LANES;
-        (info.shared_bytes_per_multiprocessor / bytes).min(MOST_RESIDENT.min(threads) / warps)
-            * warps
+        let most = most_warps.min(threads) / (teams * warps);
+        (info.shared_bytes_per_multiprocessor / bytes).min(most) * teams
     };
-    let fits = |&warps: &u32| warps * warp_bytes <= info.shared_bytes_per_block;
-    let warps =
-        (1..=MOST_WARPS).rev().filter(fits).max_by_key(|&warps| resident(warps)).unwrap_or(1);
-    let blocks = u64::from(resident(warps).max(warps) / warps * info.multiprocessors.max(1));
-    let blocks = blocks.min((nitems as u64).div_ceil(warps.into())).max(1);
+    let fits = |&teams: &u32| teams * team_bytes <= info.shared_bytes_per_block;
+    let teams = (1..=most).rev().filter(fits).max_by_key(|&teams| resident(teams)).unwrap_or(1);
+    let blocks = u64::from(resident(teams).max(teams) / teams * info.multiprocessors.max(1));
+    let blocks = blocks.min((nitems as u64).div_ceil(teams.into())).max(1);
     LaunchConfig {
-        shared_bytes: warps * warp_bytes,
-        ..LaunchConfig::linear(blocks as u32, warps * LANES)
+        shared_bytes: teams * team_bytes,
+        ..LaunchConfig::linear(blocks as u32, teams * warps * LANES)
     }
 }
 

@@ -50,7 +50,7 @@ impl ColumnTable {
             error => error.into(),
         })?;
         let nfactors = lu.nnz();
-        if bytes(n, nfactors, value_bytes) > most_bytes {
+        if bytes(n, nfactors, value_bytes, 1) > most_bytes {
             return Err(TOO_LARGE);
         }
         // From rows to columns: rows ascend within a column, since they are visited in order.
@@ -91,12 +91,16 @@ impl ColumnTable {
         Ok(Self { nrows: n, nnz, nfactors, words: words.collect(), products })
     }
 
-    /// Bytes of shared memory that the warp of a system needs, as `LuColumns::bytes` counts them.
-    pub(super) fn bytes(&self, value_bytes: usize) -> usize {
-        bytes(self.nrows, self.nfactors, value_bytes)
+    /// Bytes of shared memory that a system needs whose team has so many warps, as `LuColumns::bytes`
+    /// counts them.
+    pub(super) fn bytes(&self, value_bytes: usize, warps: u32) -> usize {
+        bytes(self.nrows, self.nfactors, value_bytes, warps)
     }
 }
 
-fn bytes(n: usize, nfactors: usize, value_bytes: usize) -> usize {
-    ((nfactors + 4 * n) * value_bytes + (nfactors + 2 * n + 1) * 2).next_multiple_of(16)
+fn bytes(n: usize, nfactors: usize, value_bytes: usize, warps: u32) -> usize {
+    let warps = warps as usize;
+    let head = if warps > 1 { 6 * warps * size_of::<f64>() } else { 0 };
+    let values = (nfactors + (3 + warps) * n) * value_bytes;
+    (head + values + (nfactors + 2 * n + 1) * 2).next_multiple_of(16)
 }

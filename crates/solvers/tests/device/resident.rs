@@ -6,13 +6,13 @@ use sparsebatch_cuda::device::measure_bandwidth;
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
-use sparsebatch_formats::{Batch, BatchValues, Layout, RaggedCsr, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::{
     GpuSolver, Guess, RaggedLu, SolverTuning, ValueGradient, solver_for,
 };
 use sparsebatch_solvers::{
     AdjointSolver, Backend, BatchPatterns, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu,
-    Method, Preconditioner, SolveError, SolveOptions, Status, solve, value_gradient,
+    LuForm, Method, Preconditioner, SolveError, SolveOptions, Status, solve, value_gradient,
 };
 use sparsebatch_testing::random_vector;
 
@@ -291,6 +291,86 @@ fn systems_of_any_patterns_end_as_on_the_cpu() {
     }
     let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
     assert_eq!(bits(&found[0].1), bits(&found[1].1));
+}
+
+/// A matrix of its own pattern: so many random entries beside the diagonal of each row, which it
+/// dominates.
+fn random(nrows: usize, beside: usize, seed: u64) -> Csr<f64> {
+    let draws = random_vector::<f64>(beside * nrows, seed);
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    for (row, draws) in draws.chunks(beside).enumerate() {
+        let column = |draw: &f64| ((draw * 0.5 + 0.5) * nrows as f64) as usize % nrows;
+        let mut columns: Vec<usize> = draws.iter().map(column).chain([row]).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        for &column in &columns {
+            values.push(if column == row { beside as f64 + 1.0 } else { draws[0] });
+            col_idx.push(column as i32);
+        }
+        row_ptr.push(col_idx.len() as i32);
+    }
+    Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
+}
+
+/// Systems with a pattern each by the sparse LU of [`LuForm::BySystem`]. Prints times beside those of
+/// one pattern with as many entries by the LU of patterns.
+#[test]
+fn sparse_lu_of_different_patterns() {
+    let Some(device) = device_or_skip() else { return };
+    let nitems = systems(10_000);
+    let sizes = || (0..nitems).map(|item| 20 + item * 37 % 181);
+    for beside in [2, 4] {
+        let (mut different, mut alike) = (RaggedCsr::new(), RaggedCsr::new());
+        sizes().zip(1..).for_each(|(n, seed)| different.push(random(n, beside, seed).view()));
+        let one = random(sizes().sum::<usize>() / nitems, beside, 1);
+        (0..nitems).for_each(|_| alike.push(one.view()));
+        let lu = |form| SolveOptions::new().method(Method::Lu).fallback(false).lu_form(form);
+        let mut times = Vec::new();
+        for (batch, form) in [
+            (&alike, LuForm::ByPattern),
+            (&alike, LuForm::BySystem),
+            (&different, LuForm::BySystem),
+        ] {
+            let batch = Batch::Ragged(batch.clone());
+            let b = random_vector::<f64>(batch.row_offset(nitems), 3);
+            let Batch::Ragged(ragged) = &batch else { unreachable!("as made") };
+            let values = device.upload(ragged.values()).unwrap();
+            let (b, mut x) = (device.upload(&b).unwrap(), device.alloc_zeroed(b.len()).unwrap());
+            let begin = Instant::now();
+            let mut solver = DeviceSolver::new(&device, &batch, &lu(form)).unwrap();
+            let analysis = begin.elapsed().as_secs_f64();
+            let report = solver.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+            assert!(report.all_converged());
+            solver.factor(&values).unwrap();
+            let mut each = Vec::new();
+            for again in [false, true] {
+                let mut rounds = Vec::new();
+                for _ in 0..9 {
+                    let begin = Instant::now();
+                    for _ in 0..10 {
+                        match again {
+                            false => solver.enqueue(&values, &b, Guess::Zero, &mut x).unwrap(),
+                            true => solver.enqueue_again(&b, Guess::Zero, &mut x).unwrap(),
+                        }
+                    }
+                    device.synchronize().unwrap();
+                    rounds.push(begin.elapsed().as_secs_f64() * 1e2);
+                }
+                rounds.sort_by(f64::total_cmp);
+                each.push(rounds[4]);
+            }
+            println!(
+                "{beside} beside the diagonal, {form}: {:.4} ms, with kept factors {:.4} ms, analysis \
+                 {:.1} us a system; {}",
+                each[0],
+                each[1],
+                analysis * 1e6 / nitems as f64,
+                report.kernel,
+            );
+            times.push(each[0]);
+        }
+        println!("different patterns {:.2} of one pattern", times[2] / times[0]);
+    }
 }
 
 /// Prints the time of a call of `enqueue` beside that of the bare plan.

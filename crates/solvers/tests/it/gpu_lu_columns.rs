@@ -10,7 +10,7 @@ use sparsebatch_testing::random_vector;
 
 use crate::backends::common::{chain, dense};
 use crate::common::{Solved, Systems, compare, on_cpu};
-use crate::gpu_lu::independence::{batch, flaw};
+use crate::gpu_lu::independence::{Flaw, batch, flaw};
 use crate::gpu_lu::statuses::{
     a_failure_keeps_the_guess, cases, end_as_expected, pattern_of_cases, systems,
 };
@@ -289,5 +289,52 @@ proptest! {
         for &system in &finite {
             prop_assert_eq!(cpu.outcomes[system].status, Status::Converged);
         }
+        // Teams of two to eight warps, whose sums of norms alone have another order.
+        for kib in [3, 6, 12] {
+            let alone = solve_all(&teams(kib, Order::Forward), std::slice::from_ref(&own), &options);
+            let teams = solve_all(&teams(kib, Order::Random(seed)), &all, &options);
+            for system in 0..flaws.len() {
+                prop_assert_eq!(alone[0].bits(system), teams[1].bits(system));
+            }
+            for &system in &finite {
+                let rows = system * n..(system + 1) * n;
+                let (by_warp, by_team) = (&among[1].outcomes[system], &teams[1].outcomes[system]);
+                prop_assert_eq!(by_team.status, Status::Converged);
+                if by_warp.iterations == by_team.iterations {
+                    prop_assert_eq!(&among[1].x[rows.clone()], &teams[1].x[rows]);
+                }
+            }
+        }
     }
+}
+
+/// An emulation whose multiprocessors have room for few systems at a time.
+fn teams(kib: u32, order: Order) -> Emulator {
+    let mut info = Emulator::new(order).info().clone();
+    info.shared_bytes_per_multiprocessor = kib << 10;
+    Emulator::with_info(info, order)
+}
+
+/// The number of warps of a team follows from the size of a system, up to eight where few fit.
+#[test]
+fn large_systems_have_teams_of_warps() {
+    fn solve<T: Value>() {
+        let flaws = [Flaw::None; 3];
+        let all = [batch::<T>(9, 2, &flaws, 1), batch::<T>(40, 4, &flaws, 2)];
+        let mut seen = Vec::new();
+        for kib in [3, 6, 12, 228] {
+            let executor = teams(kib, Order::Reverse);
+            let solved = solve_all(&executor, &all, &options());
+            assert!(
+                solved.iter().flat_map(|of| &of.outcomes).all(|o| o.status == Status::Converged)
+            );
+            seen.extend(executor.launched());
+        }
+        for warps in [1, 2, 4, 8] {
+            let kernel = format!("lu_columns.cu: lu_columns<{}, {warps}>", T::CPP);
+            assert!(seen.contains(&kernel), "{kernel} of {seen:?}");
+        }
+    }
+    solve::<f64>();
+    solve::<f32>();
 }

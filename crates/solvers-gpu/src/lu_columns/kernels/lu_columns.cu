@@ -1,7 +1,7 @@
-// Whole solves by sparse LU without pivoting of systems of any patterns, a warp for each, all in one
-// launch: factorisation by columns, left-looking (Gilbert, Peierls 1988; the pattern is known), and
-// refinement from the true residual (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.
-// 2002, chapter 12).
+// Whole solves by sparse LU without pivoting of systems of any patterns, a team of WARPS warps for each,
+// all in one launch: factorisation by columns, left-looking (Gilbert, Peierls 1988; the pattern is
+// known), and refinement from the true residual (Higham, Accuracy and Stability of Numerical Algorithms,
+// 2nd ed. 2002, chapter 12).
 //
 //   r = b - A x0;  P A P^T = L U;  repeat: x += P^T U^-1 L^-1 P r, r = b - A x
 //
@@ -9,8 +9,12 @@
 // system that does not pass is refined again while restarts and iterations are left. A zero or NaN
 // pivot ends it.
 //
-// - L + U, column by column, and four vectors are in shared memory, with the rows of the entries. A
-//   column is updated by one earlier column after the other, the lanes having an entry each.
+// - L + U, column by column, and 3 + WARPS vectors are in shared memory, with the rows of the entries. A
+//   column is updated by one earlier column after the other, the lanes having an entry each. The
+//   warps of a team have consecutive columns, a panel. Each first subtracts the columns ahead of the
+//   panel, then, in rounds, those of the panel that are complete; a warp that has subtracted all
+//   completes its own.
+// - One warp substitutes.
 // - Factors serve all right-hand sides of an item and all refinements. The matrix is read again, mostly
 //   from L2, for each residual.
 // - The products of an entry are subtracted one by one in an order that depends on the pattern alone:
@@ -19,8 +23,9 @@
 //   guess), 25 B of outcome for each right-hand side.
 //
 // Arguments:
-// - `nitems` items of the launch, nrhs >= 1. A block has a warp for each `warp_bytes` of its dynamic
-//   shared memory, which are a multiple of 16 and at least LuColumns::bytes for each item.
+// - `nitems` items of the launch, nrhs >= 1. A block has a team for each `team_bytes` of its dynamic
+//   shared memory, which are a multiple of 16 and at least LuColumns::bytes for each item; one team
+//   if it has several warps.
 // - `items`: five words each: the class, the first value, the first row of b and of x, the number of
 //   the item in the batch, and where its part of `kept` begins.
 // - `classes`: two words each: nrows | nnz << 32, and nfactors | offset << 24, where its table begins
@@ -50,23 +55,29 @@ __device__ __forceinline__ bool has_normal_reciprocal(V pivot) {
     return size < most && size * most > 1;
 }
 
-// One lane's part in the solves of its warp.
-template <typename V>
+// One thread's part in the solves of its team.
+template <typename V, u32 WARPS>
 struct LuColumns {
-    using Threads = Team<WARP_THREADS>;
+    static constexpr u32 THREADS = WARPS * WARP_THREADS;
+    using Threads = Team<THREADS>;
+    // Doubles ahead of the arrays: scratch memory of sums, and two stamps for each warp.
+    static constexpr u32 HEAD = WARPS > 1 ? Threads::SCRATCH + WARPS : 0;
 
     // Bytes of shared memory of a system, as `ColumnTable::bytes` (table.rs) counts them.
     __device__ __forceinline__ static u32 bytes(u32 n, u32 nfactors) {
-        return ((nfactors + 4 * n) * u32(sizeof(V)) + (nfactors + 2 * n + 1) * 2 + 15) / 16 * 16;
+        return (HEAD * 8 + (nfactors + (3 + WARPS) * n) * u32(sizeof(V)) +
+                (nfactors + 2 * n + 1) * 2 + 15) / 16 * 16;
     }
 
-    const u32 n, nnz, nfactors, lane;
+    const u32 n, nnz, nfactors, thread, lane, warp;
     const SystemLimits& limits;
+    double* const scratch;
+    u32* const stamps;
     V* const factors;  // L + U; a diagonal entry is the pivot
-    V* const work;     // a column, or the solution of a substitution
     V* const r;        // the residual
     V* const x;
     V* const inverses; // of the pivots, if `is_plain`
+    V* const work;     // of this warp: a column, or the solution of a substitution
     u16* const rows;   // of the entries of L + U
     u16* const starts; // of the columns
     u16* const diagonals;
@@ -84,21 +95,24 @@ struct LuColumns {
     __device__ __forceinline__ LuColumns(u32 nrows, u32 entries, u32 all_factors,
                                          const SystemLimits& all_limits, u8* shared, const u16* table,
                                          const V* all_values)
-        : n(nrows), nnz(entries), nfactors(all_factors), lane(threadIdx.x % WARP_THREADS),
-          limits(all_limits), factors(reinterpret_cast<V*>(shared)), work(factors + nfactors),
-          r(work + n), x(r + n), inverses(x + n), rows(reinterpret_cast<u16*>(inverses + n)),
-          starts(rows + nfactors), diagonals(starts + n + 1), perm(table),
-          targets(table + 3 * n + 1 + nfactors), row_ptr(targets + nnz), columns(row_ptr + n + 1),
-          values(all_values) {}
+        : n(nrows), nnz(entries), nfactors(all_factors), thread(threadIdx.x % THREADS),
+          lane(threadIdx.x % WARP_THREADS), warp(thread / WARP_THREADS), limits(all_limits),
+          scratch(reinterpret_cast<double*>(shared)),
+          stamps(reinterpret_cast<u32*>(scratch + HEAD - (WARPS > 1 ? WARPS : 0))),
+          factors(reinterpret_cast<V*>(scratch + HEAD)), r(factors + nfactors), x(r + n),
+          inverses(x + n), work(inverses + (1 + warp) * n),
+          rows(reinterpret_cast<u16*>(inverses + (1 + WARPS) * n)), starts(rows + nfactors),
+          diagonals(starts + n + 1), perm(table), targets(table + 3 * n + 1 + nfactors),
+          row_ptr(targets + nnz), columns(row_ptr + n + 1), values(all_values) {}
 
     // Takes the table of L + U into shared memory.
     __device__ __forceinline__ void fetch_table() {
         // Starts, diagonals and rows follow the permutation.
         const u16* const table = perm + n;
-        for (u32 k = lane; k < 2 * n + 1; k += WARP_THREADS) {
+        for (u32 k = thread; k < 2 * n + 1; k += THREADS) {
             starts[k] = load(table + k);
         }
-        for (u32 k = lane; k < nfactors; k += WARP_THREADS) {
+        for (u32 k = thread; k < nfactors; k += THREADS) {
             rows[k] = load(table + 2 * n + 1 + k);
         }
     }
@@ -106,10 +120,10 @@ struct LuColumns {
     // Takes the factors that keep() wrote.
     __device__ __forceinline__ void fetch_factors(const V* kept) {
         fetch_table();
-        for (u32 k = lane; k < nfactors; k += WARP_THREADS) {
+        for (u32 k = thread; k < nfactors; k += THREADS) {
             factors[k] = load(kept + k);
         }
-        for (u32 k = lane; k < n; k += WARP_THREADS) {
+        for (u32 k = thread; k < n; k += THREADS) {
             inverses[k] = load(kept + nfactors + k);
         }
         const V code = load(kept + nfactors + n);
@@ -121,13 +135,13 @@ struct LuColumns {
     // Writes the factors, and what is known of their pivots: 0 that one is missing, 2 that all have
     // normal reciprocals, else 1.
     __device__ __forceinline__ void keep(V* kept) const {
-        for (u32 k = lane; k < nfactors; k += WARP_THREADS) {
+        for (u32 k = thread; k < nfactors; k += THREADS) {
             kept[k] = factors[k];
         }
-        for (u32 k = lane; k < n; k += WARP_THREADS) {
+        for (u32 k = thread; k < n; k += THREADS) {
             kept[nfactors + k] = inverses[k];
         }
-        if (lane == 0) {
+        if (thread == 0) {
             kept[nfactors + n] = !has_pivots ? V(0) : is_plain ? V(2) : V(1);
         }
     }
@@ -135,11 +149,11 @@ struct LuColumns {
     // Takes the matrix and the table of L + U into shared memory.
     __device__ __forceinline__ void fetch() {
         fetch_table();
-        for (u32 k = lane; k < nfactors; k += WARP_THREADS) {
+        for (u32 k = thread; k < nfactors; k += THREADS) {
             factors[k] = V(0);
         }
         Threads::sync();
-        for (u32 k = lane; k < nnz; k += WARP_THREADS) {
+        for (u32 k = thread; k < nnz; k += THREADS) {
             factors[load(targets + k)] = load(values + k);
         }
         Threads::sync();
@@ -178,54 +192,109 @@ struct LuColumns {
         for (u32 q = column.first + WARP_THREADS; q < column.end; q += WARP_THREADS) {
             work[rows[q]] -= factors[q] * by;
         }
-        Threads::sync();
+        __syncwarp();
     }
 
     __device__ __forceinline__ void factor() {
         bool bad = false, plain = true;
-        for (u32 j = 0; j < n; ++j) {
-            const u32 first = starts[j], diagonal = diagonals[j], end = starts[j + 1];
-            for (u32 p = first + lane; p < end; p += WARP_THREADS) {
-                work[rows[p]] = factors[p];
-            }
-            Entries next{};
-            if (first < diagonal) {
-                next = lower(rows[first]);
+        u32 turn = 0; // rounds so far
+        if constexpr (WARPS > 1) {
+            if (thread < 2 * WARPS) {
+                stamps[thread] = 0;
             }
             Threads::sync();
+        }
+        for (u32 panel = 0; panel < n; panel += WARPS) {
+            const u32 j = panel + warp;
+            bool is_done = j >= n;
+            u32 p = 0, first = 0, diagonal = 0, end = 0;
+            if (!is_done) {
+                p = first = starts[j];
+                diagonal = diagonals[j];
+                end = starts[j + 1];
+            }
+            // The column that is subtracted next; n if there is none.
+            const auto next_column = [&] { return p < diagonal ? u32(rows[p]) : n; };
+            u32 k = next_column();
+            for (u32 q = first + lane; q < end; q += WARP_THREADS) {
+                work[rows[q]] = factors[q];
+            }
+            Entries next{};
+            if (k < panel) {
+                next = lower(k);
+            }
+            __syncwarp();
 #pragma unroll 1
-            for (u32 p = first; p < diagonal; ++p) {
+            while (k < panel) {
                 const Entries column = next;
-                // Read ahead: columns to the left do not change any more.
-                if (p + 1 < diagonal) {
-                    next = lower(rows[p + 1]);
+                ++p;
+                k = next_column();
+                // Read ahead: columns ahead of the panel do not change any more.
+                if (k < panel) {
+                    next = lower(k);
                 }
                 subtract(column, work[column.k]);
             }
-            const V pivot = work[j];
-            const bool is_normal = has_normal_reciprocal(pivot);
-            const V inverse = V(1) / pivot;
-            bad = bad || !(pivot < V(0) || V(0) < pivot);
-            plain = plain && is_normal;
-            for (u32 p = first + lane; p < end; p += WARP_THREADS) {
-                const V value = work[rows[p]];
-                factors[p] = p <= diagonal ? value : is_normal ? value * inverse : value / pivot;
+            u32 complete = 0; // the columns of the panel that are complete
+            for (;;) {
+                if (!is_done && k == n) {
+                    const V pivot = work[j];
+                    const bool is_normal = has_normal_reciprocal(pivot);
+                    const V inverse = V(1) / pivot;
+                    bad = bad || !(pivot < V(0) || V(0) < pivot);
+                    plain = plain && is_normal;
+                    for (u32 q = first + lane; q < end; q += WARP_THREADS) {
+                        const V value = work[rows[q]];
+                        factors[q] = q <= diagonal ? value : is_normal ? value * inverse : value / pivot;
+                    }
+                    if (lane == 0) {
+                        inverses[j] = inverse;
+                        if constexpr (WARPS > 1) {
+                            stamps[(turn + 1) % 2 * WARPS + warp] = turn + 1;
+                        }
+                    }
+                    is_done = true;
+                    __syncwarp();
+                }
+                if constexpr (WARPS == 1) {
+                    break;
+                } else {
+                    if (!Threads::any_thread(!is_done)) {
+                        break;
+                    }
+                    // The stamps of the other parity may be written from here on.
+                    ++turn;
+                    const bool is_new = stamps[turn % 2 * WARPS + lane % WARPS] == turn;
+                    complete |= __ballot_sync(ALL_LANES, is_new && lane < WARPS);
+#pragma unroll 1
+                    while (k < n && (complete >> (k - panel) & 1) != 0) {
+                        subtract(lower(k), work[k]);
+                        ++p;
+                        k = next_column();
+                    }
+                }
             }
-            if (lane == 0) {
-                inverses[j] = inverse;
+            if constexpr (WARPS > 1) {
+                ++turn;
             }
-            Threads::sync();
+        }
+        if constexpr (WARPS > 1) {
+            bad = Threads::any_thread(bad);
+            plain = !Threads::any_thread(!plain);
         }
         has_pivots = !bad;
         is_plain = plain;
     }
 
-    // x += P^T U^-1 L^-1 P r.
+    // x += P^T U^-1 L^-1 P r, by the first warp. The others go ahead.
     __device__ __forceinline__ void substitute(V down, V up) {
+        if (warp != 0) {
+            return;
+        }
         for (u32 k = lane; k < n; k += WARP_THREADS) {
             work[k] = r[load(perm + k)] * down;
         }
-        Threads::sync();
+        __syncwarp();
         if (n == 0) {
             return;
         }
@@ -262,10 +331,10 @@ struct LuColumns {
             return __dsqrt_rn(sum);
         }
         double most = 0;
-        for (u32 i = lane; i < n; i += WARP_THREADS) {
+        for (u32 i = thread; i < n; i += THREADS) {
             most = maximum(most, magnitude(double(r[i])));
         }
-        most = Threads::largest(most, nullptr);
+        most = Threads::largest(most, scratch);
         if (sum != sum || most == 0 || !is_finite(most)) {
             return sum != sum ? sum : most;
         }
@@ -282,11 +351,12 @@ struct LuColumns {
     template <typename Part>
     __device__ __forceinline__ double sum_of(Part part) const {
         double sum = 0;
-        for (u32 i = lane; i < n; i += WARP_THREADS) {
+        for (u32 i = thread; i < n; i += THREADS) {
             sum += part(double(r[i]));
         }
         double sums[1] = {sum};
-        Threads::template sum<0>(sums, nullptr);
+        Threads::sync();
+        Threads::template sum<0>(sums, scratch);
         return sums[0];
     }
 
@@ -295,7 +365,7 @@ struct LuColumns {
     template <bool MAGNITUDES>
     __device__ __forceinline__ double multiply() {
         Threads::sync();
-        for (u32 row = lane; row < n; row += WARP_THREADS) {
+        for (u32 row = thread; row < n; row += THREADS) {
             const u32 end = load(row_ptr + row + 1);
             V sum = V(0);
             for (u32 k = load(row_ptr + row); k < end; ++k) {
@@ -313,7 +383,7 @@ struct LuColumns {
     // Starts a system: its guess, its criteria, the residual in r.
     __device__ __forceinline__ void enter(u64 system, const V* guess) {
         Threads::sync();
-        for (u32 i = lane; i < n; i += WARP_THREADS) {
+        for (u32 i = thread; i < n; i += THREADS) {
             r[i] = load(b + i);
         }
         Threads::sync();
@@ -322,7 +392,7 @@ struct LuColumns {
         rhs_norm = norm();
         threshold = limits.threshold(system, rhs_norm);
         bool moved = false;
-        for (u32 i = lane; i < n; i += WARP_THREADS) {
+        for (u32 i = thread; i < n; i += THREADS) {
             const V start = guess != nullptr && rhs_norm != 0 ? guess[i] : V(0);
             x[i] = start;
             moved = moved || start != V(0);
@@ -361,7 +431,7 @@ struct LuColumns {
             status = STAGNATED;
         }
         if (status != RUNNING) {
-            if (lane == 0) {
+            if (thread == 0) {
                 outcomes.record(system, status, iteration, restarts, by_floor, residual, rhs_norm);
             }
             state = IDLE;
@@ -385,26 +455,28 @@ struct LuColumns {
     }
 };
 
-template <typename V>
-__global__ void __launch_bounds__(4 * WARP_THREADS, 5)
-    lu_columns(u32 nitems, u32 nrhs, u32 warp_bytes, const u64* __restrict__ items,
+template <typename V, u32 WARPS>
+__global__ void __launch_bounds__((WARPS == 1 ? 4 : WARPS) * WARP_THREADS,
+                                  WARPS == 1 ? 5 : 16 / WARPS)
+    lu_columns(u32 nitems, u32 nrhs, u32 team_bytes, const u64* __restrict__ items,
                const u64* __restrict__ classes, const u16* __restrict__ tables,
                const V* __restrict__ values, const V* __restrict__ b, V* __restrict__ x, V* kept,
                u32 flags, SystemLimits limits, SystemOutcomes outcomes) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    const u32 warp = threadIdx.x / WARP_THREADS;
-    u8* const shared = dynamic_shared + warp * warp_bytes;
-    for (u64 at = grid_thread() / WARP_THREADS; at < nitems; at += grid_threads() / WARP_THREADS) {
+    using System = LuColumns<V, WARPS>;
+    constexpr u32 THREADS = System::THREADS;
+    u8* const shared = dynamic_shared + threadIdx.x / THREADS * team_bytes;
+    for (u64 at = grid_thread() / THREADS; at < nitems; at += grid_threads() / THREADS) {
         const u64* const item = items + 5 * at;
         const u64* const of_class = classes + 2 * load(item);
         const u64 sizes = load(of_class), rest = load(of_class + 1);
         const u32 n = u32(sizes), nfactors = u32(rest & 0xffffff);
-        LuColumns<V> system(n, u32(sizes >> 32), nfactors, limits, shared, tables + (rest >> 24),
-                            values + ((flags & LU_COLUMNS_SHARED) != 0 ? 0 : load(item + 1)));
+        System system(n, u32(sizes >> 32), nfactors, limits, shared, tables + (rest >> 24),
+                      values + ((flags & LU_COLUMNS_SHARED) != 0 ? 0 : load(item + 1)));
         const u64 first_row = load(item + 2), first_system = load(item + 3) * nrhs;
         V* const own_kept = kept + load(item + 4);
         if ((flags & LU_COLUMNS_FACTOR) != 0) {
-            Team<WARP_THREADS>::sync();
+            System::Threads::sync();
             system.fetch();
             system.factor();
             system.keep(own_kept);
@@ -429,8 +501,8 @@ __global__ void __launch_bounds__(4 * WARP_THREADS, 5)
                 system.residual = system.template multiply<false>();
                 system.judge(number, outcomes, false, stop);
             }
-            Team<WARP_THREADS>::sync();
-            for (u32 i = system.lane; i < n; i += WARP_THREADS) {
+            System::Threads::sync();
+            for (u32 i = system.thread; i < n; i += THREADS) {
                 own_x[i] = system.x[i];
             }
         }
