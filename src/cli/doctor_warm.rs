@@ -90,7 +90,7 @@ pub(super) fn run(args: &DoctorArgs, architecture: &str, global: Global) -> Resu
     let folder = writable(&cache)?;
     let kernels = kernels(&solve, &planned, global)?;
     let progress =
-        Progress::start(global, format!("compiling {}", counted(kernels.len(), "kernel")));
+        Progress::start(global, format!("{} for a GPU", counted(kernels.len(), "kernel")));
     let warmed = solve.machine.pool()?.install(|| warm(&cache, &kernels, &compiled_for))?;
     drop(progress);
     let report = Report {

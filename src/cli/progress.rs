@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use sparsebatch::gpu::device::nvrtc;
 
 use super::Global;
-use super::output::one_line;
+use super::output::{counted, one_line};
 
 /// Work shorter than this shows no progress line.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,11 +51,19 @@ impl Progress {
     }
 }
 
+/// What the line says: `what`, or that the first solve of its kind on this machine still compiles.
+fn message(what: &str, kernels: usize) -> String {
+    match kernels {
+        0 => what.to_owned(),
+        _ => format!("{what}: compiling {}, kept for later runs", counted(kernels, "kernel")),
+    }
+}
+
 fn show(ended: &Receiver<()>, counts: &Counts, what: String) {
     if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    let bar = ProgressBar::new(0).with_message(what).with_elapsed(PATIENCE);
+    let bar = ProgressBar::new(0).with_elapsed(PATIENCE);
     let mut known = None;
     loop {
         let total = counts.total.load(Ordering::Relaxed);
@@ -69,6 +78,7 @@ fn show(ended: &Receiver<()>, counts: &Counts, what: String) {
                 bar.set_style(style);
             }
         }
+        bar.set_message(message(&what, nvrtc::under_way()));
         bar.set_length(total);
         bar.set_position(counts.done.load(Ordering::Relaxed));
         bar.tick();
@@ -86,5 +96,19 @@ impl Drop for Progress {
             // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_that_kernels_are_compiled() {
+        assert_eq!(message("solving 80 systems", 0), "solving 80 systems");
+        assert_eq!(
+            message("solving 80 systems", 2),
+            "solving 80 systems: compiling 2 kernels, kept for later runs"
+        );
     }
 }

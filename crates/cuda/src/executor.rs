@@ -255,6 +255,12 @@ pub trait Executor {
     /// [`GpuError::Compile`]; [`GpuError::InvalidArgument`] for a module that does not exist.
     fn prepare(&self, keys: &[KernelKey]) -> Result<(), GpuError>;
 
+    /// Whether kernels still have to be compiled or read from a file: none was loaded so far.
+    #[doc(hidden)]
+    fn is_unused(&self) -> bool {
+        false
+    }
+
     /// Starts a kernel. Compiles and loads it when it was not [prepared](Executor::prepare).
     ///
     /// # Errors

@@ -191,6 +191,7 @@ impl<T: SolveScalar> BatchSolver<T> {
             }));
         }
         let choices = choose(batch, options, backend.target());
+        backend.prepare(batch, &choices);
         let shares = choices
             .into_iter()
             .map(|chosen| Share::new(&*backend, batch, chosen, options))

@@ -42,6 +42,11 @@ impl KernelStore {
         &self.architecture
     }
 
+    /// Whether no kernel was loaded so far.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.loaded).is_empty()
+    }
+
     /// The kernel of a key, compiled and loaded at its first use.
     pub(super) fn get(
         &self,

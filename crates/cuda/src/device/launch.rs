@@ -147,6 +147,10 @@ impl Executor for Device {
         }
     }
 
+    fn is_unused(&self) -> bool {
+        self.shared.kernels.is_empty()
+    }
+
     unsafe fn launch(
         &self,
         key: &KernelKey,

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::nvrtc::sys;
 
@@ -23,6 +24,30 @@ pub struct Program<'a> {
     pub architecture: &'a str,
     /// Further options of the compiler, such as `-DBLOCK_THREADS=128`.
     pub options: &'a [&'a str],
+}
+
+/// The number of compilations under way.
+static COMPILING: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of programs that this process is compiling, for progress displays.
+pub fn under_way() -> usize {
+    COMPILING.load(Ordering::Relaxed)
+}
+
+/// Counts a compilation until it is dropped.
+struct UnderWay;
+
+impl UnderWay {
+    fn new() -> Self {
+        COMPILING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        COMPILING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// From this version on, NVRTC caches programs on disk if there is a driver. A program from that
@@ -121,6 +146,7 @@ pub fn architectures() -> Result<Vec<u32>, GpuError> {
 /// [`GpuError::NvrtcMissing`] without the compiler, [`GpuError::Compile`] with its log when it
 /// refuses the source, an option or a name expression.
 pub fn compile(program: &Program<'_>) -> Result<Compiled, GpuError> {
+    let _under_way = UnderWay::new();
     let version = library::nvrtc()?.version;
     let handle = Handle::new(program)?;
     let expressions = program

@@ -14,7 +14,7 @@ use std::ops::Range;
 use sparsebatch_formats::{Batch, Csr, Scalar};
 use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
 
-use crate::choose::Target;
+use crate::choose::{Chosen, Target};
 use crate::report::{GpuRun, Machine, Rung};
 use crate::{SolveError, SolveOptions};
 
@@ -23,6 +23,11 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
     /// The properties of this machine on which the choice of a method depends.
     fn target(&self) -> Target {
         Target::Cpu
+    }
+
+    /// Makes ready, once in a process, what the analyses of several schemes need. These say what fails.
+    fn prepare(&self, batch: &Batch<T>, choices: &[Chosen]) {
+        let _ = (batch, choices);
     }
 
     /// The same machine with the options of a part of the batch.

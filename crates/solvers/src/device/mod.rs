@@ -213,6 +213,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let backend: Box<dyn SolveBackend<T>> =
             Box::new(GpuBackend::new(vec![gpu], options.clone()));
         let choices = choose(batch, options, backend.target());
+        backend.prepare(batch, &choices);
         let (scheme, reason) = (choices[0].scheme, choices[0].reason.clone());
         let (chosen, others, plan) = plan_for(executor, batch, choices, options)?;
         ItemList::prepare::<T>(executor)?;

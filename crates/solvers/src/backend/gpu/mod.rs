@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | options and tuning of the plans |
+//! | `ahead.rs` | the kernels of a first solve, to be compiled side by side |
 //! | `again.rs` | factors that stay on the GPU for several solves |
 //! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
 //! | `composed.rs` | items that plans refuse, or that are to be solved over products |
@@ -21,6 +22,7 @@
 //! through page-locked memory.
 
 mod again;
+mod ahead;
 mod certify;
 mod composed;
 mod divide;
@@ -41,17 +43,17 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar};
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::{Criteria, Outcome, ProductCost, Scheme, SpmvOptions};
+use sparsebatch_solve_core::{Criteria, Engine, Outcome, ProductCost, Scheme, SpmvOptions};
 
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, KeptFactors, Placement, SolveBackend};
-use crate::choose::OnChip;
-use crate::choose::Target;
+use crate::choose::{Chosen, OnChip, Target};
 use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
 use crate::report::{Machine, Rung};
 use crate::{SolveError, SolveOptions};
+use ahead::kernels_ahead;
 use certify::{Bounds, certify, guesses};
 use divide::{May, Refused, is_unsupported};
 use part::{PartResults, Site};
@@ -120,6 +122,14 @@ where
 {
     fn target(&self) -> Target {
         Target::Gpu(OnChip::new(self.first().executor.info(), size_of::<T>()))
+    }
+
+    fn prepare(&self, batch: &Batch<T>, choices: &[Chosen]) {
+        let executor = &self.first().executor;
+        if executor.is_unused() && self.options.engine == Engine::Fused {
+            let kernels = kernels_ahead(executor.info(), batch, choices, &self.options);
+            executor.prepare(&kernels).ok();
+        }
     }
 
     fn with_options(&self, options: &SolveOptions) -> Box<dyn SolveBackend<T>> {
