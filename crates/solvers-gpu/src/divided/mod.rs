@@ -1,6 +1,6 @@
 //! [`DividedSolver`]: a batch in parts, with a solver of its own for each.
 
-use sparsebatch_cuda::{Executor, KernelBuffer, Value};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_solve_core::{Outcome, Scheme, SolveOptions, by_pattern, check_len};
 
@@ -366,7 +366,13 @@ where
         self.pack_values(values, shared)?;
         match self.solver.factor(shared.unwrap_or(&self.values)) {
             // The factors are too large to keep.
-            Err(GpuSolveError::Unsupported { .. }) => Ok(()),
+            Err(
+                GpuSolveError::Unsupported { .. }
+                | GpuSolveError::Gpu(GpuError::OutOfMemory { .. }),
+            ) => {
+                self.solver.forget_factors();
+                Ok(())
+            }
             made => {
                 made?;
                 (self.has_factors, self.holds_factorised) = (true, true);

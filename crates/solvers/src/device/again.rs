@@ -1,6 +1,6 @@
 //! Several solves with the same matrices: [`DeviceSolver::factor`] and [`DeviceSolver::solve_again`].
 
-use sparsebatch_cuda::{KernelBuffer, copy_values};
+use sparsebatch_cuda::{GpuError, KernelBuffer, copy_values};
 use sparsebatch_solve_core::check_len;
 
 use super::{DeviceReport, DeviceSolver, Factors, Matrices, Started};
@@ -17,7 +17,7 @@ pub(super) struct KeptMatrices<E: GpuExecutor, T: SolveScalar> {
     pub(super) is_recorded: bool,
 }
 
-/// Factorises matrices where a plan keeps factors, and tells whether it did.
+/// Factorises matrices where a plan keeps factors and has the memory for them, and tells whether it did.
 pub(super) fn factor<E: GpuExecutor, T: SolveScalar>(
     plan: &mut dyn GpuSolver<E, T>,
     values: &E::Buffer<T>,
@@ -27,7 +27,12 @@ pub(super) fn factor<E: GpuExecutor, T: SolveScalar>(
     }
     match plan.factor(values) {
         // The factors are too large to keep.
-        Err(GpuSolveError::Unsupported { .. }) => Ok(Factors::None),
+        Err(
+            GpuSolveError::Unsupported { .. } | GpuSolveError::Gpu(GpuError::OutOfMemory { .. }),
+        ) => {
+            plan.forget_factors();
+            Ok(Factors::None)
+        }
         made => Ok(made.map(|()| Factors::Kept)?),
     }
 }
@@ -48,11 +53,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// each item.
     ///
     /// An item that cannot be factorised is no error: its systems end with a status, or go to later
-    /// rungs.
+    /// rungs. Nor are factors that the device has no memory for: solves make them anew, as
+    /// [`DeviceSolver::keeps_factors`] then tells.
     ///
     /// # Errors
-    /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when memory or compiler
-    /// fail. Nothing is kept then.
+    /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when there is no memory
+    /// for the copy, or the compiler fails. Nothing is kept then.
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
         if let Some(transposed) = &mut self.transposed {
             transposed.is_current = false;

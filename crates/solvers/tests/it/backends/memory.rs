@@ -4,12 +4,13 @@ use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, Csr, Layout, UniformBatch};
 use sparsebatch_solve_core::KernelChoice;
+use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
-    Backend, BatchSolver, DeviceData, DeviceSolver, Engine, Gpu, SolveError, SpmvOptions,
-    solve_on_executor, solver_memory,
+    Backend, BatchSolver, DeviceData, DeviceSolver, Engine, Gpu, LuForm, Method, Preconditioner,
+    SolveError, SolveOptions, SpmvOptions, solve_on_executor, solver_memory,
 };
 
-use crate::backends::common::{agree, bits, cg, chain, gpu, patterns, ragged, rhs};
+use crate::backends::common::{agree, bits, cg, chain, dense, gpu, patterns, ragged, rhs};
 use crate::backends::device::{methods, uniform};
 
 /// Systems of one pattern and right-hand sides, about 24 KiB on the device.
@@ -215,4 +216,47 @@ fn a_solver_that_a_gpu_has_no_memory_for_is_refused_before_it_is_made() {
         panic!("{refused:?}");
     };
     assert!(needed > free && free <= 4 << 10);
+}
+
+/// Factors that the device has no memory for are made in each solve, uniform batches and parts of
+/// ragged ones alike.
+#[test]
+fn factors_that_do_not_fit_are_not_kept() {
+    let lu = SolveOptions::new().method(Method::Lu).fallback(false);
+    let by_system = lu.clone().lu_form(LuForm::BySystem);
+    let ilu0 = lu.clone().method(Method::BiCgStab).preconditioner(Preconditioner::ILU0);
+    let uniform = uniform(&vec![dense::<f64>(12, 20.0); 20]);
+    let several = ragged((0..20).map(|item| dense::<f64>(9 + item % 3, 20.0)));
+    for batch in [&uniform, &several] {
+        for options in [&lu, &by_system, &ilu0] {
+            let info = Emulator::new(Order::Forward).info().clone();
+            let memory = solver_memory(&info, batch, options, DeviceData::new()).unwrap();
+            let all: Vec<f64> =
+                (0..20).flat_map(|item| batch.to_csr(item).values().to_vec()).collect();
+            let b = rhs(batch, 1);
+            // The arrays of the caller and a copy of the values fit, and hardly anything more.
+            let arrays = (2 * all.len() + 2 * b.len()) * size_of::<f64>();
+            let executor = Emulator::with_memory(memory.most_bytes + arrays as u64 + 3000);
+            let values = executor.upload(&all).unwrap();
+            let on_b = executor.upload(&b).unwrap();
+            let mut x = executor.alloc(b.len()).unwrap();
+            let mut solver = DeviceSolver::new(&executor, batch, options).unwrap();
+            assert!(solver.keeps_factors());
+            let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+            assert!(report.all_converged());
+            let expected = executor.download(&x).unwrap();
+
+            solver.factor(&values).unwrap();
+
+            let what = format!("{options:?}, {} items", batch.nitems());
+            if matches!(batch, Batch::Uniform(_)) {
+                assert!(!solver.keeps_factors(), "{what}");
+            }
+            let in_use = executor.bytes_in_use();
+            let report = solver.solve_again(&on_b, Guess::Zero, &mut x).unwrap();
+            assert!(report.all_converged(), "{what}");
+            assert_eq!(executor.download(&x).unwrap(), expected, "{what}");
+            assert!(executor.bytes_in_use() <= in_use + 2048, "{what}");
+        }
+    }
 }
