@@ -115,7 +115,7 @@ fn allocate_by_driver(bytes: usize) -> Result<u64, GpuError> {
 }
 
 /// Passes the result of an allocation on; the number of free bytes is still to be found out.
-fn allocated(call: &'static str, result: CUresult) -> Result<(), GpuError> {
+pub(super) fn allocated(call: &'static str, result: CUresult) -> Result<(), GpuError> {
     match result {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(GpuError::OutOfMemory { needed: 0, free: 0 }),
         result => check(call, result),

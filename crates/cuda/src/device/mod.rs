@@ -31,6 +31,7 @@ mod page_locked;
 mod peer;
 mod pinned;
 mod pointer;
+mod pool;
 mod resources;
 mod staging;
 mod stream;
@@ -53,6 +54,7 @@ pub use model::DeviceModel;
 pub use page_locked::PageLocked;
 pub use pinned::PinnedBuffer;
 pub use pointer::ordinal_of;
+pub use pool::DevicePool;
 pub use resources::Resources;
 pub use stream::Mark;
 

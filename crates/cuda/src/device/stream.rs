@@ -67,13 +67,7 @@ impl Stream {
     /// Whether the stream records a graph.
     pub(super) fn records(&self) -> Result<bool, GpuError> {
         bind(&self.context)?;
-        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let mut status = none;
-        // SAFETY: (1) the context is current; (2) the stream is alive; (3) the pointer is to one
-        // status.
-        let result = unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) };
-        check("cuStreamIsCapturing", result)?;
-        Ok(status != none)
+        stream_records(self.raw)
     }
 
     /// The event of this stream that other streams wait for. The first call creates it.
@@ -100,6 +94,17 @@ impl Drop for Stream {
             unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
     }
+}
+
+/// Whether a stream that is alive, of the current context, records a graph.
+pub(super) fn stream_records(stream: CUstream) -> Result<bool, GpuError> {
+    let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let mut status = none;
+    // SAFETY: (1) the context is current and the stream alive, as the callers see to; (2) the pointer is
+    // to one status.
+    let result = unsafe { sys::cuStreamIsCapturing(stream, &mut status) };
+    check("cuStreamIsCapturing", result)?;
+    Ok(status != none)
 }
 
 /// An event without timing, by which streams wait for each other. If several threads record it at

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use sparsebatch_cuda::device::cache::DiskCache;
-use sparsebatch_cuda::device::{Event, measure_bandwidth};
+use sparsebatch_cuda::device::{DevicePool, Event, measure_bandwidth};
 use sparsebatch_cuda::kernels::VECTOR;
 use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{
@@ -242,6 +242,37 @@ fn memory_comes_from_the_allocator_of_the_caller() {
         (first + 8192, 8000, false),
     ];
     assert_eq!(*arena.calls.lock().unwrap(), expected);
+}
+
+#[test]
+fn memory_comes_from_a_pool_that_keeps_it() {
+    let Some(device) = device_or_skip() else { return };
+    let pool = DevicePool::new(&device, 64 << 20).unwrap();
+    // SAFETY: the buffers are used on the stream of the device alone.
+    let pooled = unsafe { device.with_allocator(Arc::clone(&pool) as Arc<dyn DeviceAllocator>) };
+
+    let x = pooled.upload(&integers(1000)).unwrap();
+    let mut y = pooled.alloc_zeroed::<f64>(1000).unwrap();
+    axpby(&pooled, 1.0, &x, 1.0, &mut y, 1000).unwrap();
+    assert_eq!(pooled.download(&y).unwrap(), integers(1000));
+    let (held, first) = (pool.held_bytes().unwrap(), x.raw());
+    assert!(held >= 16_000);
+    drop((x, y));
+    pooled.synchronize().unwrap();
+    // What was given back is kept, and taken again.
+    assert_eq!(pool.held_bytes().unwrap(), held);
+    let again = pooled.upload(&integers(1000)).unwrap();
+    assert_eq!((again.raw(), pool.held_bytes().unwrap()), (first, held));
+    assert_eq!(pooled.download(&again).unwrap(), integers(1000));
+    // The driver refuses what the device does not have, also below its total.
+    let total = device.info().memory_bytes;
+    for bytes in [total - (64 << 20), 2 * total] {
+        let refused = pooled.alloc::<u8>(bytes as usize).map(drop);
+        assert!(matches!(refused, Err(GpuError::OutOfMemory { .. })), "{refused:?}");
+    }
+    let recorded = pooled.capture(|pooled| pooled.alloc::<f64>(10).map(drop));
+    assert!(recorded.is_err(), "no memory in a recording");
+    assert!(pooled.alloc::<f64>(10).is_ok());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sparsebatch_cuda::device::measure_bandwidth;
+use sparsebatch_cuda::device::{DevicePool, measure_bandwidth};
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
@@ -291,6 +291,56 @@ fn systems_of_any_patterns_end_as_on_the_cpu() {
     }
     let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
     assert_eq!(bits(&found[0].1), bits(&found[1].1));
+}
+
+/// Prints how long it takes to make solvers again and again, with memory of the driver and of a pool.
+#[test]
+fn solvers_are_made_again_with_memory_of_a_pool() {
+    let Some(device) = device_or_skip() else { return };
+    let pool = DevicePool::new(&device, 4 << 30).unwrap();
+    // SAFETY: all work is issued to the stream of the device.
+    let pooled = unsafe { device.with_allocator(pool) };
+    let options = SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::Jacobi);
+    for (nrows, items) in [(32, systems(1000)), (128, systems(10_000)), (1024, systems(65_536))] {
+        let problem = Problem::new(Family::Tri, nrows).unwrap().batch(2).unwrap();
+        let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
+        let matrix = uniform.to_matrix(0);
+        let batch = Batch::Uniform(UniformBatch::shared(matrix.clone(), items));
+        let b = vec![1.0; nrows * items];
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..9 {
+            for (times, device) in times.iter_mut().zip([&device, &pooled]) {
+                let begin = Instant::now();
+                let mut solver = DeviceSolver::new(device, &batch, &options).unwrap();
+                let values = device.alloc_zeroed::<f64>(matrix.values().len()).unwrap();
+                let mut buffers: Vec<_> =
+                    (0..2).map(|_| device.alloc::<f64>(b.len()).unwrap()).collect();
+                device.synchronize().unwrap();
+                let made = begin.elapsed().as_secs_f64();
+                if times.is_empty() {
+                    let values = device.upload(matrix.values()).unwrap();
+                    device.copy_from_host(&b, &mut buffers[0]).unwrap();
+                    let [b, x] = &mut buffers[..] else { unreachable!("two") };
+                    assert!(solver.solve(&values, b, Guess::Zero, x).unwrap().all_converged());
+                }
+                let begin = Instant::now();
+                drop((solver, values, buffers));
+                device.synchronize().unwrap();
+                times.push((made + begin.elapsed().as_secs_f64()) * 1e3);
+            }
+        }
+        let median = |times: &mut Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        };
+        let [driver, pool] = &mut times;
+        println!(
+            "{items} systems of {nrows} rows: solver and vectors made and dropped in {:.3} ms, from \
+             a pool {:.3} ms",
+            median(driver),
+            median(pool)
+        );
+    }
 }
 
 /// A matrix of its own pattern: so many random entries beside the diagonal of each row, which it
