@@ -102,7 +102,7 @@ def test_every_scheme(method, precond, layout, rng):
         {"precond": "block-jacobi", "block_size": 3},
         {"precond": "ilu0", "precond_precision": "f32"},
         {"inner_precision": "working"},
-        {"method": "lu", "lu_form": "by-system"},
+        {"lu_form": "by-system"},
         {"max_restarts": 0},
         {"atol": 1e-9, "rtol": 0},
         {"atol": np.full(3, 1e-9), "rtol": np.zeros(3, np.float32)},
