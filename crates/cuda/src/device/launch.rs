@@ -31,7 +31,7 @@ impl Executor for Device {
     }
 
     fn free_memory(&self) -> Result<u64, GpuError> {
-        Ok(self.memory()?.free_bytes)
+        Ok(self.memory()?.free_bytes.saturating_add(self.memory.kept_bytes()))
     }
 
     fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>, GpuError> {

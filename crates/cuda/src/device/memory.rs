@@ -26,6 +26,11 @@ pub unsafe trait DeviceAllocator: Send + Sync {
     /// [`GpuError::OutOfMemory`] when there are not as many.
     fn allocate(&self, bytes: usize, stream: *mut c_void) -> Result<u64, GpuError>;
 
+    /// Bytes that the allocator holds and nobody uses, which the driver does not count as free.
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
+
     /// Takes back memory of [`allocate`](DeviceAllocator::allocate), with the bytes and the stream
     /// of that call. All work on that stream is done.
     ///
@@ -40,6 +45,16 @@ pub(super) enum MemorySource {
     /// `cuMemAlloc`.
     Driver,
     Caller(Arc<dyn DeviceAllocator>),
+}
+
+impl MemorySource {
+    /// Bytes that can be allocated beside those that the driver says are free.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        match self {
+            Self::Driver => 0,
+            Self::Caller(allocator) => allocator.kept_bytes(),
+        }
+    }
 }
 
 /// Memory of a device, given back on drop. Keeps the context alive.

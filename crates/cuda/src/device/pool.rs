@@ -15,16 +15,17 @@ use crate::device::driver::{bind, check};
 
 /// Memory of a GPU from a pool of the driver (`cuMemAllocFromPoolAsync`), for
 /// [`Device::with_allocator`]: buffers that are given back are taken again without a call of the
-/// operating system. It pays where solvers and plans are made again and again, above all large ones.
+/// operating system. It pays where solvers and plans are made again and again, above all large
+/// ones.
 ///
-/// Measured on an NVIDIA H200 (driver 580): 16 buffers of 1 MiB take 0.85 ms to allocate and free by
-/// `cuMemAlloc`, 0.05 ms from a pool; of 512 MiB 7.1 and 0.07 ms. The first buffer of a pool takes
-/// 10 ms. A device does not use a pool by itself, since such memory cannot be shared between
+/// Measured on an NVIDIA H200 (driver 580): 16 buffers of 1 MiB take 0.85 ms to allocate and free
+/// by `cuMemAlloc`, 0.05 ms from a pool; of 512 MiB 7.1 and 0.07 ms. The first buffer of a pool
+/// takes 10 ms. A device does not use a pool by itself, since such memory cannot be shared between
 /// processes by CUDA's older handles, as some libraries of MPI do, and since a free has to know the
 /// streams that use it.
 ///
-/// The driver counts what a pool holds as used: [`Executor::free_memory`](crate::Executor::free_memory)
-/// is smaller by the bytes that it keeps.
+/// A pool serves devices of the GPU that it was made for, in one process. Other GPUs do not read
+/// its memory directly: copies between GPUs go by way of the host.
 ///
 /// # Examples
 /// ```no_run
@@ -43,21 +44,22 @@ pub struct DevicePool {
     context: Arc<CudaContext>,
 }
 
-// SAFETY: the handle may be used from any thread to which the context is bound, which every use does
-// first; the driver synchronises access to it.
+// SAFETY: the handle may be used from any thread to which the context is bound, which every use
+// does first; the driver synchronises access to it.
 unsafe impl Send for DevicePool {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for DevicePool {}
 
 impl DevicePool {
-    /// A pool of the GPU of `device`, which keeps up to `keep` free bytes whenever work is waited for.
+    /// A pool of the GPU of `device`, which keeps up to `keep` free bytes whenever work is waited
+    /// for.
     ///
     /// # Errors
     /// [`GpuError::Driver`] where the driver makes no pools.
     pub fn new(device: &Device, keep: u64) -> Result<Arc<Self>, GpuError> {
         let context = Arc::clone(&device.shared.context);
         bind(&context)?;
-        // SAFETY: plain numbers and null pointers, for which zeros are valid.
+        // SAFETY: numbers, null pointers and enums that have a variant 0.
         let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
         properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -81,8 +83,12 @@ impl DevicePool {
     /// # Errors
     /// What the driver reports.
     pub fn held_bytes(&self) -> Result<u64, GpuError> {
+        self.attribute(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    }
+
+    /// A number of bytes.
+    fn attribute(&self, attribute: sys::CUmemPool_attribute) -> Result<u64, GpuError> {
         bind(&self.context)?;
-        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
         let mut held = 0u64;
         // SAFETY: as in `new`.
         let result = unsafe {
@@ -104,12 +110,20 @@ unsafe impl DeviceAllocator for DevicePool {
             check("cuMemAllocFromPoolAsync", result)?;
         }
         let mut address = 0;
-        // SAFETY: (1) the context is current; (2) the pointer is to one address; (3) pool and stream
-        // are alive.
+        // SAFETY: (1) the context is current; (2) the pointer is to one address; (3) pool and
+        // stream are alive.
         let result =
             unsafe { sys::cuMemAllocFromPoolAsync(&mut address, bytes, self.pool, stream.cast()) };
         allocated("cuMemAllocFromPoolAsync", result)?;
         Ok(address)
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        let used = self.attribute(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+        match (self.held_bytes(), used) {
+            (Ok(held), Ok(used)) => held.saturating_sub(used),
+            _ => 0,
+        }
     }
 
     unsafe fn free(&self, address: u64, _: usize, stream: *mut c_void) {

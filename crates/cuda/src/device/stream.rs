@@ -100,8 +100,8 @@ impl Drop for Stream {
 pub(super) fn stream_records(stream: CUstream) -> Result<bool, GpuError> {
     let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let mut status = none;
-    // SAFETY: (1) the context is current and the stream alive, as the callers see to; (2) the pointer is
-    // to one status.
+    // SAFETY: (1) the context is current and the stream alive, as the callers see to; (2) the
+    // pointer is to one status.
     let result = unsafe { sys::cuStreamIsCapturing(stream, &mut status) };
     check("cuStreamIsCapturing", result)?;
     Ok(status != none)

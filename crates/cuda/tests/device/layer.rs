@@ -261,6 +261,9 @@ fn memory_comes_from_a_pool_that_keeps_it() {
     pooled.synchronize().unwrap();
     // What was given back is kept, and taken again.
     assert_eq!(pool.held_bytes().unwrap(), held);
+    // What is kept counts as free.
+    let (free, of_driver) = (pooled.free_memory().unwrap(), device.free_memory().unwrap());
+    assert!(free.abs_diff(of_driver + held) <= 1 << 20, "{free} {of_driver} {held}");
     let again = pooled.upload(&integers(1000)).unwrap();
     assert_eq!((again.raw(), pool.held_bytes().unwrap()), (first, held));
     assert_eq!(pooled.download(&again).unwrap(), integers(1000));
