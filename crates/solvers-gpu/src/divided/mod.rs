@@ -1,6 +1,6 @@
 //! [`DividedSolver`]: a batch in parts, with a solver of its own for each.
 
-use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
+use sparsebatch_cuda::{Executor, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_solve_core::{Outcome, Scheme, SolveOptions, by_pattern, check_len};
 
@@ -366,13 +366,7 @@ where
         self.pack_values(values, shared)?;
         match self.solver.factor(shared.unwrap_or(&self.values)) {
             // The factors are too large to keep.
-            Err(
-                GpuSolveError::Unsupported { .. }
-                | GpuSolveError::Gpu(GpuError::OutOfMemory { .. }),
-            ) => {
-                self.solver.forget_factors();
-                Ok(())
-            }
+            Err(GpuSolveError::Unsupported { .. }) => Ok(()),
             made => {
                 made?;
                 (self.has_factors, self.holds_factorised) = (true, true);
@@ -411,6 +405,15 @@ where
         self.executor.fork(&self.branches)?;
         let parts = &mut self.parts;
         let made = parts.iter_mut().try_for_each(|part| part.factor(values, shared));
+        // All parts have the factors that their sizes allow, or none has any: what is kept does not
+        // depend on the memory that is left for the last one.
+        let made = made.and_then(|()| match parts.iter().any(|part| part.has_factors) {
+            true => Ok(()),
+            false => Err(GpuSolveError::Unsupported {
+                what: "kept factors of a batch of which no part has factors that fit",
+                instead: "solve with factorisation",
+            }),
+        });
         if made.is_err() {
             self.forget_factors();
         }

@@ -17,7 +17,8 @@ pub(super) struct KeptMatrices<E: GpuExecutor, T: SolveScalar> {
     pub(super) is_recorded: bool,
 }
 
-/// Factorises matrices where a plan keeps factors and has the memory for them, and tells whether it did.
+/// Factorises matrices where a plan keeps factors and has the memory for them, and tells whether it
+/// did.
 pub(super) fn factor<E: GpuExecutor, T: SolveScalar>(
     plan: &mut dyn GpuSolver<E, T>,
     values: &E::Buffer<T>,
@@ -54,11 +55,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ///
     /// An item that cannot be factorised is no error: its systems end with a status, or go to later
     /// rungs. Nor are factors that the device has no memory for: solves make them anew, as
-    /// [`DeviceSolver::keeps_factors`] then tells.
+    /// [`DeviceSolver::keeps_factors`] then tells. The next call tries again, which cannot be
+    /// recorded in a graph.
     ///
     /// # Errors
-    /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when there is no memory
-    /// for the copy, or the compiler fails. Nothing is kept then.
+    /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when there is no
+    /// memory for the copy, or the compiler fails. Nothing is kept then.
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
         if let Some(transposed) = &mut self.transposed {
             transposed.is_current = false;

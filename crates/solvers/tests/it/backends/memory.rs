@@ -249,9 +249,7 @@ fn factors_that_do_not_fit_are_not_kept() {
             solver.factor(&values).unwrap();
 
             let what = format!("{options:?}, {} items", batch.nitems());
-            if matches!(batch, Batch::Uniform(_)) {
-                assert!(!solver.keeps_factors(), "{what}");
-            }
+            assert!(!solver.keeps_factors(), "{what}");
             let in_use = executor.bytes_in_use();
             let report = solver.solve_again(&on_b, Guess::Zero, &mut x).unwrap();
             assert!(report.all_converged(), "{what}");
