@@ -89,8 +89,7 @@ pub(super) fn run(args: &DoctorArgs, architecture: &str, global: Global) -> Resu
     let cache = DiskCache::from_env();
     let folder = writable(&cache)?;
     let kernels = kernels(&solve, &planned, global)?;
-    let progress =
-        Progress::start(global, format!("{} for a GPU", counted(kernels.len(), "kernel")));
+    let progress = Progress::start(global, format!("{} in all", counted(kernels.len(), "kernel")));
     let warmed = solve.machine.pool()?.install(|| warm(&cache, &kernels, &compiled_for))?;
     drop(progress);
     let report = Report {

@@ -55,7 +55,7 @@ impl Progress {
 fn message(what: &str, kernels: usize) -> String {
     match kernels {
         0 => what.to_owned(),
-        _ => format!("{what}: compiling {}, kept for later runs", counted(kernels, "kernel")),
+        _ => format!("{what}: compiling {}", counted(kernels, "kernel")),
     }
 }
 
@@ -106,9 +106,6 @@ mod tests {
     #[test]
     fn the_line_says_that_kernels_are_compiled() {
         assert_eq!(message("solving 80 systems", 0), "solving 80 systems");
-        assert_eq!(
-            message("solving 80 systems", 2),
-            "solving 80 systems: compiling 2 kernels, kept for later runs"
-        );
+        assert_eq!(message("solving 80 systems", 2), "solving 80 systems: compiling 2 kernels");
     }
 }

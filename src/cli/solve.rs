@@ -54,8 +54,8 @@ pub(crate) struct SolveArgs {
     /// where that is faster; solutions and residuals stay in --precision
     #[arg(long, value_name = "PRECISION", value_parser = named(InnerPrecision::NAMES), default_value = "auto")]
     inner_precision: InnerPrecision,
-    /// How a GPU makes the sparse LU of systems with several patterns: a plan for each pattern, or one
-    /// for all, which is quicker where few systems share a pattern
+    /// How a GPU makes the sparse LU of systems with several patterns: a plan for each pattern, or
+    /// one for all, which is quicker where few systems share a pattern
     #[arg(long, value_name = "FORM", value_parser = named(LuForm::NAMES), default_value = "by-pattern")]
     lu_form: LuForm,
     /// Relative tolerance: ||b - A x|| <= RTOL ||b|| [default: 1e-10, f32: 1e-5]

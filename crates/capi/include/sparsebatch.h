@@ -232,8 +232,8 @@ typedef struct sb_solver_options {
     const char *precond_precision;
     // Precision of iterations on a GPU: `"auto"` or `"working"`. Default: `"auto"`.
     const char *inner_precision;
-    // How a GPU makes the sparse LU of systems with several patterns: `"by-pattern"`, or `"by-system"`
-    // where few systems share a pattern. Default: `"by-pattern"`.
+    // How a GPU makes the sparse LU of systems with several patterns: `"by-pattern"`, or
+    // `"by-system"` where few systems share a pattern. Default: `"by-pattern"`.
     const char *lu_form;
     // Format of products, such as `"csr"` or `"ell"`. NULL with a NULL `kernel`: whole solves are
     // fused, without separate products.

@@ -265,8 +265,8 @@ impl InnerPrecision {
     }
 }
 
-/// How a GPU makes the sparse LU of systems with several patterns, for [`Method::Lu`] and wherever else
-/// that factorisation is taken. No effect on the CPU.
+/// How a GPU makes the sparse LU of systems with several patterns, for [`Method::Lu`] and wherever
+/// else that factorisation is taken. No effect on the CPU.
 ///
 /// Both forms eliminate without pivoting in minimum-degree order and refine until the true residual
 /// passes; their last bits differ, since sums have another order. So the form is chosen for all
@@ -278,10 +278,10 @@ pub enum LuForm {
     /// systems share each pattern.
     #[default]
     ByPattern,
-    /// One plan for systems of any patterns, a warp for each system: where few systems share a
-    /// pattern, up to a different one for each. Systems whose factors and vectors exceed the shared
-    /// memory of a block (about 23,000 entries of L + U in f64 on an H200) are solved as by
-    /// [`LuForm::ByPattern`].
+    /// One plan for systems of any patterns, one to eight warps for each system: where few systems
+    /// share a pattern, up to a different one for each. Systems whose factors and vectors exceed
+    /// the shared memory of a block (about 23,000 entries of L + U in f64 on an H200) are solved as
+    /// by [`LuForm::ByPattern`].
     BySystem,
 }
 named!(LuForm, "lu_form", ByPattern => "by-pattern", BySystem => "by-system");

@@ -39,11 +39,10 @@ sparsebatch_formats::option_setters! {
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FactoredSolver`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`] where
-/// it takes the pattern), [`DenseSolver`] for LU with partial
-/// pivoting, and [`BandedSolver`] for banded LU, or the solver of the sparse LU where that does not
-/// take a band: with more than two diagonals on a side, or more rows than shared memory holds.
-/// Criteria, right-hand sides and
+/// [`FactoredSolver`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`]
+/// where it takes the pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`]
+/// for banded LU, or the solver of the sparse LU where that does not take a band: with more than
+/// two diagonals on a side, or more rows than shared memory holds. Criteria, right-hand sides and
 /// precisions are those of `options`; its method and preconditioner are ignored.
 ///
 /// # Errors
@@ -106,9 +105,9 @@ where
 }
 
 /// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`] for CG and BiCGStab
-/// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners, [`RaggedLu`]
-/// for the sparse LU of [`LuForm::BySystem`]. A system's result is that of [`solver_for`] for its
-/// pattern alone.
+/// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners,
+/// [`RaggedLu`] for the sparse LU of [`LuForm::BySystem`]. A system's result is that of
+/// [`solver_for`] for its pattern alone.
 ///
 /// # Errors
 /// [`GpuSolveError::Unsupported`] for other factorisations, whose solvers take one pattern each;
@@ -147,8 +146,9 @@ where
     })
 }
 
-/// Of a ragged batch that [`solver_for_ragged`] refused as a whole: the classes of equal pattern that
-/// it takes together, and the others. Some are taken only by the sparse LU of [`LuForm::BySystem`].
+/// Of a ragged batch that [`solver_for_ragged`] refused as a whole: the classes of equal pattern
+/// that it takes together, and the others. Some are taken only by the sparse LU of
+/// [`LuForm::BySystem`].
 #[doc(hidden)]
 pub fn taken_together<E, T>(
     info: &DeviceInfo,

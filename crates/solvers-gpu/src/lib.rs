@@ -7,7 +7,7 @@
 //! | `fused/` | CG and BiCGStab in one launch, without preconditioner or with Jacobi |
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip |
-//! | `lu_columns/` | sparse LU on chip for systems of any patterns, a warp for each |
+//! | `lu_columns/` | sparse LU on chip for systems of any patterns, a team of warps for each |
 //! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
 //! | `banded/` | elimination of tridiagonal and pentadiagonal systems, rows spread over threads |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |

@@ -57,8 +57,8 @@ pub struct sb_solver_options {
     pub precond_precision: *const c_char,
     /// Precision of iterations on a GPU: `"auto"` or `"working"`. Default: `"auto"`.
     pub inner_precision: *const c_char,
-    /// How a GPU makes the sparse LU of systems with several patterns: `"by-pattern"`, or `"by-system"`
-    /// where few systems share a pattern. Default: `"by-pattern"`.
+    /// How a GPU makes the sparse LU of systems with several patterns: `"by-pattern"`, or
+    /// `"by-system"` where few systems share a pattern. Default: `"by-pattern"`.
     pub lu_form: *const c_char,
     /// Format of products, such as `"csr"` or `"ell"`. NULL with a NULL `kernel`: whole solves are
     /// fused, without separate products.

@@ -133,8 +133,8 @@ pub(crate) fn ragged_sizes<T: Scalar>(
 /// Words of an item in the lists of [`item_words`].
 pub(crate) const ITEM_WORDS: usize = 5;
 
-/// What kernels read of an item of a batch: its class, where its values and its rows begin, its number,
-/// and where its kept factors begin.
+/// What kernels read of an item of a batch: its class, where its values and its rows begin, its
+/// number, and where its kept factors begin.
 pub(crate) fn item_words(
     class: usize,
     [value, row]: [usize; 2],

@@ -1,4 +1,4 @@
-//! [`RaggedLu`]: sparse LU for systems of any patterns, a warp for each.
+//! [`RaggedLu`]: sparse LU for systems of any patterns, a team of warps for each.
 //!
 //! | file | holds |
 //! | --- | --- |

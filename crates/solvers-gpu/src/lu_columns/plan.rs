@@ -48,19 +48,20 @@ const TEAMS: [u32; 4] = [8, 4, 2, 1];
 const SPREAD: f64 = 1.4;
 
 /// Sparse LU for every system of a batch, whatever their patterns: a team of one to eight warps
-/// factorises, solves and refines each system. Systems of about one size are those of one launch; the
-/// launches run side by side. It is the solver of [`LuForm::BySystem`](sparsebatch_solve_core::LuForm::BySystem).
+/// factorises, solves and refines each system. Systems of about one size are those of one launch;
+/// the launches run side by side. It is the solver of
+/// [`LuForm::BySystem`](sparsebatch_solve_core::LuForm::BySystem).
 ///
-/// Each pattern is ordered and its fill found once, on the CPU, in minimum-degree order. There is no
-/// pivoting. While the true residual does not pass, the solution is refined, up to
-/// [`SolveOptions::max_restarts`] times, by the same factors, which serve all right-hand sides of an
-/// item. An iteration is one solve with the factors. Statuses are those of the CPU's LU: `ZeroPivot`
-/// where a pivot is zero and `NonFinite` where values became NaN or infinite; `Converged` only after
-/// `b - A x` was recomputed in the same launch. A system's result is a function of that system alone,
-/// bit for bit.
+/// Each pattern is ordered and its fill found once, on the CPU, in minimum-degree order. There is
+/// no pivoting. While the true residual does not pass, the solution is refined, up to
+/// [`SolveOptions::max_restarts`] times, by the same factors, which serve all right-hand sides of
+/// an item. An iteration is one solve with the factors. Statuses are those of the CPU's LU:
+/// `ZeroPivot` where a pivot is zero and `NonFinite` where values became NaN or infinite;
+/// `Converged` only after `b - A x` was recomputed in the same launch. A system's result is a
+/// function of that system and the model of the device alone, bit for bit.
 ///
-/// L + U, four vectors and the rows of the entries are in shared memory, which limits the size: about
-/// 23,000 entries in f64 on the H200.
+/// L + U, vectors (three and one for each warp) and the rows of the entries are in shared memory,
+/// which limits the size: about 23,000 entries in f64 on the H200, for a team of one warp.
 ///
 /// This solver is for batches in which few systems share their pattern: the analysis of a pattern is
 /// short and no launch is for it alone. Where many systems share one, [`GpuLu`](crate::GpuLu) takes less
@@ -100,8 +101,8 @@ struct Bin<E: Executor> {
     report: LaunchReport,
 }
 
-/// The items of a batch: those of each pattern, the patterns, and where the values and the rows of an
-/// item begin.
+/// The items of a batch: those of each pattern, the patterns, and where the values and the rows of
+/// an item begin.
 struct Items<'a> {
     classes: Vec<Vec<u32>>,
     patterns: Vec<CsrPatternRef<'a>>,
@@ -144,8 +145,8 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
         Self::of_patterns(executor, sizes, &Items { classes, patterns, start: &start }, options)
     }
 
-    /// As [`RaggedLu::new`], for `nitems` items of one pattern. The values of a solve may be those of
-    /// one item, for all.
+    /// As [`RaggedLu::new`], for `nitems` items of one pattern. The values of a solve may be those
+    /// of one item, for all; each item has factors of its own all the same.
     ///
     /// # Errors
     /// Those of [`RaggedLu::new`].
@@ -214,9 +215,9 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
     }
 
     /// Solves every system. Allocates nothing, launches one kernel for each bin and returns before
-    /// the solves are done. `values` holds the entries of item 0 in CSR order, of item 1, ..., or those
-    /// of one item of a [`RaggedLu::uniform`] batch for all; `b` and `x` the rows of the items, one
-    /// right-hand side after the other within an item.
+    /// the solves are done. `values` holds the entries of item 0 in CSR order, of item 1, ..., or
+    /// those of one item of a [`RaggedLu::uniform`] batch for all; `b` and `x` the rows of the
+    /// items, one right-hand side after the other within an item.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when an array does not fit, when `x` overlaps another array; `x` is
@@ -339,13 +340,12 @@ impl<E: Executor + Clone, T: Value> RaggedLu<E, T> {
         args.scalar(flags);
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
-        // SAFETY: the arguments are those of `lu_columns`; `solve` checked the lengths of arrays; `new`
-        // made the tables of the patterns of the items, whose offsets are those of the batch or, of values,
-        // 0, each
-        // item in one bin, and each team's shared memory for the largest of them; `kept` has room for
-        // the factors of all items, is there where the flags ask for it, and is read only after it was
-        // written; a factorisation touches neither b nor x; x overlaps neither values nor b, and
-        // everything else belongs to the plan.
+        // SAFETY: the arguments are those of `lu_columns`; `solve` checked the lengths of arrays;
+        // `new` made the tables of the patterns of the items, whose offsets are those of the batch
+        // or, of values, 0, each item in one bin, and each team's shared memory for the largest of
+        // them; `kept` has room for the factors of all items, is there where the flags ask for it,
+        // and is read only after it was written; a factorisation touches neither b nor x; x
+        // overlaps neither values nor b, and everything else belongs to the plan.
         unsafe { executor.launch(&bin.key, bin.config, &mut args) }
     }
 
@@ -425,8 +425,8 @@ fn bins<E: Executor, T: Value>(
     Ok((made, kept_len))
 }
 
-/// Warps of a team that give a multiprocessor all the warps that registers suffice for, where shared
-/// memory holds few systems of so many bytes.
+/// Warps of a team that give a multiprocessor all the warps that registers suffice for, where
+/// shared memory holds few systems of so many bytes.
 fn warps_of(info: &DeviceInfo, bytes: u32) -> u32 {
     let systems = info.shared_bytes_per_multiprocessor / (bytes + RESERVED_BYTES);
     MOST_IN_TEAMS / systems.max(1)

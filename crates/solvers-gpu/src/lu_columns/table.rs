@@ -24,7 +24,7 @@ pub(super) struct ColumnTable {
 
 /// Systems beyond the kernel.
 pub(super) const TOO_LARGE: GpuSolveError = GpuSolveError::Unsupported {
-    what: "a system of a ragged batch whose factors and vectors exceed the shared memory of a block",
+    what: "a system whose factors and vectors exceed the shared memory of a block by this solver",
     instead: "take FactoredSolver for its pattern, or an iterative method",
 };
 
@@ -91,8 +91,8 @@ impl ColumnTable {
         Ok(Self { nrows: n, nnz, nfactors, words: words.collect(), products })
     }
 
-    /// Bytes of shared memory that a system needs whose team has so many warps, as `LuColumns::bytes`
-    /// counts them.
+    /// Bytes of shared memory that a system needs whose team has so many warps, as
+    /// `LuColumns::bytes` counts them.
     pub(super) fn bytes(&self, value_bytes: usize, warps: u32) -> usize {
         bytes(self.nrows, self.nfactors, value_bytes, warps)
     }

@@ -25,7 +25,8 @@ pub(crate) trait SolveBackend<T: Scalar>: Send + Sync {
         Target::Cpu
     }
 
-    /// Makes ready, once in a process, what the analyses of several schemes need. These say what fails.
+    /// Makes ready, once in a process, what the analyses of several schemes need. These say what
+    /// fails.
     fn prepare(&self, batch: &Batch<T>, choices: &[Chosen]) {
         let _ = (batch, choices);
     }

@@ -293,7 +293,8 @@ fn systems_of_any_patterns_end_as_on_the_cpu() {
     assert_eq!(bits(&found[0].1), bits(&found[1].1));
 }
 
-/// Prints how long it takes to make solvers again and again, with memory of the driver and of a pool.
+/// Prints how long it takes to make solvers again and again, with memory of the driver and of a
+/// pool.
 #[test]
 fn solvers_are_made_again_with_memory_of_a_pool() {
     let Some(device) = device_or_skip() else { return };
@@ -362,8 +363,8 @@ fn random(nrows: usize, beside: usize, seed: u64) -> Csr<f64> {
     Csr::try_new(nrows, nrows, row_ptr, col_idx, values).unwrap()
 }
 
-/// Systems with a pattern each by the sparse LU of [`LuForm::BySystem`]. Prints times beside those of
-/// one pattern with as many entries by the LU of patterns.
+/// Systems with a pattern each by the sparse LU of [`LuForm::BySystem`]. Prints times beside those
+/// of one pattern with as many entries by the LU of patterns.
 #[test]
 fn sparse_lu_of_different_patterns() {
     let Some(device) = device_or_skip() else { return };

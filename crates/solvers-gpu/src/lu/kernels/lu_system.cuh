@@ -126,8 +126,8 @@ struct LuSystems {
         return __dsqrt_rn(scaled) * power_of_two(exponent);
     }
 
-    // Starts the systems, whose r is b. Returns whether b is not the residual, that is, whether A x is
-    // to be subtracted.
+    // Starts the systems, whose r is b. Returns whether b is not the residual, that is, whether A x
+    // is to be subtracted.
     __device__ __forceinline__ bool enter() {
         const u32 own = self().number(member), stride = self().stride();
         state = self().exists(member) ? RUNNING : IDLE;
@@ -242,9 +242,9 @@ struct LuSystems {
         return bad ? ZERO_PIVOT : iteration >= limit ? MAX_ITERATIONS : PASSED;
     }
 
-    // Solves the systems that were taken up. The code of a product and of what comes before it stands
-    // here once, for the first residual, for those after a step and for those that are found again:
-    // each copy would take the compiler 0.3 s.
+    // Solves the systems that were taken up. The code of a product and of what comes before it
+    // stands here once, for the first residual, for those after a step and for those that are found
+    // again: each copy would take the compiler 0.3 s.
     __device__ __forceinline__ void solve() {
         bool fresh = true, again = false;
         u32 stop = PASSED;

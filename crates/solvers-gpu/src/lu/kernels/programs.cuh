@@ -215,9 +215,9 @@ __device__ __forceinline__ Sum add_record_by_twos(const Record& record, const Sh
 // Warps may wait at the barriers of different records of the two below. `bar.sync` allows this as
 // long as the threads of each warp stay together: it counts threads, whatever instruction they
 // arrive from (PTX ISA, «barrier{.cta}»). synccheck of compute-sanitizer expects all warps at one
-// instruction and reports these barriers. A single barrier instruction for both would keep more records
-// alive than there are registers for; four records in turn, without the copies of two, gained nothing
-// and took the compiler 0.4 s more.
+// instruction and reports these barriers. A single barrier instruction for both would keep more
+// records alive than there are registers for; four records in turn, without the copies of two,
+// gained nothing and took the compiler 0.4 s more.
 template <u32 GROUP, bool IN_LITTLE_CODE, typename Work>
 __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work work) {
     const auto next = [&](const Record& record) {
@@ -233,19 +233,20 @@ __device__ __forceinline__ void run_program(const u32* words, u32 stride, Work w
         while (next(Record(words))) {
             words += stride;
         }
-        return;
-    }
-    // Records are loaded in twos. A wait for one load waits for all loads under way, so the next
-    // two records must have arrived before more are requested: the address depends on them.
-    Record first(words), second(words + stride);
+    } else {
+        // Records are loaded in twos. A wait for one load waits for all loads under way, so the
+        // next two records must have arrived before more are requested: the address depends on
+        // them.
+        Record first(words), second(words + stride);
 #pragma unroll 1
-    for (;;) {
-        words += 2 * stride + (first.control() & RECORD_UNSET);
-        const Record third(words), fourth(words + stride);
-        if (!next(first) || !next(second)) {
-            return;
+        for (;;) {
+            words += 2 * stride + (first.control() & RECORD_UNSET);
+            const Record third(words), fourth(words + stride);
+            if (!next(first) || !next(second)) {
+                return;
+            }
+            first = third;
+            second = fourth;
         }
-        first = third;
-        second = fourth;
     }
 }

@@ -1,7 +1,7 @@
-// Whole solves by sparse LU without pivoting of systems of any patterns, a team of WARPS warps for each,
-// all in one launch: factorisation by columns, left-looking (Gilbert, Peierls 1988; the pattern is
-// known), and refinement from the true residual (Higham, Accuracy and Stability of Numerical Algorithms,
-// 2nd ed. 2002, chapter 12).
+// Whole solves by sparse LU without pivoting of systems of any patterns, a team of WARPS warps for
+// each, all in one launch: factorisation by columns, left-looking (Gilbert, Peierls 1988; the
+// pattern is known), and refinement from the true residual (Higham, Accuracy and Stability of
+// Numerical Algorithms, 2nd ed. 2002, chapter 12).
 //
 //   r = b - A x0;  P A P^T = L U;  repeat: x += P^T U^-1 L^-1 P r, r = b - A x
 //
@@ -9,23 +9,24 @@
 // system that does not pass is refined again while restarts and iterations are left. A zero or NaN
 // pivot ends it.
 //
-// - L + U, column by column, and 3 + WARPS vectors are in shared memory, with the rows of the entries. A
-//   column is updated by one earlier column after the other, the lanes having an entry each. The
-//   warps of a team have consecutive columns, a panel. Each first subtracts the columns ahead of the
-//   panel, then, in rounds, those of the panel that are complete; a warp that has subtracted all
-//   completes its own.
+// - L + U, column by column, and 3 + WARPS vectors are in shared memory, with the rows of the
+//   entries. A column is updated by one earlier column after the other, the lanes having an entry
+//   each. The warps of a team have consecutive columns, a panel. Each first subtracts the columns
+//   ahead of the panel, then, in rounds, those of the panel that are complete; a warp that has
+//   subtracted all completes its own.
 // - One warp substitutes.
 // - Factors serve all right-hand sides of an item and all refinements. The matrix is read again, mostly
 //   from L2, for each residual.
 // - The products of an entry are subtracted one by one in an order that depends on the pattern alone:
 //   bitwise repeatable, whatever the neighbours, the position in the batch, and the order of threads.
+//   Sums of norms depend on WARPS, too.
 // - Traffic of an item: its values, b and its table at least twice, x once (twice with an initial
 //   guess), 25 B of outcome for each right-hand side.
 //
 // Arguments:
-// - `nitems` items of the launch, nrhs >= 1. A block has a team for each `team_bytes` of its dynamic
-//   shared memory, which are a multiple of 16 and at least LuColumns::bytes for each item; one team
-//   if it has several warps.
+// - `nitems` items of the launch, nrhs >= 1. A block has a team for each `team_bytes` of its
+//   dynamic shared memory, which are a multiple of 16 and at least LuColumns::bytes for each item;
+//   one team if it has several warps.
 // - `items`: five words each: the class, the first value, the first row of b and of x, the number of
 //   the item in the batch, and where its part of `kept` begins.
 // - `classes`: two words each: nrows | nnz << 32, and nfactors | offset << 24, where its table begins

@@ -4,6 +4,6 @@ use sparsebatch_cuda::Module;
 
 use crate::common::kernels::SOLVER;
 
-/// Whole solves of systems, a warp for each.
+/// Whole solves of systems, a team of warps for each.
 pub(crate) static LU_COLUMNS: Module =
     Module::new("lu_columns", include_str!("lu_columns.cu"), &[SOLVER]);

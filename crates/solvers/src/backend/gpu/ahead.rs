@@ -19,10 +19,10 @@ enum Planned<T> {
     Several(RaggedCsr<T>),
 }
 
-/// The kernels that the plans of some schemes will ask for, so that they can be compiled side by side:
-/// plans are made one after the other, and each compiles its own. Analyses a system of each pattern, of
-/// the first patterns where there are many. None where there is one plan, whose kernels are compiled
-/// side by side as it is.
+/// The kernels that the plans of some schemes will ask for, so that they can be compiled side by
+/// side: plans are made one after the other, and each compiles its own. Analyses a system of each
+/// pattern, of the first patterns where there are many. None where there is one plan, whose kernels
+/// are compiled side by side as it is.
 pub(super) fn kernels_ahead<T: CpuScalar + Value>(
     info: &DeviceInfo,
     batch: &Batch<T>,

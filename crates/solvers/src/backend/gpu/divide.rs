@@ -83,12 +83,12 @@ impl Refused {
 }
 
 /// Divides the items `only`, or all items, between the GPU and the CPU. A ragged batch is loaded as
-/// one part if possible, where `is_pooled`, else the patterns that a plan takes together. Each other
-/// pattern is a part. All parts are loaded at once, or in turns if memory is short and the batch `may`
-/// be divided.
+/// one part if possible, where `is_pooled`, else the patterns that a plan takes together. Each
+/// other pattern is a part. All parts are loaded at once, or in turns if memory is short and the
+/// batch `may` be divided.
 ///
 /// # Errors
-/// Those of [`all_together`], [`at_once`] and [`in_turns`].
+/// Those of [`Part::ragged`], [`at_once`] and [`in_turns`].
 pub(super) fn divide<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
@@ -105,11 +105,16 @@ where
         && is_pooled
         && classes.len() > 1
     {
-        if let Some(part) = all_together(site, ragged, &classes, budget)? {
-            return Ok(Divided::of(vec![part]));
-        }
-        if let Some(divided) = some_together(site, (batch, ragged), &classes, budget, may)? {
-            return Ok(divided);
+        match Part::ragged(site, ragged, &classes, budget) {
+            Ok(part) => return Ok(Divided::of(vec![part])),
+            Err(error) if is_full(&error) => {}
+            Err(error) if is_unsupported(&error) => {
+                let some = some_together(site, (batch, ragged), &classes, budget, may)?;
+                if let Some(divided) = some {
+                    return Ok(divided);
+                }
+            }
+            Err(error) => return Err(error),
         }
     }
     match at_once(site, batch, &classes, budget, may) {
@@ -120,34 +125,11 @@ where
     }
 }
 
-/// Loads classes of a ragged batch as one part. Returns `None` if its patterns have to be loaded one by
-/// one: a system is too large, the scheme does not support several patterns in one plan, or memory is
-/// short.
-///
-/// # Errors
-/// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged).
-fn all_together<E, T>(
-    site: &Site<E>,
-    batch: &RaggedCsr<T>,
-    classes: &[Vec<u32>],
-    budget: u64,
-) -> Result<Option<Part<E, T>>, SolveError>
-where
-    E: Executor + Clone + Send + Sync + 'static,
-    T: CpuScalar + Value,
-{
-    match Part::ragged(site, batch, classes, budget) {
-        Ok(part) => Ok(Some(part)),
-        Err(error) if is_unsupported(&error) || is_full(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Loads those classes of a ragged batch as one part that a plan takes together, and the others as
 /// [`at_once`] does. Returns `None` where no plan takes several, or memory is short.
 ///
 /// # Errors
-/// Those of [`all_together`] and [`at_once`].
+/// Those of [`Part::ragged`] and [`at_once`].
 fn some_together<E, T>(
     site: &Site<E>,
     (batch, ragged): (&Batch<T>, &RaggedCsr<T>),
@@ -164,7 +146,10 @@ where
     if some.len() < 2 {
         return Ok(None);
     }
-    let Some(part) = all_together(site, ragged, &some, budget)? else { return Ok(None) };
+    let part = match Part::ragged(site, ragged, &some, budget) {
+        Err(error) if is_unsupported(&error) || is_full(&error) => return Ok(None),
+        part => part?,
+    };
     match at_once(site, batch, &apart, budget.saturating_sub(part.bytes()), may) {
         Err(error) if is_full(&error) => Ok(None),
         divided => {
