@@ -89,9 +89,10 @@ fn check_exact<T: SolveScalar>(nrows: usize, seed: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
+    /// Rows of ten entries and more are summed in four parts by products, not by whole solves.
     #[test]
     fn engines_agree_bit_for_bit_where_products_are_exact(
-        nrows in 1usize..13,
+        nrows in 1usize..10,
         seed in 0u64..1 << 40,
     ) {
         check_exact::<f64>(nrows, seed);
