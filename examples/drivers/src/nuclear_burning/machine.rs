@@ -4,14 +4,15 @@
 use std::time::{Duration, Instant};
 
 use sparsebatch::SolveOptions;
-use sparsebatch::gpu::Device;
+use sparsebatch::gpu::device::cache::DiskCache;
+use sparsebatch::gpu::{Device, Executor, MemoryMeter};
 
 use crate::nuclear_burning::equations::Equations;
 use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::gpu::dense::DenseLu;
 use crate::nuclear_burning::gpu::linear::StageSolver;
 use crate::nuclear_burning::gpu::timer::Events;
-use crate::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use crate::nuclear_burning::gpu::{Groups, Iterative, SparseLu, launches};
 use crate::nuclear_burning::integrator::{Burning, Settings, integrate};
 use crate::nuclear_burning::linear::Means;
 use crate::nuclear_burning::zones::Zones;
@@ -75,12 +76,22 @@ impl Machine {
                 let count = (zones.len() / LEAST_GROUP).clamp(1, streams.unwrap_or(most));
                 let run = Run { device, equations, zones, settings, count };
                 match solver {
-                    OnGpu::SparseLu(options) => run.with(progress, |stream, shape| {
-                        SparseLu::new(stream, equations, options, shape)
-                    }),
-                    OnGpu::Iterative(options) => run.with(progress, |stream, shape| {
-                        Iterative::new(stream, equations, options, shape)
-                    }),
+                    OnGpu::SparseLu(options) => {
+                        run.compile_ahead(|meter, shape| {
+                            SparseLu::new(meter, equations, options, shape).map(drop)
+                        });
+                        run.with(progress, |stream, shape| {
+                            SparseLu::new(stream, equations, options, shape)
+                        })
+                    }
+                    OnGpu::Iterative(options) => {
+                        run.compile_ahead(|meter, shape| {
+                            Iterative::new(meter, equations, options, shape).map(drop)
+                        });
+                        run.with(progress, |stream, shape| {
+                            Iterative::new(stream, equations, options, shape)
+                        })
+                    }
                     OnGpu::DenseLu => {
                         run.with(progress, |stream, shape| DenseLu::new(stream, equations, shape))
                     }
@@ -100,6 +111,24 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Compiles all kernels side by side in the first run on a machine: plans compile theirs one
+    /// after the other. `rehearse` makes the plans of a group without a device. What fails here is
+    /// said when the plans are made.
+    fn compile_ahead(
+        &self,
+        rehearse: impl FnOnce(&MemoryMeter, (usize, usize)) -> Result<(), BurningError>,
+    ) {
+        let kernels = launches::KERNELS.map(launches::key);
+        let architecture = self.device.architecture();
+        if DiskCache::from_env().has_kernel(&kernels[0], architecture).unwrap_or(true) {
+            return;
+        }
+        let meter = MemoryMeter::rehearsal(self.device.info().clone());
+        let places = self.zones.len().div_ceil(self.count);
+        rehearse(&meter, (places, self.settings.method.stages())).ok();
+        self.device.prepare(&[&kernels[..], &meter.kernels()].concat()).ok();
+    }
+
     /// Runs with the solver that `solver` makes for a stream and a number of zones and stages.
     fn with<S: StageSolver<Device>>(
         self,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch::{Method, Preconditioner, SolveOptions, Status};
-use sparsebatch_cuda::{DeviceInfo, Executor};
+use sparsebatch_cuda::{DeviceInfo, Executor, MemoryMeter};
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::gpu::timer::Clock;
 use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
@@ -92,6 +92,26 @@ fn difference(a: &Burning, b: &Burning) -> f64 {
         most = parts.fold(most, f64::max);
     }
     most
+}
+
+/// Plans that are made without a device ask for the kernels of solves that a run launches, so that a
+/// first run compiles them side by side.
+#[test]
+fn the_kernels_of_a_run_are_known_ahead() {
+    let (equations, settings) = (equations(), settings());
+    let zones = grid(4).zones(equations.network(), &log_times(1e-6, 9.0, 2)).unwrap();
+    let emulator = Emulator::new(Order::Forward);
+    on(&emulator, &equations, &zones, &settings, &options());
+
+    let meter = MemoryMeter::rehearsal(emulator.info().clone());
+    SparseLu::new(&meter, &equations, &options(), (4, settings.method.stages())).unwrap();
+
+    let ahead: Vec<String> = meter.kernels().iter().map(ToString::to_string).collect();
+    let launched = emulator.launched();
+    let of_solves: Vec<&String> =
+        launched.iter().filter(|kernel| !kernel.starts_with("burning.cu")).collect();
+    assert!(!of_solves.is_empty());
+    assert!(of_solves.iter().all(|kernel| ahead.contains(kernel)), "{of_solves:?} {ahead:?}");
 }
 
 #[test]
