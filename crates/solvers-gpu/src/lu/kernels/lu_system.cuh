@@ -251,17 +251,18 @@ struct LuSystems {
         for (;;) {
             self().fetch_values();
             self().fetch_b();
-            if (fresh && !again) {
+            if (fresh) {
                 self().fetch_x();
             }
             cp_async_wait_all();
             Threads::sync();
-            const bool wanted = fresh && !again ? enter() : true;
-            if (Threads::any_thread(runs() && wanted)) {
+            const bool wanted = fresh ? enter() : true;
+            const bool multiplies = Threads::any_thread(runs() && wanted);
+            if (multiplies) {
                 self().template multiply<false>(wanted);
             }
             if (!again) {
-                if (Threads::any_thread(runs() && wanted)) {
+                if (multiplies) {
                     const double found = norm();
                     if (runs() && wanted) {
                         residual = is_finite(found) ? found : found - found;

@@ -246,7 +246,8 @@ struct LuColumns {
                     plain = plain && is_normal;
                     for (u32 q = first + lane; q < end; q += WARP_THREADS) {
                         const V value = work[rows[q]];
-                        factors[q] = q <= diagonal ? value : is_normal ? value * inverse : value / pivot;
+                        const V of_l = is_normal ? value * inverse : value / pivot;
+                        factors[q] = q <= diagonal ? value : of_l;
                     }
                     if (lane == 0) {
                         inverses[j] = inverse;
