@@ -104,6 +104,16 @@ where
     })
 }
 
+/// Whether [`solver_for_ragged`] has a solver for several patterns by this scheme.
+#[doc(hidden)]
+pub fn takes_several_patterns(scheme: Scheme, options: &SolveOptions) -> bool {
+    match scheme {
+        Scheme::Cg(_) | Scheme::BiCgStab(_) => true,
+        Scheme::Lu => options.lu_form == LuForm::BySystem,
+        Scheme::PivotingLu | Scheme::Banded => false,
+    }
+}
+
 /// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`] for CG and BiCGStab
 /// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners,
 /// [`RaggedLu`] for the sparse LU of [`LuForm::BySystem`]. A system's result is that of
@@ -134,7 +144,7 @@ where
         Scheme::Cg(_) | Scheme::BiCgStab(_) => {
             Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?)
         }
-        Scheme::Lu if options.lu_form == LuForm::BySystem => {
+        Scheme::Lu if takes_several_patterns(scheme, &options) => {
             Box::new(RaggedLu::<E, T>::new(executor, batch, &options)?)
         }
         Scheme::Lu | Scheme::PivotingLu | Scheme::Banded => {
@@ -160,7 +170,8 @@ where
     E: Executor + Clone,
     T: Value,
 {
-    if scheme != Scheme::Lu || options.lu_form != LuForm::BySystem {
+    // Other solvers of several patterns are not asked pattern by pattern.
+    if !takes_several_patterns(scheme, options) || scheme.krylov().is_some() {
         return [Vec::new(), classes];
     }
     let takes =

@@ -43,9 +43,9 @@ mod lu_columns;
 #[doc(hidden)]
 pub use banded::banded_half_width;
 pub use banded::{BandedShape, BandedSolver, BandedTuning};
-#[doc(hidden)]
-pub use choose::taken_together;
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
+#[doc(hidden)]
+pub use choose::{taken_together, takes_several_patterns};
 #[doc(hidden)]
 pub use common::{
     ArrayMove, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,

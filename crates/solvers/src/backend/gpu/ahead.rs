@@ -4,11 +4,11 @@ use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuScalar;
 use sparsebatch_cuda::{DeviceInfo, KernelKey, MemoryMeter, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
-use sparsebatch_solve_core::{LuForm, Scheme, SolveOptions, classes};
+use sparsebatch_solve_core::{Scheme, SolveOptions, classes};
 
 use super::plan::tuning;
 use crate::choose::Chosen;
-use crate::gpu::{solver_for, solver_for_ragged};
+use crate::gpu::{solver_for, solver_for_ragged, takes_several_patterns};
 
 /// Most patterns of a scheme whose plans are rehearsed.
 const MOST_PATTERNS: usize = 16;
@@ -62,11 +62,7 @@ fn plans_of<T: CpuScalar + Value>(
     let first = |class: &Vec<u32>| class[0] as usize;
     match batch {
         // One plan takes all patterns.
-        Batch::Ragged(ragged)
-            if classes.len() > 1
-                && (scheme.krylov().is_some()
-                    || scheme == Scheme::Lu && options.lu_form == LuForm::BySystem) =>
-        {
+        Batch::Ragged(ragged) if classes.len() > 1 && takes_several_patterns(scheme, options) => {
             let mut some = RaggedCsr::new();
             classes.iter().for_each(|class| some.push(ragged.item(first(class))));
             vec![(scheme, Planned::Several(some))]
@@ -80,27 +76,10 @@ fn plans_of<T: CpuScalar + Value>(
 
 #[cfg(test)]
 mod tests {
-    use sparsebatch_formats::Csr;
-    use sparsebatch_solve_core::{Method, Preconditioner};
+    use sparsebatch_formats::generate::{Family, Problem};
+    use sparsebatch_solve_core::{LuForm, Method, Preconditioner};
 
     use super::*;
-
-    /// A chain, with a corner if it is to be another pattern.
-    fn chain(n: usize, corner: bool) -> Csr<f64> {
-        let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
-        for row in 0..n {
-            for col in row.saturating_sub(1)..(row + 2).min(n) {
-                col_idx.push(col as i32);
-                values.push(if col == row { 3.0 } else { -1.0 });
-            }
-            if corner && row == 0 {
-                col_idx.push(n as i32 - 1);
-                values.push(0.5);
-            }
-            row_ptr.push(col_idx.len() as i32);
-        }
-        Csr::try_new(n, n, row_ptr, col_idx, values).unwrap()
-    }
 
     fn ahead(batch: &Batch<f64>, schemes: &[(Scheme, Vec<usize>)], form: LuForm) -> Vec<String> {
         let chosen = |(scheme, items): &(Scheme, Vec<usize>)| Chosen {
@@ -116,8 +95,10 @@ mod tests {
 
     #[test]
     fn kernels_of_all_schemes_and_patterns_are_known_ahead() {
-        let matrices = [chain(9, false), chain(9, true), chain(60, true), chain(9, false)];
-        let batch: Batch<f64> = matrices.into_iter().collect();
+        let items = [(Family::Tri, 9), (Family::Lap2d, 9), (Family::Lap2d, 64), (Family::Tri, 9)];
+        let matrix =
+            |(family, n)| Problem::new(family, n).unwrap().batch(1).unwrap().batch.to_csr(0);
+        let batch: Batch<f64> = items.map(matrix).into_iter().collect();
         let cg = Scheme::Cg(Preconditioner::Jacobi);
 
         let both = ahead(&batch, &[(cg, vec![0, 3]), (Scheme::Lu, vec![1, 2])], LuForm::ByPattern);
