@@ -410,7 +410,7 @@ where
         let made = made.and_then(|()| match parts.iter().any(|part| part.has_factors) {
             true => Ok(()),
             false => Err(GpuSolveError::Unsupported {
-                what: "kept factors of a batch of which no part has factors that fit",
+                what: "kept factors of a batch without a part whose factors fit",
                 instead: "solve with factorisation",
             }),
         });

@@ -91,7 +91,7 @@ impl ColumnTable {
         Ok(Self { nrows: n, nnz, nfactors, words: words.collect(), products })
     }
 
-    /// Bytes of shared memory that a system needs whose team has so many warps, as
+    /// Bytes of shared memory that a system needs if its team has `warps` warps, as
     /// `LuColumns::bytes` counts them.
     pub(super) fn bytes(&self, value_bytes: usize, warps: u32) -> usize {
         bytes(self.nrows, self.nfactors, value_bytes, warps)

@@ -54,7 +54,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// each item.
     ///
     /// An item that cannot be factorised is no error: its systems end with a status, or go to later
-    /// rungs. Nor are factors that the device has no memory for: solves make them anew, as
+    /// rungs. Nor are factors that the device has no memory for: solves make them again, as
     /// [`DeviceSolver::keeps_factors`] then tells. The next call tries again, which cannot be
     /// recorded in a graph.
     ///

@@ -131,8 +131,8 @@ __device__ __forceinline__ void substitute_by_chunks(const uint2* words, u32 ste
     }
 }
 
-// The same where the places of pivots hold the pivots, of which one has no plain reciprocal. This
-// is rare, and the code short.
+// The same where the places of pivots hold the pivots, because one of them has no plain reciprocal.
+// This is rare, and the code short.
 template <typename V>
 __device__ __forceinline__ void substitute_by_division(const uint2* words, u32 step, u32 ngroups,
                                                        SharedValues<V> own, u32 zero) {
