@@ -11,7 +11,7 @@ use sparsebatch_solve_core::{Criteria, Status, check_len};
 use crate::adjoint::TransposedBatch;
 use crate::backend::KeptFactors;
 use crate::error::{go_on, stopped};
-use crate::ladder::Ladder;
+use crate::ladder::{HostSystems, Ladder};
 use crate::report::{BatchReport, RungRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::{drop_lost, reports};
@@ -381,15 +381,17 @@ impl<T: SolveScalar> BatchSolver<T> {
         let backend = self.backend.with_options(&options);
         let plain: Batch<T> = matrices.into_iter().collect();
         let transposed = (side == Side::Transposed).then(|| TransposedBatch::new(&plain));
-        let ladder = Ladder {
+        let mut site = HostSystems {
             backend: &*backend,
             batch: transposed.as_ref().map_or(&plain, TransposedBatch::batch),
             options: &options,
             criteria: &criteria.pick(&places),
             b: &some_b,
-            first: &self.first[..1],
+            x: &mut some_x,
+            kept: &mut Vec::new(),
         };
-        let runs = ladder.climb(&mut some_x, &mut some_systems, &mut Vec::new())?;
+        let ladder = Ladder { options: &options, first: &self.first[..1] };
+        let runs = ladder.climb(&mut site, &mut some_systems)?;
         for (system, report) in places.into_iter().zip(some_systems) {
             systems[system] = report;
         }

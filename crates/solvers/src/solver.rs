@@ -13,7 +13,7 @@ use crate::again::{Adjoint, Matrices};
 use crate::backend::{Backend, CpuBackend, GpuBackend, KeptFactors, Placement, SolveBackend};
 use crate::choose::{Target, choose};
 use crate::error::{go_on, stopped};
-use crate::ladder::{Kept, Ladder};
+use crate::ladder::{HostSystems, Kept, Ladder};
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::scalar::{GpuExecutor, SolveScalar};
 use crate::share::Share;
@@ -359,15 +359,17 @@ impl<T: SolveScalar> BatchSolver<T> {
         let mut systems = reports(outcomes);
         let mut later = Vec::new();
         if self.climbs() {
-            let ladder = Ladder {
+            let mut site = HostSystems {
                 backend: &*self.backend,
                 batch,
                 options: &self.options,
                 criteria: &criteria,
                 b,
-                first: &self.first,
+                x,
+                kept: &mut self.kept,
             };
-            later = ladder.climb(x, &mut systems, &mut self.kept)?;
+            let ladder = Ladder { options: &self.options, first: &self.first };
+            later = ladder.climb(&mut site, &mut systems)?;
         }
         self.finish(systems, later, start)
     }

@@ -16,7 +16,7 @@ use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
 use crate::gpu::{Guess, HostOutcomes, ItemArray, ItemList, check_apart};
-use crate::ladder::{Kept, Ladder};
+use crate::ladder::{HostSystems, Kept, Ladder};
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::drop_lost;
@@ -237,15 +237,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             // Plans of rungs hold the limits of their systems.
             let options = self.options.for_systems(&places);
             let backend = self.backend.with_options(&options);
-            let ladder = Ladder {
+            let mut site = HostSystems {
                 backend: &*backend,
                 batch: &copied.batch,
                 options: &options,
                 criteria: &criteria,
                 b: &copied.b,
-                first: &some_first,
+                x: &mut copied.x,
+                kept: self.kept.of(items),
             };
-            runs = ladder.climb(&mut copied.x, &mut some, self.kept.of(items))?;
+            let ladder = Ladder { options: &options, first: &some_first };
+            runs = ladder.climb(&mut site, &mut some)?;
         }
         self.put_back(&list, &copied.x, &some, arrays.x)?;
         for (place, report) in places.into_iter().zip(some) {

@@ -2,29 +2,23 @@
 //!
 //! [`next_rung`] chooses the next rung of a system from that system and its statuses so far, never
 //! from other systems. [`Ladder`] is the driver: it solves all systems that take the same rung in
-//! one batch.
+//! one batch. Where their data lies is the business of [`LadderSystems`]: on the host
+//! ([`HostSystems`]) or on a GPU (`device/climb.rs`).
 
-use std::borrow::Cow;
-use std::ops::Range;
+mod host;
 
 use rayon::prelude::*;
-use sparsebatch_cpu_ref::CpuError;
-use sparsebatch_cpu_ref::pivoting_lu::{PivotingLu, PivotingLuError};
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
-use sparsebatch_solve_core::symbolic::{FactorPattern, SymbolicError, min_degree};
+use sparsebatch_solve_core::symbolic::{FactorPattern, min_degree};
 use sparsebatch_solve_core::{
-    Budget, Criteria, Order, Outcome, PrecondPrecision, Preconditioner, Scheme, Status, classes,
-    residual_magnitude,
+    Budget, Order, Outcome, PrecondPrecision, Preconditioner, Scheme, Status, classes,
 };
 
-use crate::backend::{AnalysedSolve, SolveBackend};
-use crate::choose::looks_semidefinite;
-use crate::each::map_each;
 use crate::error::go_on;
 use crate::report::{Rung, RungRun, SystemReport};
-use crate::share::rows_of;
-use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
+
+pub(crate) use host::{HostSystems, Kept};
 
 /// The scheme of the stronger preconditioner.
 const STRONGER: Scheme = Scheme::BiCgStab(Preconditioner::Ilu0 {
@@ -135,48 +129,66 @@ pub(crate) fn next_rung(climber: &Climber, first: Scheme, fallback: bool) -> Nex
     Next::End
 }
 
-/// The analysis of a rung, kept for the next solve.
-pub(crate) struct Kept<T> {
-    rung: Rung,
-    scheme: Scheme,
-    /// The items analysed.
-    items: Vec<usize>,
-    /// For static pivoting, the row orders of these items.
-    orders: Option<RowOrders>,
-    analysed: Box<dyn AnalysedSolve<T>>,
+/// Systems that climb, wherever their data lies. They are numbered item by item, `nrhs` each; lists
+/// of systems and of items are ascending.
+pub(crate) trait LadderSystems {
+    /// The unit of rounding of the working precision.
+    fn epsilon(&self) -> f64;
+
+    /// `|| |A||x| + |b| ||_2` of some systems, by their best x so far; `None` where it is not known.
+    fn magnitudes(&mut self, systems: &[usize]) -> Result<Vec<Option<f64>>, SolveError>;
+
+    /// Whether the matrices of some items may be semidefinite.
+    fn look_semidefinite(&mut self, items: &[usize]) -> Result<Vec<bool>, SolveError>;
+
+    /// Those of some items whose factorisation is within the budget.
+    fn affordable(&self, items: &[usize]) -> Vec<usize>;
+
+    /// Solves systems by the scheme of a rung, from their best x so far, and keeps the solutions
+    /// that are better, with their reports.
+    fn attempt(
+        &mut self,
+        rung: (Rung, Scheme),
+        asked: &[usize],
+        systems: &mut [SystemReport],
+    ) -> Result<Ended, SolveError>;
+
+    /// Whether the matrices of some systems are singular, as partial pivoting sees them.
+    fn are_singular(&mut self, systems: &[usize]) -> Result<Vec<bool>, SolveError>;
 }
 
-/// One batched solve, with what every rung needs.
-pub(crate) struct Ladder<'a, T> {
-    pub(crate) backend: &'a dyn SolveBackend<T>,
-    pub(crate) batch: &'a Batch<T>,
+/// How a rung ended.
+pub(crate) struct Ended {
+    /// The status of each system asked for, `None` if the rung could not take it.
+    pub(crate) statuses: Vec<Option<Status>>,
+    /// What ran.
+    pub(crate) runs: Vec<RungRun>,
+}
+
+/// The driver of one climb.
+pub(crate) struct Ladder<'a> {
     pub(crate) options: &'a SolveOptions,
-    pub(crate) criteria: &'a Criteria,
-    pub(crate) b: &'a [T],
     /// The scheme that ran first, of each item or of all.
     pub(crate) first: &'a [Scheme],
 }
 
-impl<T: Scalar> Ladder<'_, T> {
+impl Ladder<'_> {
     /// Runs the rungs in order. Each takes the systems that have not converged and starts from
     /// their best `x` so far. A system keeps the `x` with the smallest true residual, with the
-    /// status and the rung of that `x`. An analysis of the last climb is reused if its rung has the
-    /// same items with the same row orders. Returns what ran.
+    /// status and the rung of that `x`. Returns what ran.
     pub(crate) fn climb(
         &self,
-        x: &mut [T],
+        site: &mut dyn LadderSystems,
         systems: &mut [SystemReport],
-        kept: &mut Vec<Kept<T>>,
     ) -> Result<Vec<RungRun>, SolveError> {
         let failed = |s: &usize| systems[*s].outcome.status != Status::Converged;
         let failed: Vec<usize> = (0..systems.len()).filter(failed).collect();
-        let mut climbers: Vec<(usize, Climber)> =
-            map_each(failed, |s| (s, self.climber(s, &systems[s].outcome, x)));
-        let mut trial = vec![T::ZERO; x.len()];
+        let first = climbers(site, &failed, systems)?;
+        let mut climbers: Vec<(usize, Climber)> = failed.into_iter().zip(first).collect();
         let mut runs = Vec::new();
         for &rung in Rung::ALL {
             let mut groups: Vec<(Scheme, Vec<usize>)> = Vec::new();
-            for (place, next) in self.next(&mut climbers).into_iter().enumerate() {
+            for (place, next) in self.next(site, &mut climbers)?.into_iter().enumerate() {
                 match next {
                     Next::Rung(next, scheme) if next == rung => {
                         match groups.iter_mut().find(|group| group.0 == scheme) {
@@ -192,22 +204,19 @@ impl<T: Scalar> Ladder<'_, T> {
                     watch.begin(places.len());
                 }
                 let only: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
-                let vectors = Vectors { x: &mut *x, trial: &mut trial };
-                let ended = self.rung((rung, scheme), &only, vectors, systems, kept)?;
+                let ended = site.attempt((rung, scheme), &only, systems)?;
                 go_on(&self.options.watch)?;
-                let each = places.into_iter().zip(ended.statuses).collect();
-                let now = map_each(each, |(place, status)| {
-                    let (system, before) = climbers[place];
-                    let now = self.climber(system, &systems[system].outcome, x);
-                    let last = status.unwrap_or(before.last);
-                    let Climber { affordable, semidefinite, .. } = before;
-                    (place, Climber { at: rung, last, affordable, semidefinite, ..now })
-                });
-                now.into_iter().for_each(|(place, now)| climbers[place].1 = now);
-                runs.extend(ended.run);
+                let now = self::climbers(site, &only, systems)?;
+                for ((place, status), now) in places.into_iter().zip(ended.statuses).zip(now) {
+                    let climber = &mut climbers[place].1;
+                    let last = status.unwrap_or(climber.last);
+                    let Climber { affordable, semidefinite, .. } = *climber;
+                    *climber = Climber { at: rung, last, affordable, semidefinite, ..now };
+                }
+                runs.extend(ended.runs);
             }
         }
-        self.tell_singular(x, systems, &climbers);
+        tell_singular(site, systems, &climbers)?;
         for (system, climber) in climbers {
             let is_solved = systems[system].outcome.status == Status::Converged;
             systems[system].over_budget = !is_solved && climber.affordable == Some(false);
@@ -215,9 +224,12 @@ impl<T: Scalar> Ladder<'_, T> {
         Ok(runs)
     }
 
-    /// The next rung of every climber; computes the properties that decide it.
-    fn next(&self, climbers: &mut [(usize, Climber)]) -> Vec<Next> {
-        let item_of = |system: usize| system / self.options.nrhs;
+    /// The next rung of every climber; asks for the properties that decide it.
+    fn next(
+        &self,
+        site: &mut dyn LadderSystems,
+        climbers: &mut [(usize, Climber)],
+    ) -> Result<Vec<Next>, SolveError> {
         loop {
             let next = self.next_of_each(climbers);
             let asking = |what: Next| -> Vec<usize> {
@@ -226,22 +238,23 @@ impl<T: Scalar> Ladder<'_, T> {
             let of_values = asking(Next::AskSemidefinite);
             let of_factors = asking(Next::AskBudget);
             if of_values.is_empty() && of_factors.is_empty() {
-                return next;
+                return Ok(next);
             }
             // The answer to one question may raise the other.
-            let answers = of_values.par_iter().map(|&place| {
-                let (item, mut copy) = (item_of(climbers[place].0), Vec::new());
-                let values = self.batch.values_in(item, &mut copy);
-                looks_semidefinite(self.batch.pattern(item), values)
-            });
-            let answers: Vec<bool> = answers.collect();
-            for (place, answer) in of_values.into_iter().zip(answers) {
-                climbers[place].1.semidefinite = Some(answer);
+            let item_of = |system: usize| system / self.options.nrhs;
+            let items_of = |places: &[usize], climbers: &[(usize, Climber)]| -> Vec<usize> {
+                let mut items: Vec<_> = places.iter().map(|&p| item_of(climbers[p].0)).collect();
+                items.dedup();
+                items
+            };
+            let items = items_of(&of_values, climbers);
+            let answers = site.look_semidefinite(&items)?;
+            for place in of_values {
+                let (system, climber) = &mut climbers[place];
+                let answer = items.binary_search(&item_of(*system)).map(|k| answers[k]);
+                climber.semidefinite = Some(answer.is_ok_and(|answer| answer));
             }
-            let mut items: Vec<usize> =
-                of_factors.iter().map(|&place| item_of(climbers[place].0)).collect();
-            items.dedup();
-            let affordable = affordable(self.batch, &items, self.options.fallback_budget);
+            let affordable = site.affordable(&items_of(&of_factors, climbers));
             for place in of_factors {
                 let (system, climber) = &mut climbers[place];
                 climber.affordable = Some(affordable.binary_search(&item_of(*system)).is_ok());
@@ -264,216 +277,72 @@ impl<T: Scalar> Ladder<'_, T> {
     fn first_of(&self, system: usize) -> Scheme {
         *self.first.get(system / self.options.nrhs).unwrap_or(&self.first[0])
     }
+}
 
-    /// The state of a system after its first scheme.
-    fn climber(&self, system: usize, outcome: &Outcome, x: &[T]) -> Climber {
-        let at_rounding = outcome.status == Status::Stagnated
-            && outcome.residual_norm <= T::EPSILON.to_f64().sqrt() * outcome.rhs_norm
-            && {
-                let item = system / self.options.nrhs;
-                let mut copy = Vec::new();
-                let values = self.batch.values_in(item, &mut copy);
-                let (x, b) = (&x[self.range(system)], &self.b[self.range(system)]);
-                residual_magnitude(self.batch.pattern(item), values, x, b).is_ok_and(|size| {
-                    outcome.residual_norm <= ROUNDING_ERRORS * T::EPSILON.to_f64() * size
-                })
-            };
+/// The states of some systems after their first scheme.
+fn climbers(
+    site: &mut dyn LadderSystems,
+    which: &[usize],
+    systems: &[SystemReport],
+) -> Result<Vec<Climber>, SolveError> {
+    let epsilon = site.epsilon();
+    let may_be_at_rounding = |system: usize| {
+        let outcome = &systems[system].outcome;
+        outcome.status == Status::Stagnated
+            && outcome.residual_norm <= epsilon.sqrt() * outcome.rhs_norm
+    };
+    let small: Vec<usize> = which.iter().copied().filter(|&s| may_be_at_rounding(s)).collect();
+    let magnitudes = if small.is_empty() { Vec::new() } else { site.magnitudes(&small)? };
+    let at_rounding = |system: usize, outcome: &Outcome| {
+        let place = small.binary_search(&system).ok();
+        let size = place.and_then(|place| magnitudes[place]);
+        size.is_some_and(|size| outcome.residual_norm <= ROUNDING_ERRORS * epsilon * size)
+    };
+    let each = which.iter().map(|&system| {
+        let outcome = &systems[system].outcome;
         Climber {
             at: Rung::First,
             last: outcome.status,
             residual_norm: outcome.residual_norm,
             rhs_norm: outcome.rhs_norm,
-            at_rounding,
+            at_rounding: at_rounding(system, outcome),
             affordable: None,
             semidefinite: None,
         }
-    }
-
-    /// Solves systems by a scheme on a rung, and keeps the solutions that are better than before.
-    fn rung(
-        &self,
-        (rung, scheme): (Rung, Scheme),
-        asked: &[usize],
-        vectors: Vectors<'_, T>,
-        systems: &mut [SystemReport],
-        kept: &mut Vec<Kept<T>>,
-    ) -> Result<Ended, SolveError> {
-        let Vectors { x, trial } = vectors;
-        let mut statuses: Vec<Option<Status>> = vec![None; asked.len()];
-        let Taken { items, only, batch, b, orders } = self.taken(rung, asked)?;
-        if items.is_empty() {
-            return Ok(Ended { statuses, run: None });
-        }
-        let Some(analysed) = self.analysed((rung, scheme), &batch, items, orders, kept)? else {
-            return Ok(Ended { statuses, run: None });
-        };
-        let each = only.iter().zip(self.rows_of_each(&only, trial)).collect();
-        map_each(each, |(&system, trial)| {
-            let before = &systems[system].outcome;
-            let useful = before.residual_norm < before.rhs_norm;
-            match useful {
-                true => trial.copy_from_slice(&x[self.range(system)]),
-                false => trial.fill(T::ZERO),
-            }
-        });
-        let nrhs = self.options.nrhs;
-        let outcomes = analysed.solve(&batch, nrhs, &b, trial, self.criteria, Some(&only))?;
-        let mut place = 0;
-        for (&system, outcome) in only.iter().zip(&outcomes) {
-            while asked[place] != system {
-                place += 1;
-            }
-            statuses[place] = Some(outcome.status);
-        }
-        let reports = parts_of(systems, only.iter().map(|&system| system..system + 1));
-        let each = only.iter().zip(self.rows_of_each(&only, x)).zip(reports).zip(outcomes);
-        map_each(each.collect(), |(((&system, x), report), outcome)| {
-            if take_better(&mut report[0], rung, outcome) {
-                x.copy_from_slice(&trial[self.range(system)]);
-            }
-        });
-        let run = RungRun::new(rung, only.len(), analysed.placement());
-        Ok(Ended { statuses, run: Some(run) })
-    }
-
-    /// What a rung takes of the systems asked for: all of them as they are, but for static pivoting
-    /// those that have a row order and affordable factors, with their rows in that order.
-    fn taken<'s>(&'s self, rung: Rung, asked: &'s [usize]) -> Result<Taken<'s, T>, SolveError> {
-        let nrhs = self.options.nrhs;
-        let mut items: Vec<usize> = asked.iter().map(|system| system / nrhs).collect();
-        items.dedup();
-        let mut taken = Taken {
-            items,
-            only: Cow::Borrowed(asked),
-            batch: Cow::Borrowed(self.batch),
-            b: Cow::Borrowed(self.b),
-            orders: None,
-        };
-        if rung == Rung::StaticPivotingLu {
-            let mut found = RowOrders::find(self.batch, &taken.items)?;
-            let permuted = found.batch(self.batch);
-            found.keep(&affordable(&permuted, &found.items(), self.options.fallback_budget));
-            taken.only.to_mut().retain(|system| found.has(system / nrhs));
-            taken.items = found.items();
-            if !taken.items.is_empty() {
-                taken.batch = Cow::Owned(permuted);
-                taken.b = Cow::Owned(found.rhs(self.batch, nrhs, self.b));
-                taken.orders = Some(found);
-            }
-        }
-        Ok(taken)
-    }
-
-    /// The analysis of a scheme for items: a kept one if it has the same items and row orders, else
-    /// a new one. Returns `None` if the factors are too large to hold.
-    fn analysed<'k>(
-        &self,
-        (rung, scheme): (Rung, Scheme),
-        batch: &Batch<T>,
-        items: Vec<usize>,
-        orders: Option<RowOrders>,
-        kept: &'k mut Vec<Kept<T>>,
-    ) -> Result<Option<&'k mut dyn AnalysedSolve<T>>, SolveError> {
-        let is_of = |k: &Kept<T>| {
-            (k.rung, k.scheme, &k.items, &k.orders) == (rung, scheme, &items, &orders)
-        };
-        let place = match kept.iter().position(is_of) {
-            Some(place) => place,
-            None => {
-                // The old analysis is dropped first, to free its memory.
-                kept.retain(|kept| (kept.rung, kept.scheme) != (rung, scheme));
-                let analysed = match self.backend.analyse(batch, (rung, scheme), Some(&items)) {
-                    // The next rung may still succeed.
-                    Err(SolveError::Cpu(CpuError::Symbolic(SymbolicError::TooManyEntries {
-                        ..
-                    }))) => return Ok(None),
-                    analysed => analysed?,
-                };
-                kept.push(Kept { rung, scheme, items, orders, analysed });
-                kept.len() - 1
-            }
-        };
-        Ok(Some(&mut *kept[place].analysed))
-    }
-
-    /// Marks the systems that iterations solved after LU failed and whose matrix is singular: their
-    /// solution is one of many.
-    fn tell_singular(&self, x: &[T], systems: &mut [SystemReport], climbers: &[(usize, Climber)]) {
-        let candidates: Vec<usize> = climbers
-            .iter()
-            .filter(|(system, climber)| {
-                let report = &systems[*system];
-                report.outcome.status == Status::Converged
-                    && matches!(report.rung, Rung::Cg | Rung::BiCgStab)
-                    && climber.affordable != Some(false)
-            })
-            .map(|climber| climber.0)
-            .collect();
-        let singular: Vec<bool> = candidates
-            .par_iter()
-            .map(|&system| {
-                let item = system / self.options.nrhs;
-                let mut copy = Vec::new();
-                let values = self.batch.values_in(item, &mut copy);
-                let mut solution = x[self.range(system)].to_vec();
-                let solved = PivotingLu::try_new(self.batch.pattern(item)).and_then(|mut lu| {
-                    lu.factor_and_solve(values, &self.b[self.range(system)], &mut solution)
-                });
-                match solved {
-                    Ok(report) => report.rcond < report.nrows as f64 * f64::EPSILON,
-                    Err(error) => matches!(error, PivotingLuError::Singular { .. }),
-                }
-            })
-            .collect();
-        for (system, singular) in candidates.into_iter().zip(singular) {
-            systems[system].singular = singular;
-        }
-    }
-
-    fn range(&self, system: usize) -> Range<usize> {
-        rows_of(self.batch, self.options.nrhs, system)
-    }
-
-    /// The rows of each of some systems, ascending, in a vector.
-    fn rows_of_each<'v>(&self, systems: &[usize], vector: &'v mut [T]) -> Vec<&'v mut [T]> {
-        parts_of(vector, systems.iter().map(|&system| self.range(system)))
-    }
+    });
+    Ok(each.collect())
 }
 
-/// Parts of a slice, whose ranges ascend and do not overlap.
-fn parts_of<V>(mut rest: &mut [V], ranges: impl Iterator<Item = Range<usize>>) -> Vec<&mut [V]> {
-    let mut start = 0;
-    let cut = |range: Range<usize>| {
-        let (_, after) = std::mem::take(&mut rest).split_at_mut(range.start - start);
-        let (own, after) = after.split_at_mut(range.len());
-        (rest, start) = (after, range.end);
-        own
-    };
-    ranges.map(cut).collect()
-}
-
-/// The solutions of a climb, and memory for those of a rung.
-struct Vectors<'a, T> {
-    /// The best so far.
-    x: &'a mut [T],
-    /// As long. Only the rows of systems that take the rung are set.
-    trial: &'a mut [T],
-}
-
-/// What a rung takes of the systems asked for.
-struct Taken<'a, T: Scalar> {
-    items: Vec<usize>,
-    /// The systems.
-    only: Cow<'a, [usize]>,
-    batch: Cow<'a, Batch<T>>,
-    b: Cow<'a, [T]>,
-    /// For static pivoting, the row orders of the items.
-    orders: Option<RowOrders>,
+/// Marks the systems that iterations solved after LU failed and whose matrix is singular: their
+/// solution is one of many.
+fn tell_singular(
+    site: &mut dyn LadderSystems,
+    systems: &mut [SystemReport],
+    climbers: &[(usize, Climber)],
+) -> Result<(), SolveError> {
+    let candidates: Vec<usize> = climbers
+        .iter()
+        .filter(|(system, climber)| {
+            let report = &systems[*system];
+            report.outcome.status == Status::Converged
+                && matches!(report.rung, Rung::Cg | Rung::BiCgStab)
+                && climber.affordable != Some(false)
+        })
+        .map(|climber| climber.0)
+        .collect();
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let singular = site.are_singular(&candidates)?;
+    for (system, singular) in candidates.into_iter().zip(singular) {
+        systems[system].singular = singular;
+    }
+    Ok(())
 }
 
 /// Adds the outcome of a rung to the report of a system. Returns whether the solution of the rung
 /// is better than the one before, and so replaces it.
-fn take_better(report: &mut SystemReport, rung: Rung, mut outcome: Outcome) -> bool {
+pub(crate) fn take_better(report: &mut SystemReport, rung: Rung, mut outcome: Outcome) -> bool {
     let before = &mut report.outcome;
     outcome.iterations = outcome.iterations.saturating_add(before.iterations);
     outcome.restarts = outcome.restarts.saturating_add(before.restarts);
@@ -500,15 +369,12 @@ fn take_better(report: &mut SystemReport, rung: Rung, mut outcome: Outcome) -> b
     is_better
 }
 
-/// The result of a rung: the status of each system asked for, `None` if the rung could not take it,
-/// and what ran.
-struct Ended {
-    statuses: Vec<Option<Status>>,
-    run: Option<RungRun>,
-}
-
 /// Those of the given items (ascending) whose factorisation is within the budget.
-fn affordable<T: Scalar>(batch: &Batch<T>, items: &[usize], budget: Budget) -> Vec<usize> {
+pub(crate) fn affordable<T: Scalar>(
+    batch: &Batch<T>,
+    items: &[usize],
+    budget: Budget,
+) -> Vec<usize> {
     let mut within: Vec<usize> = classes(batch, Some(items))
         .into_par_iter()
         .filter(|class| is_affordable(batch.pattern(class[0] as usize), budget))
