@@ -32,6 +32,7 @@ const MOST_WARPS: usize = 32;
 /// Bit positions in a slice's second word: see `factor.cuh`.
 const OWN_PARTS_SHIFT: u32 = 16;
 const MOST_PARTS_SHIFT: u32 = 19;
+const NEXT_LANES_SHIFT: u32 = 22;
 const BARRIERS_SHIFT: u32 = 26;
 const MOST_BARRIERS: u32 = 31;
 const LAST: u32 = 1 << 31;
@@ -118,8 +119,8 @@ impl<'a> Streams<'a> {
 
     /// Appends the words of each warp, one warp after the other, and their offsets.
     ///
-    /// A slice is a task and a control word for each lane, then for each step two pairs for each
-    /// lane; `padding` is the pair of lanes that have none left. A barrier of the group ends a
+    /// A slice is a task and a control word for each of its lanes, then for each step two pairs for
+    /// each; `padding` is the pair of lanes that have none left. A barrier of the group ends a
     /// level, unless one warp alone does this level and the next one.
     pub(super) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
         let warps = self.levels.first().map_or(1, Vec::len);
@@ -129,60 +130,92 @@ impl<'a> Streams<'a> {
         };
         for warp in 0..warps {
             starts.push(words.len() as u32);
-            // Where the last slice begins.
-            let mut last = None;
+            let mut last: Option<Pushed> = None;
             for (number, level) in self.levels.iter().enumerate() {
                 for slice in &level[warp] {
-                    last = Some(self.push(slice, padding, words));
+                    last = Some(self.push(slice, last, padding, words));
                 }
                 if !has_barrier(number) {
                     continue;
                 }
-                let has_room = |&head: &usize| barriers(words[head + 1]) < MOST_BARRIERS;
-                let head = match last.filter(has_room) {
-                    Some(head) => head,
-                    None => self.push(&LevelSlice::default(), padding, words),
+                let has_room = |last: &Pushed| barriers(words[last.head + 1]) < MOST_BARRIERS;
+                let own = match last.filter(has_room) {
+                    Some(own) => own,
+                    None => self.push(&LevelSlice::default(), last, padding, words),
                 };
-                each_lane(words, head, |word| word + (1 << BARRIERS_SHIFT));
-                last = Some(head);
+                own.change(words, |word| word + (1 << BARRIERS_SHIFT));
+                last = Some(own);
             }
-            let last = last.unwrap_or_else(|| self.push(&LevelSlice::default(), padding, words));
-            each_lane(words, last, |word| word | LAST);
+            let last =
+                last.unwrap_or_else(|| self.push(&LevelSlice::default(), None, padding, words));
+            last.change(words, |word| word | LAST);
         }
     }
 
-    fn push(&self, slice: &LevelSlice, padding: u32, words: &mut Vec<u32>) -> usize {
+    /// Appends a slice behind the one before, if there is one in its stream.
+    fn push(
+        &self,
+        slice: &LevelSlice,
+        before: Option<Pushed>,
+        padding: u32,
+        words: &mut Vec<u32>,
+    ) -> Pushed {
         let head = words.len();
         let most = slice.tasks.first().map_or(0, |&(_, parts)| parts);
-        let mut lanes = Vec::with_capacity(LANES);
+        let mut of_lanes = [None; LANES];
+        let mut used = 0;
         for &(task, parts) in &slice.tasks {
-            lanes.extend((0..1usize << parts).map(|part| (task, parts, part)));
+            for part in 0..1usize << parts {
+                of_lanes[used] = Some((&self.tasks.tasks[task], parts, part));
+                used += 1;
+            }
         }
+        // Kernels take the number of lanes from the slice before.
+        let lanes = if before.is_some() { used.max(1).next_power_of_two() } else { LANES };
+        if let Some(before) = before {
+            before.change(words, |word| word | lanes.trailing_zeros() << NEXT_LANES_SHIFT);
+        }
+        let of_lanes = &of_lanes[..lanes];
         let steps = slice.width.div_ceil(PRODUCTS);
-        for lane in 0..LANES {
-            let (own, parts) = match lanes.get(lane) {
-                Some(&(task, parts, part)) => {
-                    let task = &self.tasks.tasks[task];
-                    // The first lane of a task finishes it.
-                    (if part == 0 { task.place | task.factor << 16 } else { NONE }, parts)
-                }
+        words.reserve(2 * lanes * (1 + steps));
+        for lane in of_lanes {
+            let (own, parts) = match lane {
+                // The first lane of a task finishes it.
+                &Some((task, parts, 0)) => (task.place | task.factor << 16, parts),
+                &Some((_, parts, _)) => (NONE, parts),
                 None => (NONE, 0),
             };
             words.push(own);
             words.push(steps as u32 | parts << OWN_PARTS_SHIFT | most << MOST_PARTS_SHIFT);
         }
         for step in 0..steps {
-            for lane in 0..LANES {
+            for lane in of_lanes {
                 for product in [PRODUCTS * step, PRODUCTS * step + 1] {
-                    let pair = lanes.get(lane).and_then(|&(task, parts, part)| {
-                        let pairs = &self.tasks.pairs[self.tasks.tasks[task].pairs.clone()];
+                    let pair = lane.and_then(|(task, parts, part)| {
+                        let pairs = &self.tasks.pairs[task.pairs.clone()];
                         pairs.get((product << parts) + part)
                     });
                     words.push(pair.copied().unwrap_or(padding));
                 }
             }
         }
-        head
+        Pushed { head, lanes }
+    }
+}
+
+/// Where a slice is among the words.
+#[derive(Clone, Copy)]
+struct Pushed {
+    head: usize,
+    lanes: usize,
+}
+
+impl Pushed {
+    /// Changes the control word of every lane.
+    fn change(self, words: &mut [u32], change: impl Fn(u32) -> u32) {
+        for word in words[self.head..self.head + 2 * self.lanes].iter_mut().skip(1).step_by(2) {
+            *word = change(*word);
+        }
     }
 }
 
@@ -194,13 +227,6 @@ fn only_warp(level: &[Vec<LevelSlice>]) -> Option<usize> {
 
 fn barriers(word: u32) -> u32 {
     word >> BARRIERS_SHIFT & MOST_BARRIERS
-}
-
-/// Changes the control word of every lane of a slice.
-fn each_lane(words: &mut [u32], head: usize, change: impl Fn(u32) -> u32) {
-    for word in words[head..head + 2 * LANES].iter_mut().skip(1).step_by(2) {
-        *word = change(*word);
-    }
 }
 
 /// The numbers of the tasks of each level.
@@ -313,12 +339,12 @@ mod tests {
     /// Reads the words back as the kernel does: for each warp the tasks that it finishes, with
     /// their pairs lane by lane, and a `None` for each barrier.
     fn read(words: &[u32], start: u32, padding: u32) -> Vec<Option<(u32, Vec<u32>)>> {
-        let (mut at, mut events) = (start as usize, Vec::new());
+        let (mut at, mut lanes, mut events) = (start as usize, LANES, Vec::new());
         loop {
             let control = words[at + 1];
             let steps = (control & STEPS) as usize;
-            let pairs = at + 2 * LANES;
-            for lane in 0..LANES {
+            let pairs = at + 2 * lanes;
+            for lane in 0..lanes {
                 let (task, own) = (words[at + 2 * lane], words[at + 2 * lane + 1]);
                 assert_eq!(own & !(7 << OWN_PARTS_SHIFT), control & !(7 << OWN_PARTS_SHIFT));
                 let parts = 1 << (own >> OWN_PARTS_SHIFT & 7);
@@ -329,7 +355,7 @@ mod tests {
                 assert_eq!(lane % parts, 0);
                 let products = (0..steps * PRODUCTS).flat_map(|product| {
                     let (step, half) = (product / PRODUCTS, product % PRODUCTS);
-                    let of = move |lane| pairs + (step * LANES + lane) * PRODUCTS + half;
+                    let of = move |lane| pairs + (step * lanes + lane) * PRODUCTS + half;
                     (lane..lane + parts).map(move |lane| words[of(lane)])
                 });
                 let own = products.filter(|&pair| pair != padding).collect();
@@ -340,7 +366,8 @@ mod tests {
             if control & LAST != 0 {
                 return events;
             }
-            at = pairs + PRODUCTS * steps * LANES;
+            at = pairs + PRODUCTS * steps * lanes;
+            lanes = 1 << (control >> NEXT_LANES_SHIFT & 7);
         }
     }
 
@@ -408,6 +435,20 @@ mod tests {
             let events = read(&words, start, u32::MAX);
             assert_eq!(events.iter().filter(|event| event.is_none()).count(), 1);
         }
+    }
+
+    #[test]
+    fn a_slice_has_words_for_the_lanes_that_it_uses() {
+        // A chain of levels with one task each, of one step, between two full levels.
+        let full = |level: u32| (0..32).map(move |_| (1, level));
+        let shape: Vec<(usize, u32)> =
+            full(0).chain((1..11).map(|level| (1, level))).chain(full(11)).collect();
+        let (mut words, mut starts) = (Vec::new(), Vec::new());
+
+        Streams::new(&tasks(&shape), 1).append(u32::MAX, &mut words, &mut starts);
+
+        let a_lane = 2 + PRODUCTS;
+        assert_eq!(words.len(), (2 * LANES + 10) * a_lane);
     }
 
     #[test]

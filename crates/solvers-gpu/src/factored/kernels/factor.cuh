@@ -12,42 +12,51 @@ struct Held {
     V value, by;
 };
 
-// Runs the stream of a warp, a sequence of slices. A slice has for each lane a task
-// (place | factor << 16) and a control word, then for each step two pairs per lane. Control word:
+// Runs the stream of a warp, a sequence of slices. A slice is for the first lanes of the warp, a power
+// of two of them: 32 in the first slice. It has for each of them a task (place | factor << 16) and a
+// control word, then for each step two pairs. Control word:
 //
 //   bits  0..15 number of steps
 //   bits 16..18 log2 of the number of lanes on the lane's task
 //   bits 19..21 the largest such log2 in the warp
+//   bits 22..24 log2 of the lanes of the next slice
 //   bits 26..30 number of barriers of the group after the slice
 //   bit  31     set in the last slice
 //
 // Calls begin(task) in the first lane of a task; add(sum, pair) for each pair of a lane, in order;
 // adds up the sums of the lanes on a task, whose number is a power of two; calls finish(task, sum,
-// held) in the first of these lanes. The lanes of the warp see the results after the slice, other
-// threads after the next barrier. Words are loaded during the slice before, or AHEAD steps ahead:
-// the 192 words behind the last stream are read, too.
+// held) in the first of these lanes. The other lanes of the warp do as the last one of the slice, and
+// their sums are not used: most levels have a few tasks, and words for all lanes would be more than
+// caches hold. The lanes of the warp see the results after the slice, other threads after the next
+// barrier. Words are loaded during the slice before, or AHEAD steps ahead: the 192 words behind the
+// last stream are read, too.
 template <typename V, u32 GROUP, typename Begin, typename Add, typename Finish>
 __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add add, Finish finish) {
     constexpr u32 EARLY = 2, AHEAD = 4;
-    const u64* slice = reinterpret_cast<const u64*>(stream) + threadIdx.x % WARP_THREADS;
-    u64 head = load(slice);
+    const u32 lane = threadIdx.x % WARP_THREADS;
+    u32 lanes = WARP_THREADS;
+    const u64* slice = reinterpret_cast<const u64*>(stream);
+    u64 head = load(slice + lane);
     u64 early[EARLY];
 #pragma unroll
     for (u32 u = 0; u < EARLY; ++u) {
-        early[u] = load(slice + (1 + u) * WARP_THREADS);
+        early[u] = load(slice + lane + (1 + u) * WARP_THREADS);
     }
     for (;;) {
         const u32 task = u32(head), word = u32(head >> 32);
         const u32 steps = word & 0xffffu;
-        const bool has_task = (task & 0xffffu) != NO_PLACE;
-        const u64* const pairs = slice + WARP_THREADS;
-        slice = pairs + steps * WARP_THREADS;
+        const bool has_task = lane < lanes && (task & 0xffffu) != NO_PLACE;
+        const u64* const pairs = slice + lanes + minimum(lane, lanes - 1);
+        const u32 apart = lanes;
+        slice += (1 + steps) * lanes;
+        lanes = 1u << (word >> 22 & 7);
+        const u64* const next = slice + minimum(lane, lanes - 1);
         u64 now[EARLY];
-        head = load(slice);
+        head = load(next);
 #pragma unroll
         for (u32 u = 0; u < EARLY; ++u) {
             now[u] = early[u];
-            early[u] = load(slice + (1 + u) * WARP_THREADS);
+            early[u] = load(next + (1 + u) * lanes);
         }
         Held<V> held = {};
         if (has_task) {
@@ -69,7 +78,7 @@ __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add a
 #pragma unroll
             for (u32 u = 0; u < AHEAD; ++u) {
                 if (EARLY + u < steps) {
-                    ahead[u] = load(pairs + (EARLY + u) * WARP_THREADS);
+                    ahead[u] = load(pairs + (EARLY + u) * apart);
                 }
             }
 #pragma unroll 1
@@ -78,7 +87,7 @@ __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add a
                 for (u32 u = 0; u < AHEAD; ++u) {
                     const u64 both = ahead[u];
                     if (k + AHEAD + u < steps) {
-                        ahead[u] = load(pairs + (k + AHEAD + u) * WARP_THREADS);
+                        ahead[u] = load(pairs + (k + AHEAD + u) * apart);
                     }
                     if (k + u < steps) {
                         add_both(both);
