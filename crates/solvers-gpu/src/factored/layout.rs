@@ -6,7 +6,7 @@ use sparsebatch_solve_core::symbolic::DiagonalBlocks;
 
 use super::lists::{Segment, segments};
 use super::programs::{FactoredProgram, Factors};
-use super::streams::{PADDING_WORDS, Streams};
+use super::streams::{PADDING_WORDS, SliceLanes, Streams};
 use crate::GpuSolveError;
 
 /// Rows of a chunk, whose columns are interleaved.
@@ -26,12 +26,13 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The schedule for groups of `threads` threads; `wide`: as lists with 32-bit positions.
+    /// The schedule for groups of `threads` threads; `wide`: as lists with 32-bit positions, else as
+    /// streams whose slices have words for these lanes.
     pub(super) fn new(
         factors: &Factors,
         nrows: usize,
         threads: u32,
-        wide: bool,
+        (wide, lanes): (bool, SliceLanes),
     ) -> Result<Self, GpuSolveError> {
         let mut made = Self::default();
         match factors {
@@ -50,7 +51,7 @@ impl Words {
                     [(&sums.factorisation, zero), (&sums.application, nrows as u32)]
                 {
                     let tasks = program.to_narrow();
-                    let streams = Streams::new(&tasks, warps);
+                    let streams = Streams::new(&tasks, warps, lanes);
                     let first = made.starts.len();
                     streams.append(zero | right << 16, &mut made.words, &mut made.starts);
                     // Without tasks there is one empty stream, which all warps share.
@@ -188,7 +189,7 @@ mod tests {
         let factors = Factors::new(a.view(), Scheme::Cg(Preconditioner::ILU0)).unwrap();
         let Factors::Sums(sums) = &factors else { unreachable!("incomplete factors") };
 
-        let made = Words::new(&factors, 2, 512, true).unwrap();
+        let made = Words::new(&factors, 2, 512, (true, SliceLanes::All)).unwrap();
 
         for (program, &start) in
             [&sums.factorisation, &sums.application].into_iter().zip(&made.starts)

@@ -7,6 +7,7 @@ use sparsebatch_solve_core::{ArgumentError, Outcome, Scheme, SolveOptions, check
 use super::explain::FactoredShape;
 use super::layout::RowLists;
 use super::shape::{FactoredPlacement, FactoredTuning};
+use super::streams::SliceLanes;
 use super::tables::{KeptFactors, PatternTables};
 use crate::GpuSolveError;
 use crate::common::Confirmer;
@@ -172,7 +173,8 @@ impl<E: Executor + Clone, T: Value> FactoredSolver<E, T> {
         let scheme = options.scheme::<T>();
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let tables = PatternTables::new::<T>(pattern, scheme, systems, executor.info(), tuning)?;
+        let of = (scheme, SliceLanes::All);
+        let tables = PatternTables::new::<T>(pattern, of, systems, executor.info(), tuning)?;
         let key = tables.shape.key::<T>("factored", scheme);
         executor.prepare(std::slice::from_ref(&key))?;
         let limits = Limits::new(executor, criteria)?;

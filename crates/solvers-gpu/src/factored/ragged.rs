@@ -12,6 +12,7 @@ use sparsebatch_solve_core::{
 use super::explain::FactoredShape;
 use super::plan::{FROM_GUESS, KEEP, KEPT, ROOT};
 use super::shape::{FactoredPlace, FactoredPlacement, FactoredTuning};
+use super::streams::SliceLanes;
 use super::tables::{KeptFactors, PatternTables};
 use crate::GpuSolveError;
 use crate::common::outcomes::{Limits, Outcomes};
@@ -117,7 +118,8 @@ impl<E: Executor + Clone, T: Value> RaggedFactored<E, T> {
             .par_iter()
             .map(|items| {
                 let pattern = batch.item(items[0] as usize).pattern();
-                PatternTables::new::<T>(pattern, scheme, items.len() * sizes.nrhs, info, tuning)
+                let (of, systems) = ((scheme, SliceLanes::Used), items.len() * sizes.nrhs);
+                PatternTables::new::<T>(pattern, of, systems, info, tuning)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let each = Outcomes::<E>::BYTES_A_SYSTEM + limits.bytes_a_system();

@@ -33,8 +33,8 @@ const MOST_WARPS: usize = 32;
 const OWN_PARTS_SHIFT: u32 = 16;
 const MOST_PARTS_SHIFT: u32 = 19;
 const NEXT_LANES_SHIFT: u32 = 22;
-const BARRIERS_SHIFT: u32 = 26;
-const MOST_BARRIERS: u32 = 31;
+const BARRIERS_SHIFT: u32 = 27;
+const MOST_BARRIERS: u32 = 15;
 const LAST: u32 = 1 << 31;
 
 /// The most products per lane in a slice.
@@ -45,6 +45,16 @@ const PRODUCTS: usize = 2;
 
 /// Words that kernels read behind a slice: head, control word and two steps of each lane.
 pub(super) const PADDING_WORDS: usize = 6 * LANES;
+
+/// The lanes that a slice has words for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SliceLanes {
+    /// All of the warp.
+    All,
+    /// Those that it uses, up to a power of two: for streams that one system reads, which are copied
+    /// and read from device memory for it alone.
+    Used,
+}
 
 /// Candidate limits of the products per lane.
 const LENGTHS: [usize; 18] =
@@ -66,11 +76,12 @@ struct LevelSlice {
 pub(super) struct Streams<'a> {
     tasks: &'a Tasks,
     levels: Vec<Vec<Vec<LevelSlice>>>,
+    lanes: SliceLanes,
 }
 
 impl<'a> Streams<'a> {
     /// Distributes tasks over `warps` warps. A function of its arguments alone.
-    pub(super) fn new(tasks: &'a Tasks, warps: usize) -> Self {
+    pub(super) fn new(tasks: &'a Tasks, warps: usize, lanes: SliceLanes) -> Self {
         let mut levels = Vec::new();
         for level in by_level(tasks) {
             let plans = lengths(tasks, &level).iter().map(|&length| {
@@ -85,7 +96,7 @@ impl<'a> Streams<'a> {
                 levels.push(assigned);
             }
         }
-        Self { tasks, levels }
+        Self { tasks, levels, lanes }
     }
 
     /// The latency of the streams for each of some numbers of warps.
@@ -119,7 +130,7 @@ impl<'a> Streams<'a> {
 
     /// Appends the words of each warp, one warp after the other, and their offsets.
     ///
-    /// A slice is a task and a control word for each of its lanes, then for each step two pairs for
+    /// A slice is a task and a control word for each of its lanes, then for each step two pairs of
     /// each; `padding` is the pair of lanes that have none left. A barrier of the group ends a
     /// level, unless one warp alone does this level and the next one.
     pub(super) fn append(&self, padding: u32, words: &mut Vec<u32>, starts: &mut Vec<u32>) {
@@ -171,10 +182,14 @@ impl<'a> Streams<'a> {
             }
         }
         // Kernels take the number of lanes from the slice before.
-        let lanes = if before.is_some() { used.max(1).next_power_of_two() } else { LANES };
-        if let Some(before) = before {
-            before.change(words, |word| word | lanes.trailing_zeros() << NEXT_LANES_SHIFT);
-        }
+        let lanes = match (self.lanes, before) {
+            (SliceLanes::Used, Some(before)) => {
+                let lanes = used.max(1).next_power_of_two();
+                before.change(words, |word| word | (lanes as u32 - 1) << NEXT_LANES_SHIFT);
+                lanes
+            }
+            _ => LANES,
+        };
         let of_lanes = &of_lanes[..lanes];
         let steps = slice.width.div_ceil(PRODUCTS);
         words.reserve(2 * lanes * (1 + steps));
@@ -338,7 +353,11 @@ mod tests {
 
     /// Reads the words back as the kernel does: for each warp the tasks that it finishes, with
     /// their pairs lane by lane, and a `None` for each barrier.
-    fn read(words: &[u32], start: u32, padding: u32) -> Vec<Option<(u32, Vec<u32>)>> {
+    fn read(
+        words: &[u32],
+        (start, of_slices): (u32, SliceLanes),
+        padding: u32,
+    ) -> Vec<Option<(u32, Vec<u32>)>> {
         let (mut at, mut lanes, mut events) = (start as usize, LANES, Vec::new());
         loop {
             let control = words[at + 1];
@@ -367,7 +386,9 @@ mod tests {
                 return events;
             }
             at = pairs + PRODUCTS * steps * lanes;
-            lanes = 1 << (control >> NEXT_LANES_SHIFT & 7);
+            if of_slices == SliceLanes::Used {
+                lanes = (control >> NEXT_LANES_SHIFT & 31) as usize + 1;
+            }
         }
     }
 
@@ -385,10 +406,12 @@ mod tests {
             (0..500).map(|task| (task * 7919 % 97 * (task % 5), task as u32 / 3 % 70)).collect();
         // Levels of a task or two in a row, which one warp does alone.
         let narrow: Vec<(usize, u32)> = (0..120).map(|task| (task % 7, task as u32 / 2)).collect();
-        let warps = [1, 2, 4, 16].into_iter();
-        for (warps, shape) in warps.flat_map(|warps| [(warps, &shape), (warps, &narrow)]) {
+        let kinds = [1, 2, 4, 16]
+            .into_iter()
+            .flat_map(|warps| [SliceLanes::All, SliceLanes::Used].map(|lanes| (warps, lanes)));
+        for ((warps, lanes), shape) in kinds.flat_map(|kind| [(kind, &shape), (kind, &narrow)]) {
             let tasks = tasks(shape);
-            let streams = Streams::new(&tasks, warps);
+            let streams = Streams::new(&tasks, warps, lanes);
             let (mut words, mut starts) = (vec![77; 6], Vec::new());
 
             streams.append(u32::MAX, &mut words, &mut starts);
@@ -398,7 +421,8 @@ mod tests {
             let mut met = Vec::new();
             for (warp, start) in starts.into_iter().enumerate() {
                 let mut barriers = 0;
-                for (event, what) in read(&words, start, u32::MAX).into_iter().enumerate() {
+                for (event, what) in read(&words, (start, lanes), u32::MAX).into_iter().enumerate()
+                {
                     let Some((task, pairs)) = what else {
                         barriers += 1;
                         continue;
@@ -429,10 +453,10 @@ mod tests {
         let tasks = tasks(&[(2, 0), (2, 1), (2, 2)]);
         let (mut words, mut starts) = (Vec::new(), Vec::new());
 
-        Streams::new(&tasks, 4).append(u32::MAX, &mut words, &mut starts);
+        Streams::new(&tasks, 4, SliceLanes::Used).append(u32::MAX, &mut words, &mut starts);
 
         for start in starts {
-            let events = read(&words, start, u32::MAX);
+            let events = read(&words, (start, SliceLanes::Used), u32::MAX);
             assert_eq!(events.iter().filter(|event| event.is_none()).count(), 1);
         }
     }
@@ -445,10 +469,14 @@ mod tests {
             full(0).chain((1..11).map(|level| (1, level))).chain(full(11)).collect();
         let (mut words, mut starts) = (Vec::new(), Vec::new());
 
-        Streams::new(&tasks(&shape), 1).append(u32::MAX, &mut words, &mut starts);
+        let tasks = tasks(&shape);
+        for (lanes, all) in [(SliceLanes::All, 12 * LANES), (SliceLanes::Used, 2 * LANES + 10)] {
+            words.clear();
 
-        let a_lane = 2 + PRODUCTS;
-        assert_eq!(words.len(), (2 * LANES + 10) * a_lane);
+            Streams::new(&tasks, 1, lanes).append(u32::MAX, &mut words, &mut starts);
+
+            assert_eq!(words.len(), all * (2 + PRODUCTS));
+        }
     }
 
     #[test]
@@ -456,17 +484,17 @@ mod tests {
         let tasks = Tasks::default();
         let (mut words, mut starts) = (Vec::new(), Vec::new());
 
-        Streams::new(&tasks, 1).append(0, &mut words, &mut starts);
+        Streams::new(&tasks, 1, SliceLanes::Used).append(0, &mut words, &mut starts);
 
         assert_eq!((words.len(), starts), (2 * LANES, vec![0]));
-        assert!(read(&words, 0, 0).is_empty());
+        assert!(read(&words, (0, SliceLanes::Used), 0).is_empty());
     }
 
     #[test]
     fn a_single_long_sum_is_cut_for_all_lanes() {
         let tasks = tasks(&[(640, 0)]);
 
-        let streams = Streams::new(&tasks, 2);
+        let streams = Streams::new(&tasks, 2, SliceLanes::All);
 
         assert_eq!(streams.levels[0].iter().flatten().map(|slice| slice.width).sum::<usize>(), 20);
         let places: usize =

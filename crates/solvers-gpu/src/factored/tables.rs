@@ -7,6 +7,7 @@ use sparsebatch_solve_core::Scheme;
 use super::layout::{RowLists, Words};
 use super::programs::Factors;
 use super::shape::{FactoredPlacement, FactoredTuning, Precision};
+use super::streams::SliceLanes;
 use crate::GpuSolveError;
 
 /// The analysis of a pattern.
@@ -27,7 +28,7 @@ impl PatternTables {
     /// Finds the factors and their programs. The number of systems affects only the blocks.
     pub(super) fn new<T: Value>(
         pattern: CsrPatternRef<'_>,
-        scheme: Scheme,
+        (scheme, lanes): (Scheme, SliceLanes),
         systems: usize,
         info: &DeviceInfo,
         tuning: &FactoredTuning,
@@ -47,7 +48,7 @@ impl PatternTables {
             nnz: pattern.nnz(),
             nfactors: factors.len(),
             root: matches!(&factors, Factors::Sums(sums) if sums.root),
-            words: Words::new(&factors, nrows, shape.threads, shape.place.is_wide())?,
+            words: Words::new(&factors, nrows, shape.threads, (shape.place.is_wide(), lanes))?,
             rows: RowLists::new(pattern)?,
             sources,
             shape,

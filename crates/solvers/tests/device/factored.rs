@@ -391,6 +391,8 @@ fn different_patterns_are_solved_as_each_by_itself() {
     let one = scattered(sizes().sum::<usize>() / items, 1);
     (0..items).for_each(|_| alike.push(one.view()));
     for options in timed() {
+        // Compiles the kernels.
+        drop(Timed::new(&device, &different, &options));
         let mut all = Timed::new(&device, &different, &options);
         let mut same = Timed::uniform(&device, &alike, &options);
         let (ms, same_ms) = (all.ms(&device), same.ms(&device));

@@ -12,29 +12,32 @@ struct Held {
     V value, by;
 };
 
-// Runs the stream of a warp, a sequence of slices. A slice is for the first lanes of the warp, a power
-// of two of them: 32 in the first slice. It has for each of them a task (place | factor << 16) and a
-// control word, then for each step two pairs. Control word:
+// Runs the stream of a warp, a sequence of slices. A slice has for each lane a task
+// (place | factor << 16) and a control word, then for each step two pairs per lane. Control word:
 //
 //   bits  0..15 number of steps
 //   bits 16..18 log2 of the number of lanes on the lane's task
 //   bits 19..21 the largest such log2 in the warp
-//   bits 22..24 log2 of the lanes of the next slice
-//   bits 26..30 number of barriers of the group after the slice
+//   bits 22..26 COMPACT: the lanes of the next slice, less 1
+//   bits 27..30 number of barriers of the group after the slice
 //   bit  31     set in the last slice
+//
+// COMPACT: slices have words for their first lanes alone, of which there are a power of two, 32 in the
+// first slice; the other lanes of the warp read those of the last one, and their sums are not used.
+// Most levels have a few tasks. It takes 15 cycles a slice and is for streams that are read by one
+// system: those of all systems of a pattern stay in caches.
 //
 // Calls begin(task) in the first lane of a task; add(sum, pair) for each pair of a lane, in order;
 // adds up the sums of the lanes on a task, whose number is a power of two; calls finish(task, sum,
-// held) in the first of these lanes. The other lanes of the warp do as the last one of the slice, and
-// their sums are not used: most levels have a few tasks, and words for all lanes would be more than
-// caches hold. The lanes of the warp see the results after the slice, other threads after the next
-// barrier. Words are loaded during the slice before, or AHEAD steps ahead: the 192 words behind the
-// last stream are read, too.
-template <typename V, u32 GROUP, typename Begin, typename Add, typename Finish>
+// held) in the first of these lanes. The lanes of the warp see the results after the slice, other
+// threads after the next barrier. Words are loaded during the slice before, or AHEAD steps ahead:
+// the 192 words behind the last stream are read, too.
+template <typename V, u32 GROUP, bool COMPACT, typename Begin, typename Add, typename Finish>
 __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add add, Finish finish) {
     constexpr u32 EARLY = 2, AHEAD = 4;
     const u32 lane = threadIdx.x % WARP_THREADS;
-    u32 lanes = WARP_THREADS;
+    // Of the slice, less 1.
+    u32 last_lane = WARP_THREADS - 1;
     const u64* slice = reinterpret_cast<const u64*>(stream);
     u64 head = load(slice + lane);
     u64 early[EARLY];
@@ -45,18 +48,20 @@ __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add a
     for (;;) {
         const u32 task = u32(head), word = u32(head >> 32);
         const u32 steps = word & 0xffffu;
-        const bool has_task = lane < lanes && (task & 0xffffu) != NO_PLACE;
-        const u64* const pairs = slice + lanes + minimum(lane, lanes - 1);
-        const u32 apart = lanes;
-        slice += (1 + steps) * lanes;
-        lanes = 1u << (word >> 22 & 7);
-        const u64* const next = slice + minimum(lane, lanes - 1);
+        const bool has_task = lane <= last_lane && (task & 0xffffu) != NO_PLACE;
+        const u32 apart = last_lane + 1;
+        const u64* const pairs = slice + apart + minimum(lane, last_lane);
+        slice += (1 + steps) * apart;
+        if constexpr (COMPACT) {
+            last_lane = word >> 22 & 31;
+        }
+        const u64* const next = slice + minimum(lane, last_lane);
         u64 now[EARLY];
         head = load(next);
 #pragma unroll
         for (u32 u = 0; u < EARLY; ++u) {
             now[u] = early[u];
-            early[u] = load(next + (1 + u) * lanes);
+            early[u] = load(next + (1 + u) * (last_lane + 1));
         }
         Held<V> held = {};
         if (has_task) {
@@ -107,7 +112,7 @@ __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add a
         if constexpr (GROUP > WARP_THREADS) {
             // Warps that wait several times meet the others at one and the same barrier instruction.
 #pragma unroll 1
-            for (u32 count = word >> 26 & 31; count > 0; --count) {
+            for (u32 count = word >> 27 & 15; count > 0; --count) {
                 __syncthreads();
             }
         }

@@ -219,7 +219,7 @@ struct Factored : Shape {
             const auto factor_of = [](u32 task) {
                 return task >> 16 == NO_PLACE ? NO_SOURCE : task >> 16;
             };
-            run_stream<V, GROUP>(
+            run_stream<V, GROUP, RAGGED>(
                 stream, [&](u32 task) { return begin(task & 0xffffu, factor_of(task)); },
                 [&](V& sum, u32 pair) { add(sum, pair & 0xffffu, pair >> 16); },
                 [&](u32 task, V sum, const Held<V>& held) {

@@ -22,7 +22,7 @@
 //
 // The programs, in `words` at offsets in units of u32:
 // - Streams: warp w of a group has its factorisation at starts[w], its application at
-//   starts[WARPS + w]; 192 words of padding follow the last stream.
+//   starts[WARPS + w]; 192 words of padding follow the last stream. Compact ones where RAGGED.
 // - Lists: the factorisation is at starts[0], the application at starts[1]. Head: number of
 //   segments, offset of the tasks, offset of the pairs, 0. Segment: end of its tasks, which begin
 //   where those of the segment before end; log2 of the lanes that share a sum, at most 5, with bit
