@@ -48,8 +48,9 @@ pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_f
 pub use choose::{taken_together, takes_several_patterns};
 #[doc(hidden)]
 pub use common::{
-    ArrayMove, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,
-    OutcomeSlices, Outcomes, PinnedOutcomes, ValueSquares, check_apart, kernels_in_words,
+    ArrayMove, FailedSystem, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,
+    OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span, ValueSquares, check_apart, copy_spans,
+    kernels_in_words,
 };
 pub use common::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,

@@ -10,7 +10,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
-pub use scale::{scale_by_norm, scale_for_squares, scale_of_matrix};
+pub use scale::{needs_no_scale, scale_by_norm, scale_for_squares, scale_of_matrix};
 
 pub use crate::evaluate::{
     Sizes, by_power_of_two, frobenius_norm, norm_of_squares, norm2, sum_of_squares,

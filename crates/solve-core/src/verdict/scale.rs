@@ -24,10 +24,15 @@ pub fn scale_for_squares<T: Scalar>(norm: f64) -> i32 {
 /// [`scale_of_matrix`], but `norm`, the Frobenius norm of `values`, nearly always suffices to
 /// decide.
 pub fn scale_by_norm<T: Scalar>(norm: f64, values: &[T]) -> i32 {
+    if needs_no_scale::<T>(norm, values.len()) { 0 } else { scale_of_matrix(values) }
+}
+
+/// Whether the Frobenius norm of `count` values shows that [`scale_of_matrix`] is 0.
+pub fn needs_no_scale<T: Scalar>(norm: f64, count: usize) -> bool {
     let safe = pow2(safe_exponent::<T>());
-    // `norm / sqrt(values.len()) <= largest entry <= norm`.
-    let least = norm / (values.len() as f64).sqrt();
-    if norm < safe && least > 1.0 / safe { 0 } else { scale_of_matrix(values) }
+    // `norm / sqrt(count) <= largest entry <= norm`.
+    let least = norm / (count as f64).sqrt();
+    norm < safe && least > 1.0 / safe
 }
 
 /// The exponent e such that solvers work on `A * 2^-e`. It is 0 unless squares of products with the

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
 
+use super::items::check_ascending;
 use super::kernels::CONFIRM;
 use super::outcomes::{Limits, Outcomes};
 use super::task::{ArraySizes, Layouts, Strides, UniformPlaces, ragged_sizes};
@@ -19,6 +20,9 @@ const THREADS: u32 = 256;
 /// per multiprocessor.
 const SYSTEMS: usize = 2;
 const BLOCKS: u32 = 4;
+
+/// Largest number of blocks per multiprocessor where each takes a system at a time.
+const SETTLING_BLOCKS: u32 = 8;
 
 /// Confirms `Converged` for batches that were solved on the device, without copying data to the
 /// host.
@@ -44,6 +48,7 @@ const BLOCKS: u32 = 4;
 pub struct Confirmer<E: Executor, T: Value> {
     executor: E,
     key: KernelKey,
+    settle_key: KernelKey,
     sizes: ArraySizes,
     steps: Strides,
     /// Rows of the pattern if all items share it and are item-major; else 0.
@@ -192,10 +197,11 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         let Patterns { row_ptr, col_idx, items } = patterns;
         let narrow: Result<Vec<u16>, _> = col_idx.iter().map(|&column| column.try_into()).collect();
         let index = if narrow.is_ok() { "u16" } else { "u32" };
-        let key = KernelKey::new(&CONFIRM, format!("confirm<{}, {index}>", T::CPP));
-        executor.prepare(std::slice::from_ref(&key))?;
+        let key = |name: &str| KernelKey::new(&CONFIRM, format!("{name}<{}, {index}>", T::CPP));
+        executor.prepare(std::slice::from_ref(&key("confirm")))?;
         Ok(Self {
-            key,
+            key: key("confirm"),
+            settle_key: key("settle"),
             sizes,
             steps,
             nrows,
@@ -252,21 +258,9 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             return Ok(());
         }
         let mut args = Args::new();
-        args.scalar(systems as u32)
-            .scalar(self.sizes.nrhs as u32)
-            .scalar(self.nrows)
-            .input(&self.row_ptr);
-        match &self.col_idx {
-            ConfirmColumns::Narrow(columns) => args.input(columns),
-            ConfirmColumns::Wide(columns) => args.input(columns),
-        };
-        args.raw(self.items.as_ref().map_or(0, KernelBuffer::raw))
-            .input(values)
-            .scalar(if shared { 0 } else { self.steps.item })
-            .scalar(if shared { 1 } else { self.steps.value })
-            .scalar(self.steps.row)
-            .input(b)
-            .input(x);
+        args.scalar(systems as u32);
+        self.pass(&mut args, values, shared);
+        args.input(b).input(x);
         self.limits.pass(&mut args);
         outcomes.pass(&mut args);
         args.raw(packed).scalar(of_all as u32);
@@ -279,4 +273,91 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         // written is outcomes alone; the packed ones have room for as many as there are outcomes.
         unsafe { self.executor.launch(&self.key, config, &mut args) }.map_err(GpuError::into)
     }
+
+    /// Appends the arguments that all kernels have: patterns, values and strides.
+    fn pass<'a>(&'a self, args: &mut Args<'a>, values: &'a E::Buffer<T>, shared: bool) {
+        args.scalar(self.sizes.nrhs as u32).scalar(self.nrows).input(&self.row_ptr);
+        match &self.col_idx {
+            ConfirmColumns::Narrow(columns) => args.input(columns),
+            ConfirmColumns::Wide(columns) => args.input(columns),
+        };
+        args.raw(self.items.as_ref().map_or(0, KernelBuffer::raw))
+            .input(values)
+            .scalar(if shared { 0 } else { self.steps.item })
+            .scalar(if shared { 1 } else { self.steps.value })
+            .scalar(self.steps.row);
+    }
+
+    /// Gives systems that did not converge the better of their guess and their x, as
+    /// [`System::confirm`] does on the CPU, and evaluates their residuals, which become those of
+    /// `outcomes`. `guesses` holds those of all systems; without it they started from 0. The first
+    /// call compiles a kernel. Waits.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] when an array does not fit, for a system that there is not, and for
+    /// one that does not follow the one before; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    ///
+    /// [`System::confirm`]: sparsebatch_solve_core::verdict::System::confirm
+    #[doc(hidden)]
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn settle(
+        &self,
+        outcomes: &mut Outcomes<E>,
+        systems: &[FailedSystem],
+        (values, b): (&E::Buffer<T>, &E::Buffer<T>),
+        guesses: Option<&mut E::Buffer<T>>,
+        x: &mut E::Buffer<T>,
+    ) -> Result<Vec<Settled>, GpuSolveError> {
+        let shared = self.sizes.check(values, b, x)?;
+        let of_all = self.sizes.nitems * self.sizes.nrhs;
+        check_len("outcomes", of_all, outcomes.systems())?;
+        if let Some(guesses) = &guesses {
+            check_len("guesses", x.len(), guesses.len())?;
+        }
+        check_ascending("systems", systems.iter().map(|failed| failed.system), of_all)?;
+        if systems.is_empty() {
+            return Ok(Vec::new());
+        }
+        let word =
+            |failed: &FailedSystem| failed.system as u64 | u64::from(failed.drops_lost_guess) << 32;
+        let numbers: Vec<u64> = systems.iter().map(word).collect();
+        let numbers = self.executor.upload(&numbers)?;
+        let mut norms: E::Buffer<f64> = self.executor.alloc(2 * systems.len())?;
+        let mut args = Args::new();
+        args.scalar(systems.len() as u32).input(&numbers);
+        self.pass(&mut args, values, shared);
+        args.input(b).raw(guesses.map_or(0, |guesses| guesses.raw())).output(x);
+        self.limits.pass(&mut args);
+        outcomes.pass(&mut args);
+        args.output(&mut norms);
+        let most = (SETTLING_BLOCKS * self.executor.info().multiprocessors.max(1)) as usize;
+        let config = LaunchConfig::linear(systems.len().min(most) as u32, THREADS);
+        // SAFETY: the arguments are those of `settle`; the lengths of values, vectors and outcomes
+        // were checked here, numbers are those of systems of the confirmer, each there once, and
+        // items are where their patterns and layouts say; norms have room for as many.
+        unsafe { self.executor.launch(&self.settle_key, config, &mut args) }?;
+        let norms = self.executor.download(&norms)?;
+        let of = |pair: &[f64]| Settled { residual_norm: pair[0], magnitude: pair[1] };
+        Ok(norms.chunks_exact(2).map(of).collect())
+    }
+}
+
+/// A system that did not converge.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedSystem {
+    /// Its number: item by item, within an item by right-hand sides.
+    pub system: usize,
+    /// Whether elements of its guess that are not finite count as 0.
+    pub drops_lost_guess: bool,
+}
+
+/// How far a system is that did not converge.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settled {
+    /// `||b - A x||_2`, NaN if it is not finite.
+    pub residual_norm: f64,
+    /// `|| |b| + |A||x| ||_2`.
+    pub magnitude: f64,
 }

@@ -1,5 +1,7 @@
 //! [`ItemList`]: what belongs to some items of a batch, packed into small arrays and back.
 
+use std::ops::Range;
+
 use sparsebatch_cuda::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod, Value,
 };
@@ -73,6 +75,19 @@ impl ItemExtents {
         start(item + 1) - start(item)
     }
 
+    /// The rows of a system, the `system % nrhs`-th of an item, in an array of all rows.
+    pub fn rows_of_system(&self, system: usize, nrhs: usize) -> Range<usize> {
+        let item = system / nrhs;
+        let nrows = self.rows_of(item);
+        let first = self.start_of(ItemArray::Rows, item, nrhs) + system % nrhs * nrows;
+        first..first + nrows
+    }
+
+    /// The elements of an item in an array of those of all, with `nrhs` right-hand sides.
+    pub fn span_of(&self, array: ItemArray, item: usize, nrhs: usize) -> Range<usize> {
+        self.start_of(array, item, nrhs)..self.start_of(array, item + 1, nrhs)
+    }
+
     /// Where the elements of an item begin in an array, or at the end of all where they would.
     fn start_of(&self, array: ItemArray, item: usize, nrhs: usize) -> usize {
         match (self, array) {
@@ -141,10 +156,9 @@ impl<E: Executor> Spans<E> {
         })
     }
 
-    /// Threads that copy an item: a power of two, so that few of a warp are idle.
+    /// Threads that copy an item.
     fn width(&self) -> u32 {
-        let each = self.len / self.firsts.len().max(1);
-        each.clamp(1, 32).next_power_of_two() as u32
+        width_of(self.len, self.firsts.len())
     }
 }
 
@@ -180,17 +194,7 @@ impl<E: Executor + Clone> ItemList<E> {
         extents: &ItemExtents,
         nrhs: usize,
     ) -> Result<Self, GpuSolveError> {
-        let nitems = extents.nitems();
-        let wrong = (0..items.len()).find(|&place| {
-            items[place] >= nitems || (place > 0 && items[place] <= items[place - 1])
-        });
-        if let Some(place) = wrong {
-            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
-                name: "items",
-                expected: "items of the batch in ascending order",
-                found: format!("{} at place {place}, of {nitems}", items[place]),
-            }));
-        }
+        check_ascending("items", items.iter().copied(), extents.nitems())?;
         let spans = |array| Spans::new(executor, array, items, extents, nrhs);
         Ok(Self {
             values: spans(ItemArray::Values)?,
@@ -204,6 +208,11 @@ impl<E: Executor + Clone> ItemList<E> {
     /// The number of elements of these items in an array.
     pub fn len(&self, array: ItemArray) -> usize {
         self.spans(array).len
+    }
+
+    /// Where the list is.
+    pub(super) fn executor(&self) -> &E {
+        &self.executor
     }
 
     /// Bytes of the list on the device.
@@ -332,10 +341,7 @@ impl<E: Executor + Clone> ItemList<E> {
         if spans.len == 0 {
             return Ok(());
         }
-        let most = u64::from(8 * self.executor.info().multiprocessors.max(1));
-        let threads = self.nitems as u64 * u64::from(spans.width());
-        let config =
-            LaunchConfig::linear(threads.div_ceil(THREADS.into()).min(most) as u32, THREADS);
+        let config = linear(&self.executor, self.nitems, spans.width());
         let key = KernelKey::new(&ITEMS, expression);
         // SAFETY: the arguments are those of `pack_items` or `unpack_items`; `check` compared the
         // lengths of both arrays with the ends of their spans, which do not overlap, since items are
@@ -343,4 +349,92 @@ impl<E: Executor + Clone> ItemList<E> {
         unsafe { self.executor.launch(&key, config, args) }?;
         Ok(())
     }
+}
+
+/// Refuses numbers that are not below `end` or that do not ascend.
+pub(super) fn check_ascending(
+    name: &'static str,
+    numbers: impl Iterator<Item = usize>,
+    end: usize,
+) -> Result<(), GpuSolveError> {
+    let mut before = None;
+    for (place, number) in numbers.enumerate() {
+        if number >= end || before.is_some_and(|before| number <= before) {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                name,
+                expected: "numbers of the batch in ascending order",
+                found: format!("{number} at place {place}, of {end}"),
+            }));
+        }
+        before = Some(number);
+    }
+    Ok(())
+}
+
+/// Elements that are copied from one array on the device to another.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Where they are.
+    pub from: Range<usize>,
+    /// The place of the first of them in the other array.
+    pub to: usize,
+}
+
+/// Copies spans, which ascend in the array that is written, and do not overlap there. Waits.
+///
+/// # Errors
+/// [`GpuSolveError::Argument`] for spans beyond an array and for those that do not ascend;
+/// [`GpuSolveError::Gpu`] when memory or compiler fail.
+#[doc(hidden)]
+#[expect(unsafe_code, reason = "a launch")]
+pub fn copy_spans<E: Executor, T: Value>(
+    executor: &E,
+    spans: &[Span],
+    from: &E::Buffer<T>,
+    to: &mut E::Buffer<T>,
+) -> Result<(), GpuSolveError> {
+    let mut end = 0;
+    for (place, span) in spans.iter().enumerate() {
+        if span.from.end > from.len() || span.to < end || span.to + span.from.len() > to.len() {
+            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                name: "spans",
+                expected: "spans within the arrays, in ascending order",
+                found: format!("{span:?} at place {place}"),
+            }));
+        }
+        end = span.to + span.from.len();
+    }
+    let words: Vec<u64> = spans
+        .iter()
+        .flat_map(|span| [span.from.start as u64, span.to as u64, span.from.len() as u64])
+        .collect();
+    let len: usize = spans.iter().map(|span| span.from.len()).sum();
+    if len == 0 {
+        return Ok(());
+    }
+    let words = executor.upload(&words)?;
+    let width = width_of(len, spans.len());
+    let config = linear(executor, spans.len(), width);
+    let mut args = Args::new();
+    args.scalar(spans.len() as u64).scalar(width).input(&words).input(from).output(to);
+    let key = KernelKey::new(&ITEMS, format!("copy_spans<{}>", T::CPP_NAME));
+    // SAFETY: the arguments are those of `copy_spans`; spans are within both arrays, which are
+    // different buffers, and do not overlap where they are written.
+    unsafe { executor.launch(&key, config, &mut args) }?;
+    // The words must outlive the launch.
+    Ok(executor.synchronize()?)
+}
+
+/// Threads that copy one of `count` parts of `len` elements together: a power of two, so that few of a
+/// warp are idle.
+fn width_of(len: usize, count: usize) -> u32 {
+    (len / count.max(1)).clamp(1, 32).next_power_of_two() as u32
+}
+
+/// The launch for `count` parts of `width` threads each.
+fn linear<E: Executor>(executor: &E, count: usize, width: u32) -> LaunchConfig {
+    let most = u64::from(8 * executor.info().multiprocessors.max(1));
+    let threads = count as u64 * u64::from(width);
+    LaunchConfig::linear(threads.div_ceil(THREADS.into()).min(most) as u32, THREADS)
 }

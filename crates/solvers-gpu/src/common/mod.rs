@@ -13,9 +13,9 @@ mod solver;
 mod squares;
 pub(crate) mod task;
 
-pub use confirm::Confirmer;
+pub use confirm::{Confirmer, FailedSystem, Settled};
 pub use gradient::ValueGradient;
-pub use items::{ItemArray, ItemExtents, ItemList};
+pub use items::{ItemArray, ItemExtents, ItemList, Span, copy_spans};
 pub use moves::ArrayMove;
 pub use outcomes::DeviceOutcomes;
 pub use outcomes::{HostOutcomes, Limits, OutcomeMemory, OutcomeSlices, Outcomes, PinnedOutcomes};

@@ -238,13 +238,18 @@ impl<E: Executor> Outcomes<E> {
         let iterations: Vec<u32> = outcomes.iter().map(|outcome| outcome.iterations).collect();
         let restarts: Vec<u32> = outcomes.iter().map(each).collect();
         let norms = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<f64>>();
-        list.scatter(ItemArray::Systems, &statuses, &mut self.status)?;
-        list.scatter(ItemArray::Systems, &iterations, &mut self.iterations)?;
-        list.scatter(ItemArray::Systems, &restarts, &mut self.restarts)?;
-        let residual_norms = norms(|outcome| outcome.residual_norm);
-        list.scatter(ItemArray::Systems, &residual_norms, &mut self.residual_norm)?;
-        let rhs_norms = norms(|outcome| outcome.rhs_norm);
-        list.scatter(ItemArray::Systems, &rhs_norms, &mut self.rhs_norm)
+        let executor = list.executor();
+        let part = Self {
+            status: executor.upload(&statuses)?,
+            iterations: executor.upload(&iterations)?,
+            restarts: executor.upload(&restarts)?,
+            residual_norm: executor.upload(&norms(|outcome| outcome.residual_norm))?,
+            rhs_norm: executor.upload(&norms(|outcome| outcome.rhs_norm))?,
+            packed: None,
+        };
+        self.take_part(list, &part)?;
+        // The part must outlive the launches.
+        Ok(executor.synchronize()?)
     }
 
     /// Overwrites the outcomes of some items by those of `part`, which has only these. Returns before

@@ -16,5 +16,6 @@ mod gpu_factored;
 mod gpu_krylov_steps;
 mod gpu_lu;
 mod gpu_lu_columns;
+mod gpu_settled;
 mod nvrtc;
 mod solves;

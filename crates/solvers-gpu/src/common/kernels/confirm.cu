@@ -1,4 +1,4 @@
-// Confirms which systems of a plan are CONVERGED. Their residuals passed as computed, but may not
+// confirm: which systems of a plan are CONVERGED. Their residuals passed as computed, but may not
 // pass together with a bound of their rounding errors. Where the bound from |A||x| does not decide,
 // the residual is evaluated in twofold precision (evaluate.cuh). The system is then CONVERGED or
 // STAGNATED; x is unchanged.
@@ -357,6 +357,69 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
         __syncthreads(); // all threads have read the lists, and verdicts are written
         if (packed != nullptr && own < end) {
             Packed{packed, packed_systems}.store(own, outcomes);
+        }
+    }
+}
+
+// settle: gives systems that did not converge the better of their guess and their x, and tells how far
+// they are. x is kept if its residual, evaluated in twofold precision, is clearly smaller than that of
+// the guess: these are the rules of the CPU's solvers (verdict, keep_better).
+//
+// Launch: blocks of CONFIRM_THREADS; any grid, a block takes a system at a time. Arguments as for
+// `confirm`, and
+// - numbers: `count` systems, each once; bit 32 is set where elements of the guess that are not finite
+//   count as 0.
+// - guesses: null where systems started from 0, which they did as well where b is 0.
+// - norms: for each of the systems the norm of its residual (NaN if that is not finite), and
+//   || |b| + |A||x| ||.
+template <typename V, typename Index>
+__global__ void __launch_bounds__(CONFIRM_THREADS)
+    settle(u32 count, const u64* __restrict__ numbers, u32 nrhs, u32 nrows,
+           const u32* __restrict__ row_ptr, const Index* __restrict__ col_idx,
+           const u64* __restrict__ items, const V* __restrict__ values, u64 value_stride,
+           u64 value_step, u64 row_step, const V* __restrict__ b, V* guesses, V* x,
+           SystemLimits limits, SystemOutcomes outcomes, double* norms) {
+    __shared__ ConfirmShared shared;
+    const ConfirmedSystems<V, Index> all{nrhs,         nrows,      row_ptr,  col_idx, items, values,
+                                         value_stride, value_step, row_step, b,       x,     limits,
+                                         outcomes};
+    for (u32 k = blockIdx.x; k < count; k += gridDim.x) {
+        const u64 word = load(numbers + k);
+        const u32 number = u32(word);
+        ConfirmedSystem<V, Index> own = all.system(number);
+        V* const own_x = x + (own.x - x);
+        V* const guess = guesses + (own.x - x);
+        double of_guess = outcomes.rhs_norms[number];
+        const bool from_zero = guesses == nullptr || of_guess == 0;
+        Evaluated found;
+        found.nrows = own.nrows;
+        if (!from_zero) {
+            if (word >> 32 != 0) {
+                for (u32 row = threadIdx.x; row < own.nrows; row += CONFIRM_THREADS) {
+                    V& element = guess[row * row_step];
+                    element = is_finite(element) ? element : V(0);
+                }
+                __syncthreads();
+            }
+            own.x = guess;
+            own.find_twofold(found, shared);
+            of_guess = found.reported_norm();
+            own.x = own_x;
+        }
+        own.find_twofold(found, shared);
+        const double error = found.error + found.of_norm(found.error) + found.of_norm(found.norm);
+        const bool is_accurate = error <= ROUGH * found.norm;
+        if (!(is_accurate && found.norm <= (1 - 4 * ROUGH) * of_guess)) {
+            for (u32 row = threadIdx.x; row < own.nrows; row += CONFIRM_THREADS) {
+                own_x[row * row_step] = from_zero ? V(0) : guess[row * row_step];
+            }
+            __syncthreads();
+            own.find_twofold(found, shared);
+        }
+        own.find_plain(found, shared);
+        if (threadIdx.x == 0) {
+            norms[2 * u64(k)] = outcomes.residual_norms[number] = found.reported_norm();
+            norms[2 * u64(k) + 1] = found.plain;
         }
     }
 }

@@ -34,3 +34,19 @@ __global__ void unpack_items(u64 count, u32 width, const u64* __restrict__ first
     for_elements(count, width, firsts, places,
                  [&](u64 to, u64 from) { all[to] = load(packed + from); });
 }
+
+// copy_spans: to[places[k] + i] = from[firsts[k] + i] for k < count, i < lens[k].
+// - spans: three words each: firsts[k], places[k], lens[k]; what is written does not overlap. The two
+//   arrays do not overlap.
+// - Launch and traffic as above.
+template <typename V>
+__global__ void copy_spans(u64 count, u32 width, const u64* __restrict__ spans,
+                           const V* __restrict__ from, V* __restrict__ to) {
+    for (u64 span = grid_thread() / width; span < count; span += grid_threads() / width) {
+        const u64 first = load(spans + 3 * span), place = load(spans + 3 * span + 1);
+        const u64 len = load(spans + 3 * span + 2);
+        for (u64 i = threadIdx.x % width; i < len; i += width) {
+            to[place + i] = load(from + first + i);
+        }
+    }
+}

@@ -6,21 +6,21 @@ use sparsebatch_formats::{Batch, BatchValues, Csr, Layout, UniformBatch};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
     Backend, BatchReport, BatchSolver, DeviceData, DeviceSolver, Gpu, LuForm, Method,
-    Preconditioner, Rung, SolveError, SolveOptions, SolveScalar, Status, Watch,
+    Preconditioner, Rung, SolveError, SolveOptions, SolveScalar, Status, SystemReport, Watch,
 };
 
 use crate::backends::common::{chain, dense, patterns, ragged, rhs};
 use crate::common::cases;
 
 /// A uniform batch of some matrices of one pattern.
-pub(super) fn uniform<T: SolveScalar>(matrices: &[Csr<T>]) -> Batch<T> {
+pub(crate) fn uniform<T: SolveScalar>(matrices: &[Csr<T>]) -> Batch<T> {
     let values = matrices.iter().flat_map(|matrix| matrix.values().to_vec()).collect();
     let pattern = matrices[0].pattern().clone();
     let batch = UniformBatch::try_new(pattern, matrices.len(), BatchValues::ItemMajor(values));
     Batch::Uniform(batch.unwrap())
 }
 
-pub(super) fn values_of<T: SolveScalar>(batch: &Batch<T>) -> Vec<T> {
+pub(crate) fn values_of<T: SolveScalar>(batch: &Batch<T>) -> Vec<T> {
     let mut copy = Vec::new();
     (0..batch.nitems()).flat_map(|item| batch.values_in(item, &mut copy).to_vec()).collect()
 }
@@ -88,6 +88,21 @@ pub(super) fn agree<T: SolveScalar>(
     let bits = |x: &[T]| x.iter().map(|x| x.to_f64().to_bits()).collect::<Vec<u64>>();
     assert_eq!(bits(&x), bits(&host_x));
     report
+}
+
+/// Systems ended alike on the device and on the host. Residuals of systems that did not converge are
+/// evaluated by each, with sums in another order.
+pub(super) fn assert_same(found: &[SystemReport], expected: &[SystemReport]) {
+    assert_eq!(found.len(), expected.len());
+    for (system, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let (mut found, norm) = (found.clone(), expected.outcome.residual_norm);
+        let apart = (found.outcome.residual_norm - norm).abs();
+        if found.outcome.status != Status::Converged && apart <= 1e-12 * norm {
+            found.outcome.residual_norm = norm;
+        }
+        // NaN is not equal to itself, but prints alike.
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{system}");
+    }
 }
 
 pub(super) fn methods() -> [SolveOptions; 7] {
@@ -202,7 +217,7 @@ fn limits_of_the_systems_go_with_them_to_every_rung() {
         solver.replace_limits(&options(limits.clone())).unwrap();
         let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
         let (expected, host) = from_host(&batch, &b, None, &options(limits));
-        assert_eq!(report.systems, host.systems);
+        assert_same(&report.systems, &host.systems);
         assert_eq!(executor.download(&x).unwrap(), expected);
     }
 }
@@ -224,7 +239,7 @@ fn replaced_limits_reach_other_schemes_and_rungs() {
             solver.replace_limits(options).unwrap();
             let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
             let (expected, host) = from_host(&batch, &b, None, options);
-            assert_eq!(report.systems, host.systems);
+            assert_same(&report.systems, &host.systems);
             assert_eq!(executor.download(&x).unwrap(), expected);
         }
     }
@@ -264,7 +279,7 @@ fn a_failed_lu_forgets_a_guess_that_is_not_finite() {
     let options = SolveOptions::new().method(Method::Lu).fallback(false);
     let (host_x, host) = from_host(&batch, &b, Some(&guesses), &options);
     let (x, report, ..) = on_device(&batch, &b, Some(&guesses), &options);
-    assert_eq!(report.systems, host.systems);
+    assert_same(&report.systems, &host.systems);
     assert_eq!(x, host_x);
     assert!(x.iter().all(|x| x.is_finite()));
 }
@@ -367,7 +382,7 @@ fn limits_are_replaced_between_solves() {
         solver.replace_limits(&limited).unwrap();
         let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
         let (expected, host) = from_host(&batch, &b, None, &limited);
-        assert_eq!(report.systems, host.systems);
+        assert_same(&report.systems, &host.systems);
         assert_eq!(executor.download(&x).unwrap(), expected);
     }
     let of_others = SolveOptions::new().rel_tol(vec![1e-3; 4]);
@@ -466,9 +481,7 @@ fn failing_items_change_between_solves() {
                     let report = solver.solve(&values, &on_b, Guess::Zero, &mut x);
 
                     let report = report.unwrap_or_else(|error| panic!("{flaws:?}: {error}"));
-                    // NaN is not equal to itself, but prints alike.
-                    let found = format!("{:?}", report.systems);
-                    assert_eq!(found, format!("{:?}", host.systems), "{flaws:?} {options:?}");
+                    assert_same(&report.systems, &host.systems);
                     assert_eq!(executor.download(&x).unwrap(), expected, "{flaws:?}");
                 }
             }
@@ -498,7 +511,7 @@ fn a_report_answers_before_its_systems_are_listed() {
     // By each of the three ways to the list.
     let (_, host) = from_host(&batch, &b, None, &SolveOptions::new());
     let listed: BatchReport = report.clone().into_report();
-    assert_eq!(listed.systems, host.systems);
+    assert_same(&listed.systems, &host.systems);
     assert_eq!((report.systems.len(), report.scheme), (6, host.scheme));
     assert_eq!(BatchReport::from(report), listed);
 

@@ -6,7 +6,7 @@ mod auto;
 mod certified;
 mod chunks;
 pub(crate) mod common;
-mod device;
+pub(crate) mod device;
 mod device_data;
 mod device_patterns;
 mod device_ragged;
