@@ -1,22 +1,25 @@
 //! How a solve is finished: verdicts, items of other schemes, the ladder, the report.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, KernelBuffer};
-use sparsebatch_formats::Batch;
-use sparsebatch_solve_core::verdict::System;
-use sparsebatch_solve_core::{ArgumentError, Criteria, Outcome, Scheme, Status};
+use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_solve_core::verdict::{needs_no_scale, norm_of_squares};
+use sparsebatch_solve_core::{ArgumentError, Outcome, Scheme, Status};
 
-use super::patterns::by_item;
+use super::climb::{DeviceSystems, KeptRungs};
+use super::patterns::{Patterns, by_item};
 use super::report::DeviceReport;
 use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{Guess, HostOutcomes, ItemArray, ItemList, check_apart};
-use crate::ladder::{HostSystems, Kept, Ladder};
+use crate::gpu::{
+    FailedSystem, Guess, HostOutcomes, ItemArray, ItemList, ValueSquares, check_apart,
+};
+use crate::ladder::Ladder;
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::drop_lost;
@@ -31,10 +34,10 @@ enum First {
 }
 
 /// The arrays of one solve.
-struct Arrays<'a, E: Executor, T: SolveScalar> {
-    values: &'a E::Buffer<T>,
-    b: &'a E::Buffer<T>,
-    x: &'a mut E::Buffer<T>,
+pub(super) struct Arrays<'a, E: Executor, T: SolveScalar> {
+    pub(super) values: &'a E::Buffer<T>,
+    pub(super) b: &'a E::Buffer<T>,
+    pub(super) x: &'a mut E::Buffer<T>,
 }
 
 /// The error of a finish without a solve of its kind.
@@ -44,33 +47,6 @@ pub(super) fn not_enqueued() -> SolveError {
         expected: "a solve of its kind that was enqueued before",
         found: "none".to_owned(),
     })
-}
-
-/// Analyses of later rungs. They number items among those that failed, so that they serve the next
-/// solve only if the same items fail.
-pub(super) struct KeptRungs<T> {
-    /// The items that failed, ascending.
-    items: Vec<usize>,
-    rungs: Vec<Kept<T>>,
-}
-
-impl<T> KeptRungs<T> {
-    pub(super) fn new() -> Self {
-        Self { items: Vec::new(), rungs: Vec::new() }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.rungs.clear();
-    }
-
-    /// The analyses for these items, after those for others were dropped.
-    fn of(&mut self, items: &[usize]) -> &mut Vec<Kept<T>> {
-        if self.items != items {
-            self.rungs.clear();
-            self.items = items.to_vec();
-        }
-        &mut self.rungs
-    }
 }
 
 /// Some items of a solve, copied to the host.
@@ -185,17 +161,14 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             let placement = again.analysed.map(|analysed| analysed.placement());
             runs.extend(placement.map(|placement| RungRun::new(Rung::First, count, placement)));
         }
-        let has_failed = |systems: &[SystemReport]| {
-            systems.iter().any(|system| system.outcome.status != Status::Converged)
-        };
-        let items: Vec<usize> =
-            (0..nitems).filter(|&i| has_failed(&systems[i * nrhs..(i + 1) * nrhs])).collect();
+        let has_failed = |system: &usize| systems[*system].outcome.status != Status::Converged;
+        let failed: Vec<usize> = (0..nitems * nrhs).filter(has_failed).collect();
         go_on(&self.criteria.watch)?;
-        if items.is_empty() {
+        if failed.is_empty() {
             return Ok(runs);
         }
         let first = self.first_schemes();
-        runs.extend(self.climb(&items, &first, guess, arrays, systems)?);
+        runs.extend(self.climb(failed, &first, guess, arrays, systems)?);
         Ok(runs)
     }
 
@@ -208,51 +181,53 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         first
     }
 
-    /// Copies items with failed systems to the host, climbs the ladder with these systems, and
-    /// writes solutions and outcomes back to the device. `first` is the first scheme of every item
-    /// of the batch. Returns the rungs that ran.
+    /// Gives failed systems the better of their guess and their x, climbs the ladder with them, and
+    /// writes their outcomes to the device. `first` is the first scheme of every item of the batch.
+    /// Returns the rungs that ran.
     fn climb(
         &mut self,
-        items: &[usize],
+        failed: Vec<usize>,
         first: &[Scheme],
         guess: Guess,
         arrays: Arrays<'_, E, T>,
         systems: &mut [SystemReport],
     ) -> Result<Vec<RungRun>, SolveError> {
         let nrhs = self.options.nrhs;
-        let list = ItemList::new(&self.executor, items, &self.extents, nrhs)?;
-        let mut copied = self.copy(&list, items, guess, &arrays)?;
-        if let Some(guesses) = &mut copied.guesses {
-            let each = by_item(guesses, items, &self.extents, nrhs);
-            let of_lu = each.filter(|(item, _)| first[*item].is_direct());
-            of_lu.for_each(|(_, guess)| drop_lost(guess));
+        let listed: Vec<FailedSystem> = failed
+            .iter()
+            .map(|&system| FailedSystem {
+                system,
+                // Factorisations need no guess.
+                drops_lost_guess: first[system / nrhs].is_direct(),
+            })
+            .collect();
+        let settled = self.confirmer.settle(
+            self.plan.outcome_arrays_mut(),
+            &listed,
+            (arrays.values, arrays.b),
+            self.guesses.as_mut().filter(|_| guess == Guess::InX),
+            arrays.x,
+        )?;
+        let mut magnitudes = HashMap::new();
+        for (&system, settled) in failed.iter().zip(settled) {
+            systems[system].outcome.residual_norm = settled.residual_norm;
+            magnitudes.insert(system, settled.magnitude);
         }
-        let places = systems_of(items, nrhs);
-        let criteria = self.criteria.pick(&places);
-        let mut some: Vec<SystemReport> = places.iter().map(|&s| systems[s].clone()).collect();
-        self.keep_better(&mut copied, items, &criteria, &mut some);
-        let mut runs = Vec::new();
-        let some_first: Vec<Scheme> = items.iter().map(|&item| first[item]).collect();
-        if self.options.fallback || some_first.iter().any(|first| first.has_fixed_order()) {
-            // Plans of rungs hold the limits of their systems.
-            let options = self.options.for_systems(&places);
-            let backend = self.backend.with_options(&options);
-            let mut site = HostSystems {
-                backend: &*backend,
-                batch: &copied.batch,
-                options: &options,
-                criteria: &criteria,
-                b: &copied.b,
-                x: &mut copied.x,
-                kept: self.kept.of(items),
-            };
-            let ladder = Ladder { options: &options, first: &some_first };
-            runs = ladder.climb(&mut site, &mut some)?;
+        let mut items: Vec<usize> = failed.iter().map(|system| system / nrhs).collect();
+        items.dedup();
+        if !self.options.fallback && !items.iter().any(|&item| first[item].has_fixed_order()) {
+            return Ok(Vec::new());
         }
-        self.put_back(&list, &copied.x, &some, arrays.x)?;
-        for (place, report) in places.into_iter().zip(some) {
-            systems[place] = report;
-        }
+        let mut kept = std::mem::replace(&mut self.kept, KeptRungs::new());
+        let mut site = DeviceSystems { solver: self, arrays, kept: &mut kept, magnitudes };
+        let ladder = Ladder { options: &self.options, first };
+        let runs = ladder.climb(&mut site, systems);
+        self.kept = kept;
+        let runs = runs?;
+        let list = ItemList::new(&self.executor, &items, &self.extents, nrhs)?;
+        let places = systems_of(&items, nrhs);
+        let outcomes: Vec<Outcome> = places.iter().map(|&s| systems[s].outcome.clone()).collect();
+        list.scatter_outcomes(&outcomes, self.plan.outcome_arrays_mut())?;
         Ok(runs)
     }
 
@@ -297,11 +272,28 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// Those of some items whose matrices the iterations of the CPU scale.
-    fn out_of_range(
+    pub(super) fn out_of_range(
         &self,
-        items: Vec<usize>,
+        mut items: Vec<usize>,
         values: &E::Buffer<T>,
     ) -> Result<Vec<usize>, SolveError> {
+        if let (Patterns::One { pattern, .. }, false) =
+            (&self.patterns, self.patterns.shares(values.len()))
+            && !items.is_empty()
+        {
+            let (count, nnz) = (items.len(), pattern.nnz());
+            let list = ItemList::new(&self.executor, &items, &self.extents, self.options.nrhs)?;
+            let mut packed = self.executor.alloc(count * nnz)?;
+            list.pack(ItemArray::Values, values, &mut packed)?;
+            let mut sums = self.executor.alloc(count)?;
+            ValueSquares::new(&self.executor, count, nnz)?.apply(&packed, &mut sums)?;
+            let sums = self.executor.download(&sums)?;
+            let is_plain =
+                |sum: f64| norm_of_squares(sum).is_some_and(|norm| needs_no_scale::<T>(norm, nnz));
+            // The values of the others are looked at.
+            let mut each = sums.into_iter();
+            items.retain(|_| !each.next().is_some_and(is_plain));
+        }
         if items.is_empty() {
             return Ok(items);
         }
@@ -313,7 +305,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// The values of some items on the host, and whether all items share them.
-    fn values_of(
+    pub(super) fn values_of(
         &self,
         list: &ItemList<E>,
         values: &E::Buffer<T>,
@@ -396,38 +388,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             x: list.gather(ItemArray::Rows, &*arrays.x)?,
             guesses: guesses.transpose()?,
         })
-    }
-
-    /// Gives systems that did not converge the better of their guess and their x.
-    fn keep_better(
-        &self,
-        copied: &mut Copied<T>,
-        items: &[usize],
-        criteria: &Criteria,
-        systems: &mut [SystemReport],
-    ) {
-        let nrhs = self.options.nrhs;
-        let Copied { batch, b, x, guesses } = copied;
-        // Each system with the offset of its rows.
-        let mut each = Vec::with_capacity(systems.len());
-        let (mut rest, mut first) = (x.as_mut_slice(), 0);
-        for (number, report) in systems.iter_mut().enumerate() {
-            let nrows = self.extents.rows_of(items[number / nrhs]);
-            let (own, after) = rest.split_at_mut(nrows);
-            each.push((number, first, own, report));
-            (rest, first) = (after, first + nrows);
-        }
-        each.into_par_iter().for_each_init(Vec::new, |values, (number, first, x, report)| {
-            if report.outcome.status == Status::Converged {
-                return;
-            }
-            let rows = first..first + x.len();
-            let values = batch.values_in(number / nrhs, values);
-            let pattern = self.patterns.item(items[number / nrhs]);
-            let system = System::new(number, pattern, values, &b[rows.clone()], criteria);
-            let guess = guesses.as_ref().map(|guesses| &guesses[rows]);
-            system.confirm(guess, x, &mut report.outcome);
-        });
     }
 
     /// Writes the solutions and outcomes of some items to the device.

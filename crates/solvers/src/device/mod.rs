@@ -3,7 +3,8 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `arrange.rs` | arrays of the caller in another order than solvers take them |
-//! | `finish.rs` | verdicts, items of other schemes, the ladder, the report |
+//! | `finish.rs` | verdicts, items of other schemes, the report |
+//! | `climb.rs` | the ladder over systems whose data lies on the device |
 //! | `again.rs` | matrices and factors that are kept for several solves |
 //! | `transposed.rs` | solves with the transposed matrices by kept factors |
 //! | `patterns.rs` | the patterns of the items |
@@ -14,6 +15,7 @@
 
 mod again;
 mod arrange;
+mod climb;
 mod finish;
 mod indices;
 mod memory;
@@ -43,7 +45,7 @@ use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 use again::KeptMatrices;
 pub use arrange::DeviceData;
 use arrange::{Staged, StagedVectors};
-use finish::KeptRungs;
+use climb::KeptRungs;
 pub(crate) use memory::memory_of;
 pub use memory::{SolverMemory, solver_memory};
 pub use patterns::BatchPatterns;
@@ -68,8 +70,8 @@ use transposed::TransposedSide;
 ///
 /// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing and
 /// returns at once. [`DeviceSolver::finish`] waits, confirms every verdict as the host's solver does,
-/// and climbs the ladder with the systems that failed: these alone are copied to the host and their
-/// solutions back. [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and
+/// and climbs the ladder with the systems that failed, on the device: the host sees outcomes, and the
+/// data of systems that need it (static pivoting, factorisations that are too large for the device). [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and
 /// [`DeviceSolver::solve_again`] serve several solves with the same matrices. Verdicts, and solutions of systems that converge
 /// by the first method, are those of `BatchSolver` on the same GPU.
 ///
@@ -120,7 +122,7 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     /// Their transposed ones, once they were solved with.
     transposed: Option<Box<TransposedSide<E, T>>>,
     /// Analyses of later rungs.
-    kept: KeptRungs<T>,
+    kept: KeptRungs<E, T>,
     /// Host memory for the outcomes of a solve, from the first one on. Threads do not share it.
     on_host: Mutex<OutcomeMemory<E>>,
     plan_time: Duration,

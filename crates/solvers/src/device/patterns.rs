@@ -138,6 +138,15 @@ impl<T: SolveScalar> Patterns<T> {
         }
     }
 
+    /// A batch of some items whose values are 0; those of one pattern share them.
+    pub(super) fn without_values(&self, items: &[usize]) -> Result<Batch<T>, SolveError> {
+        let (len, is_shared) = match self {
+            Self::One { pattern, .. } => (pattern.nnz(), true),
+            Self::Several(_) => (items.iter().map(|&item| self.item(item).nnz()).sum(), false),
+        };
+        self.some(items, vec![T::ZERO; len], is_shared)
+    }
+
     /// A batch of some items: `values` has those of each item, or those of one if it `is_shared`.
     pub(super) fn some(
         &self,

@@ -5,7 +5,8 @@ use sparsebatch_cuda::KernelBuffer;
 use sparsebatch_formats::{Batch, Layout, Pattern};
 
 use super::again::factor;
-use super::finish::{KeptRungs, not_enqueued};
+use super::climb::KeptRungs;
+use super::finish::not_enqueued;
 use super::patterns::Patterns;
 use super::{
     DeviceReport, DeviceSolver, Factors, Matrices, Other, Started, confirmer_of, plan_for,
@@ -20,7 +21,7 @@ pub(super) struct Side<E: GpuExecutor, T: SolveScalar> {
     patterns: Patterns<T>,
     confirmer: Confirmer<E, T>,
     /// Analyses of later rungs.
-    kept: KeptRungs<T>,
+    kept: KeptRungs<E, T>,
     /// The items of each scheme of the plan, and those that it does not take.
     chosen: Vec<Chosen>,
     others: Vec<Other<T>>,

@@ -461,6 +461,71 @@ fn a_call_takes_hardly_longer_than_that_of_the_plan() {
 
 /// Gradients by values agree with the host's; prints their rate beside that of copies, by bytes:
 /// values written once, lambda and x read once.
+/// Matrices of an analysed batch that are no longer positive definite climb the ladder. Prints what
+/// that takes beside a solve in which none fails: where the same items fail at each solve, and where
+/// others do.
+#[test]
+fn items_that_fail_take_so_much_longer() {
+    let Some(device) = device_or_skip() else { return };
+    let nitems = systems(10_000).max(40);
+    for (family, nrows) in [(Family::Tri, 32), (Family::Tri, 128), (Family::Lap2d, 256)] {
+        let problem = Problem::new(family, nrows).unwrap().batch(nitems).unwrap();
+        let mut copy = Vec::new();
+        let healthy: Vec<f64> =
+            (0..nitems).flat_map(|i| problem.batch.values_in(i, &mut copy).to_vec()).collect();
+        let nnz = healthy.len() / nitems;
+        let options = SolveOptions::new().method(Method::Cg).preconditioner(Preconditioner::Jacobi);
+        let mut solver: DeviceSolver<Device, f64> =
+            DeviceSolver::new(&device, &problem.batch, &options).unwrap();
+        let b = device.upload(&problem.rhs).unwrap();
+        let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
+        let all_solved = {
+            let values = device.upload(&healthy).unwrap();
+            median_of_five(|_| {
+                let begin = Instant::now();
+                assert!(solver.solve(&values, &b, Guess::Zero, &mut x).unwrap().all_converged());
+                begin.elapsed().as_secs_f64() * 1e3
+            })
+        };
+        for apart in [1000, 100, 10, 1] {
+            // Items `first`, `first + apart` and so on have the signs of all values changed.
+            let flawed = |first: usize| {
+                let mut values = healthy.clone();
+                for item in (first % apart..nitems).step_by(apart) {
+                    values[item * nnz..(item + 1) * nnz].iter_mut().for_each(|v| *v = -*v);
+                }
+                device.upload(&values).unwrap()
+            };
+            let mut first = 0;
+            let mut times = [0.0; 2];
+            for (time, step) in times.iter_mut().zip([0, 1]) {
+                *time = median_of_five(|_| {
+                    let values = flawed(first);
+                    first += step;
+                    let begin = Instant::now();
+                    let report = solver.solve(&values, &b, Guess::Zero, &mut x).unwrap();
+                    let time = begin.elapsed().as_secs_f64() * 1e3;
+                    assert!(report.all_converged());
+                    time
+                });
+            }
+            println!(
+                "{family:?} {nrows}, {nitems} items: {all_solved:.3} ms; one in {apart} fails: \
+                 {:.3} ms, other ones at each solve {:.3} ms",
+                times[0], times[1]
+            );
+        }
+    }
+}
+
+/// The median of five calls, after one that is not counted.
+fn median_of_five(mut call: impl FnMut(usize) -> f64) -> f64 {
+    call(0);
+    let mut times: Vec<f64> = (1..6).map(&mut call).collect();
+    times.sort_by(f64::total_cmp);
+    times[2]
+}
+
 #[test]
 fn gradients_are_those_of_the_host() {
     let Some(device) = device_or_skip() else { return };

@@ -1,0 +1,521 @@
+//! The ladder over systems whose data lies on the device.
+//!
+//! A rung has a plan of its own for the items that take it, [`DeviceRung`]. Their values and
+//! right-hand sides are copied to its arrays on the device, and solutions that are better come back
+//! from there; the host sees outcomes alone. What the device does not do goes through the host, for
+//! the items that it concerns: static pivoting, which needs the values; what no plan on the device
+//! takes; what plans leave to the CPU; questions about values.
+
+use std::collections::HashMap;
+
+use sparsebatch_cuda::{GpuError, KernelBuffer, copy_values, prepare_copy};
+use sparsebatch_formats::Batch;
+use sparsebatch_solve_core::verdict::System;
+use sparsebatch_solve_core::{Criteria, Outcome, Scheme, Status};
+
+use super::finish::Arrays;
+use super::patterns::Patterns;
+use super::{DeviceSolver, confirmer_of};
+use crate::backend::{Placement, SolveBackend, tuning};
+use crate::gpu::{
+    Confirmer, FailedSystem, GpuSolver, Guess, HostOutcomes, ItemArray, ItemExtents, ItemList,
+    OutcomeMemory, SchemeItems, Span, copy_spans, solver_for_batch,
+};
+use crate::ladder::{Ended, HostSystems, Kept, LadderSystems, affordable, take_better};
+use crate::report::{Machine, Rung, RungRun, SystemReport};
+use crate::share::systems_of;
+use crate::{GpuExecutor, SolveError, SolveOptions, SolveScalar};
+
+/// The analyses of rungs, kept for the next solve.
+pub(super) struct KeptRungs<E: GpuExecutor, T: SolveScalar> {
+    on_device: Vec<DeviceRung<E, T>>,
+    on_host: Vec<HostRung<T>>,
+}
+
+impl<E: GpuExecutor, T: SolveScalar> KeptRungs<E, T> {
+    pub(super) fn new() -> Self {
+        Self { on_device: Vec::new(), on_host: Vec::new() }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.on_device.clear();
+        self.on_host.clear();
+    }
+}
+
+/// The analysis of a rung that goes through the host. It numbers items among those that take it, so
+/// that it serves these alone.
+struct HostRung<T> {
+    of: (Rung, Scheme),
+    items: Vec<usize>,
+    kept: Vec<Kept<T>>,
+}
+
+/// The plan of a rung, and its arrays.
+struct DeviceRung<E: GpuExecutor, T: SolveScalar> {
+    of: (Rung, Scheme),
+    /// The items; `None` where any items are taken, up to their number, since they have one pattern
+    /// and common limits.
+    items: Option<Vec<usize>>,
+    extents: ItemExtents,
+    plan: Box<dyn GpuSolver<E, T>>,
+    confirmer: Confirmer<E, T>,
+    /// Empty where items share their values.
+    values: E::Buffer<T>,
+    b: E::Buffer<T>,
+    start: E::Buffer<T>,
+    x: E::Buffer<T>,
+    on_host: OutcomeMemory<E>,
+}
+
+/// A plan for any items of one pattern has at most so many times as many as there are: those in excess
+/// have a right-hand side of 0.
+const MOST_IN_EXCESS: usize = 4;
+
+impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
+    /// Analyses items; `None` where no plan takes all of them, or memory is short.
+    fn new(
+        solver: &DeviceSolver<E, T>,
+        of: (Rung, Scheme),
+        items: &[usize],
+        shares_values: bool,
+    ) -> Result<Option<Self>, SolveError> {
+        match Self::try_new(solver, of, items, shares_values) {
+            Err(SolveError::Gpu(GpuError::OutOfMemory { .. }) | SolveError::Unsupported { .. }) => {
+                Ok(None)
+            }
+            made => made,
+        }
+    }
+
+    fn try_new(
+        solver: &DeviceSolver<E, T>,
+        of: (Rung, Scheme),
+        items: &[usize],
+        shares_values: bool,
+    ) -> Result<Option<Self>, SolveError> {
+        let DeviceSolver { executor, options, patterns, .. } = solver;
+        let takes_any = matches!(patterns, Patterns::One { .. }) && !options.has_own_limits();
+        let own: Vec<usize> = match takes_any {
+            true => (0..items.len().next_power_of_two().min(solver.extents.nitems())).collect(),
+            false => items.to_vec(),
+        };
+        let batch = patterns.without_values(&own)?;
+        let options = match takes_any {
+            true => options.clone(),
+            false => options.for_systems(&systems_of(&own, options.nrhs)),
+        };
+        let schemes = [SchemeItems { scheme: of.1, items: (0..own.len()).collect() }];
+        let (mut plan, refused) =
+            solver_for_batch::<E, T>(executor, &batch, &schemes, &options, &tuning(None))?;
+        if !refused.is_empty() {
+            return Ok(None);
+        }
+        plan.outcome_arrays_mut().keep_packed(executor)?;
+        let extents = ItemExtents::of(&batch);
+        let rows = extents.total_rows() * options.nrhs;
+        Ok(Some(Self {
+            of,
+            items: (!takes_any).then(|| items.to_vec()),
+            plan,
+            confirmer: confirmer_of(executor, &batch, &options)?,
+            values: executor.alloc_zeroed(if shares_values {
+                0
+            } else {
+                extents.total_values()
+            })?,
+            b: executor.alloc(rows)?,
+            start: executor.alloc(rows)?,
+            x: executor.alloc(rows)?,
+            on_host: OutcomeMemory::default(),
+            extents,
+        }))
+    }
+
+    /// Whether it takes items by a scheme.
+    fn serves(&self, of: (Rung, Scheme), items: &[usize], shares_values: bool) -> bool {
+        let nitems = self.extents.nitems();
+        let takes = match &self.items {
+            Some(own) => own == items,
+            None => (items.len()..=MOST_IN_EXCESS * items.len()).contains(&nitems),
+        };
+        // Without entries both are empty.
+        let has_values = self.values.len() == self.extents.total_values();
+        self.of == of && takes && (shares_values || has_values)
+    }
+
+    fn placement(&self, executor: &E) -> Placement {
+        let explained = self.plan.explain();
+        let arrays = self.values.len() + self.b.len() + self.start.len() + self.x.len();
+        Placement {
+            backend: Machine::Gpu,
+            device: executor.info().name.clone(),
+            kernel: explained.kernels(),
+            chunks: 1,
+            device_bytes: explained.bytes()
+                + self.confirmer.bytes()
+                + (arrays * size_of::<T>()) as u64,
+            cpu_reason: None,
+            composed_reason: None,
+            gpus: Vec::new(),
+        }
+    }
+}
+
+/// The items of some systems, both ascending.
+fn items_of(systems: &[usize], nrhs: usize) -> Vec<usize> {
+    let mut items: Vec<usize> = systems.iter().map(|system| system / nrhs).collect();
+    items.dedup();
+    items
+}
+
+/// What came of systems on a rung.
+struct Tried {
+    /// The outcome of each.
+    outcomes: Vec<Outcome>,
+    /// `|| |A||x| + |b| ||_2` of those that did not converge.
+    magnitudes: HashMap<usize, f64>,
+}
+
+/// The systems of a solve that climb.
+pub(super) struct DeviceSystems<'a, E: GpuExecutor, T: SolveScalar> {
+    pub(super) solver: &'a DeviceSolver<E, T>,
+    pub(super) arrays: Arrays<'a, E, T>,
+    pub(super) kept: &'a mut KeptRungs<E, T>,
+    /// `|| |A||x| + |b| ||_2` of systems that did not converge, by their best x so far.
+    pub(super) magnitudes: HashMap<usize, f64>,
+}
+
+impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
+    fn epsilon(&self) -> f64 {
+        T::EPSILON.to_f64()
+    }
+
+    fn magnitudes(&mut self, systems: &[usize]) -> Result<Vec<Option<f64>>, SolveError> {
+        let unknown: Vec<usize> =
+            systems.iter().copied().filter(|s| !self.magnitudes.contains_key(s)).collect();
+        if !unknown.is_empty() {
+            let mut copy = HostCopy::of(self, &unknown)?;
+            let local = copy.local(&unknown);
+            let found = copy.systems(&mut Vec::new()).magnitudes(&local)?;
+            let known = unknown.into_iter().zip(found);
+            self.magnitudes.extend(known.filter_map(|(system, size)| Some((system, size?))));
+        }
+        Ok(systems.iter().map(|system| self.magnitudes.get(system).copied()).collect())
+    }
+
+    fn look_semidefinite(&mut self, items: &[usize]) -> Result<Vec<bool>, SolveError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let systems: Vec<usize> =
+            items.iter().map(|item| item * self.solver.options.nrhs).collect();
+        let mut copy = HostCopy::of(self, &systems)?;
+        let local: Vec<usize> = (0..items.len()).collect();
+        copy.systems(&mut Vec::new()).look_semidefinite(&local)
+    }
+
+    fn affordable(&self, items: &[usize]) -> Vec<usize> {
+        let Ok(batch) = self.solver.patterns.without_values(items) else { return Vec::new() };
+        let local: Vec<usize> = (0..items.len()).collect();
+        let within = affordable(&batch, &local, self.solver.options.fallback_budget);
+        within.into_iter().map(|place| items[place]).collect()
+    }
+
+    fn attempt(
+        &mut self,
+        of: (Rung, Scheme),
+        asked: &[usize],
+        systems: &mut [SystemReport],
+    ) -> Result<Ended, SolveError> {
+        let (rung, scheme) = of;
+        let items = items_of(asked, self.solver.options.nrhs);
+        let Some(place) = self.rung(of, &items)? else {
+            return self.attempt_from_host(of, asked, systems);
+        };
+        let Tried { outcomes, magnitudes } = self.solve(place, &items, asked, systems)?;
+        let lost = self.left_by_plans(scheme, asked, &outcomes)?;
+        let mut statuses = Vec::with_capacity(asked.len());
+        let mut better = Vec::new();
+        for (&system, outcome) in asked.iter().zip(outcomes) {
+            if lost.binary_search(&system).is_ok() {
+                statuses.push(None);
+                continue;
+            }
+            statuses.push(Some(outcome.status));
+            if take_better(&mut systems[system], rung, outcome) {
+                better.push(system);
+                match magnitudes.get(&system) {
+                    Some(&size) => self.magnitudes.insert(system, size),
+                    None => self.magnitudes.remove(&system),
+                };
+            }
+        }
+        self.take(place, &items, &better)?;
+        let placement = self.kept.on_device[place].placement(&self.solver.executor);
+        let mut runs = Vec::new();
+        if lost.len() < asked.len() {
+            runs.push(RungRun::new(rung, asked.len() - lost.len(), placement));
+        }
+        if !lost.is_empty() {
+            let ended = self.attempt_from_host(of, &lost, systems)?;
+            for (system, status) in lost.into_iter().zip(ended.statuses) {
+                let place = asked.binary_search(&system);
+                place.into_iter().for_each(|place| statuses[place] = status);
+            }
+            runs.extend(ended.runs);
+        }
+        Ok(Ended { statuses, runs })
+    }
+
+    fn are_singular(&mut self, systems: &[usize]) -> Result<Vec<bool>, SolveError> {
+        let mut copy = HostCopy::of(self, systems)?;
+        let local = copy.local(systems);
+        copy.systems(&mut Vec::new()).are_singular(&local)
+    }
+}
+
+impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
+    fn shares_values(&self) -> bool {
+        self.solver.patterns.shares(self.arrays.values.len())
+    }
+
+    /// The place of a plan for items among those that are kept; `None` for what goes through the
+    /// host.
+    fn rung(&mut self, of: (Rung, Scheme), items: &[usize]) -> Result<Option<usize>, SolveError> {
+        if of.0 == Rung::StaticPivotingLu {
+            return Ok(None);
+        }
+        let shares_values = self.shares_values();
+        let kept = &mut self.kept.on_device;
+        if let Some(place) = kept.iter().position(|kept| kept.serves(of, items, shares_values)) {
+            return Ok(Some(place));
+        }
+        // The old plan is dropped first, to free its memory.
+        kept.retain(|kept| kept.of != of);
+        let made = DeviceRung::new(self.solver, of, items, shares_values)?;
+        Ok(made.map(|made| {
+            kept.push(made);
+            kept.len() - 1
+        }))
+    }
+
+    /// Solves systems by the plan of a rung, from their best x so far where that is better than 0.
+    fn solve(
+        &mut self,
+        place: usize,
+        items: &[usize],
+        asked: &[usize],
+        systems: &[SystemReport],
+    ) -> Result<Tried, SolveError> {
+        let shares_values = self.shares_values();
+        let DeviceSolver { executor, options, extents, .. } = self.solver;
+        let (nrhs, arrays) = (options.nrhs, &self.arrays);
+        let kept = &mut self.kept.on_device[place];
+        let spans = |array: ItemArray, of: &ItemExtents| -> Vec<Span> {
+            let each = items.iter().enumerate().map(|(number, &item)| Span {
+                from: extents.span_of(array, item, nrhs),
+                to: of.span_of(array, number, nrhs).start,
+            });
+            each.collect()
+        };
+        if !shares_values {
+            let spans = spans(ItemArray::Values, &kept.extents);
+            copy_spans(executor, &spans, arrays.values, &mut kept.values)?;
+        }
+        executor.fill_zero(&mut kept.b)?;
+        copy_spans(executor, &spans(ItemArray::Rows, &kept.extents), arrays.b, &mut kept.b)?;
+        let own = |system: &usize| own_number(items, *system, nrhs);
+        let is_useful = |&&system: &&usize| {
+            let before = &systems[system].outcome;
+            before.residual_norm < before.rhs_norm
+        };
+        let from_x: Vec<Span> = asked
+            .iter()
+            .filter(is_useful)
+            .map(|system| Span {
+                from: extents.rows_of_system(*system, nrhs),
+                to: kept.extents.rows_of_system(own(system), nrhs).start,
+            })
+            .collect();
+        executor.fill_zero(&mut kept.x)?;
+        let guess = if from_x.is_empty() { Guess::Zero } else { Guess::InX };
+        if guess == Guess::InX {
+            copy_spans(executor, &from_x, &*arrays.x, &mut kept.x)?;
+            prepare_copy::<T>(executor)?;
+            copy_values(executor, &kept.x, &mut kept.start)?;
+        }
+        let values = if shares_values { arrays.values } else { &kept.values };
+        kept.plan.solve(values, &kept.b, guess, &mut kept.x)?;
+        kept.plan.confirm(&kept.confirmer, values, &kept.b, &kept.x)?;
+        let ended =
+            HostOutcomes::download(executor, kept.plan.outcome_arrays(), &mut kept.on_host)?;
+        let mut outcomes: Vec<Outcome> = asked.iter().map(|s| ended.outcome(own(s))).collect();
+        let failed: Vec<usize> =
+            (0..asked.len()).filter(|&place| outcomes[place].status != Status::Converged).collect();
+        let listed: Vec<FailedSystem> = failed
+            .iter()
+            .map(|&place| FailedSystem { system: own(&asked[place]), drops_lost_guess: false })
+            .collect();
+        let guesses = (guess == Guess::InX).then_some(&mut kept.start);
+        let settled = kept.confirmer.settle(
+            kept.plan.outcome_arrays_mut(),
+            &listed,
+            (values, &kept.b),
+            guesses,
+            &mut kept.x,
+        )?;
+        let mut magnitudes = HashMap::new();
+        for (place, settled) in failed.into_iter().zip(settled) {
+            outcomes[place].residual_norm = settled.residual_norm;
+            magnitudes.insert(asked[place], settled.magnitude);
+        }
+        Ok(Tried { outcomes, magnitudes })
+    }
+
+    /// Replaces the x of systems by those of a rung.
+    fn take(&mut self, place: usize, items: &[usize], systems: &[usize]) -> Result<(), SolveError> {
+        let DeviceSolver { executor, options, extents, .. } = self.solver;
+        let kept = &self.kept.on_device[place];
+        let span = |&system: &usize| Span {
+            from: kept
+                .extents
+                .rows_of_system(own_number(items, system, options.nrhs), options.nrhs),
+            to: extents.rows_of_system(system, options.nrhs).start,
+        };
+        let spans: Vec<Span> = systems.iter().map(span).collect();
+        Ok(copy_spans(executor, &spans, &kept.x, self.arrays.x)?)
+    }
+
+    /// The systems that a plan has tried and that are the CPU's, ascending: what dense elimination
+    /// does not solve, and iterations with matrices whose squares leave the range of the working
+    /// precision.
+    fn left_by_plans(
+        &self,
+        scheme: Scheme,
+        asked: &[usize],
+        outcomes: &[Outcome],
+    ) -> Result<Vec<usize>, SolveError> {
+        let nrhs = self.solver.options.nrhs;
+        let each = asked.iter().zip(outcomes);
+        let failed: Vec<usize> = each
+            .filter(|(_, outcome)| outcome.status != Status::Converged)
+            .map(|(&system, _)| system)
+            .collect();
+        if scheme == Scheme::PivotingLu {
+            return Ok(failed);
+        }
+        if scheme.krylov().is_none() {
+            return Ok(Vec::new());
+        }
+        let items = self.solver.out_of_range(items_of(&failed, nrhs), self.arrays.values)?;
+        let is_left = |system: &usize| items.binary_search(&(system / nrhs)).is_ok();
+        Ok(failed.into_iter().filter(is_left).collect())
+    }
+
+    /// A rung by way of the host.
+    fn attempt_from_host(
+        &mut self,
+        of: (Rung, Scheme),
+        asked: &[usize],
+        systems: &mut [SystemReport],
+    ) -> Result<Ended, SolveError> {
+        let mut copy = HostCopy::of(self, asked)?;
+        let local = copy.local(asked);
+        let mut some: Vec<SystemReport> = copy.places.iter().map(|&s| systems[s].clone()).collect();
+        // Residuals are compared, so that both are to be evaluated alike.
+        local.iter().for_each(|&system| copy.evaluate(system, &mut some[system].outcome));
+        let kept = &mut self.kept.on_host;
+        if let Some(other) = kept.iter().position(|kept| kept.of == of && kept.items != copy.items)
+        {
+            kept.swap_remove(other);
+        }
+        let place = match kept.iter().position(|kept| kept.of == of) {
+            Some(place) => place,
+            None => {
+                kept.push(HostRung { of, items: copy.items.clone(), kept: Vec::new() });
+                kept.len() - 1
+            }
+        };
+        let ended = copy.systems(&mut kept[place].kept).attempt(of, &local, &mut some)?;
+        copy.list.scatter(ItemArray::Rows, &copy.x, self.arrays.x)?;
+        for (&system, &own) in asked.iter().zip(&local) {
+            systems[system] = some[own].clone();
+            self.magnitudes.remove(&system);
+        }
+        Ok(ended)
+    }
+}
+
+/// The number of a system among those of some items.
+fn own_number(items: &[usize], system: usize, nrhs: usize) -> usize {
+    items.partition_point(|&item| item < system / nrhs) * nrhs + system % nrhs
+}
+
+/// The items of some systems, copied to the host.
+struct HostCopy<E: GpuExecutor, T: SolveScalar> {
+    items: Vec<usize>,
+    list: ItemList<E>,
+    /// The systems of all items.
+    places: Vec<usize>,
+    backend: Box<dyn SolveBackend<T>>,
+    options: SolveOptions,
+    criteria: Criteria,
+    batch: Batch<T>,
+    b: Vec<T>,
+    x: Vec<T>,
+}
+
+impl<E: GpuExecutor, T: SolveScalar> HostCopy<E, T> {
+    fn of(site: &DeviceSystems<'_, E, T>, systems: &[usize]) -> Result<Self, SolveError> {
+        let (solver, arrays) = (site.solver, &site.arrays);
+        let nrhs = solver.options.nrhs;
+        let items = items_of(systems, nrhs);
+        let places = systems_of(&items, nrhs);
+        let list = ItemList::new(&solver.executor, &items, &solver.extents, nrhs)?;
+        let (values, is_shared) = solver.values_of(&list, arrays.values)?;
+        // Plans of rungs hold the limits of their systems.
+        let options = solver.options.for_systems(&places);
+        Ok(Self {
+            backend: solver.backend.with_options(&options),
+            criteria: solver.criteria.pick(&places),
+            batch: solver.patterns.some(&items, values, is_shared)?,
+            b: list.gather(ItemArray::Rows, arrays.b)?,
+            x: list.gather(ItemArray::Rows, &*arrays.x)?,
+            items,
+            list,
+            places,
+            options,
+        })
+    }
+
+    /// The numbers of some systems among those that were copied.
+    fn local(&self, systems: &[usize]) -> Vec<usize> {
+        let nrhs = self.options.nrhs;
+        systems.iter().map(|&system| own_number(&self.items, system, nrhs)).collect()
+    }
+
+    fn systems<'a>(&'a mut self, kept: &'a mut Vec<Kept<T>>) -> HostSystems<'a, T> {
+        HostSystems {
+            backend: &*self.backend,
+            batch: &self.batch,
+            options: &self.options,
+            criteria: &self.criteria,
+            b: &self.b,
+            x: &mut self.x,
+            kept,
+        }
+    }
+
+    /// Evaluates the residual of a system that did not converge.
+    fn evaluate(&mut self, number: usize, outcome: &mut Outcome) {
+        let nrhs = self.options.nrhs;
+        let rows = crate::share::rows_of(&self.batch, nrhs, number);
+        let mut copy = Vec::new();
+        let values = self.batch.values_in(number / nrhs, &mut copy);
+        let pattern = self.batch.pattern(number / nrhs);
+        let system = System::new(number, pattern, values, &self.b[rows.clone()], &self.criteria);
+        let x = self.x[rows].to_vec();
+        system.confirm(Some(&x), &mut x.clone(), outcome);
+    }
+}
