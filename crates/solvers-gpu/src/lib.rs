@@ -49,7 +49,7 @@ pub use choose::{taken_together, takes_several_patterns};
 #[doc(hidden)]
 pub use common::{
     ArrayMove, FailedSystem, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,
-    OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span, ValueSquares, check_apart, copy_spans,
+    OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span, SpanList, ValueSquares, check_apart,
     kernels_in_words,
 };
 pub use common::{

@@ -322,7 +322,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             |failed: &FailedSystem| failed.system as u64 | u64::from(failed.drops_lost_guess) << 32;
         let numbers: Vec<u64> = systems.iter().map(word).collect();
         let numbers = self.executor.upload(&numbers)?;
-        let mut norms: E::Buffer<f64> = self.executor.alloc(2 * systems.len())?;
+        let mut norms: E::Buffer<f64> = self.executor.alloc(SETTLED * systems.len())?;
         let mut args = Args::new();
         args.scalar(systems.len() as u32).input(&numbers);
         self.pass(&mut args, values, shared);
@@ -337,8 +337,12 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         // items are where their patterns and layouts say; norms have room for as many.
         unsafe { self.executor.launch(&self.settle_key, config, &mut args) }?;
         let norms = self.executor.download(&norms)?;
-        let of = |pair: &[f64]| Settled { residual_norm: pair[0], magnitude: pair[1] };
-        Ok(norms.chunks_exact(2).map(of).collect())
+        let of = |norms: &[f64]| Settled {
+            residual_norm: norms[0],
+            magnitude: norms[1],
+            matrix_norm: norms[2],
+        };
+        Ok(norms.chunks_exact(SETTLED).map(of).collect())
     }
 }
 
@@ -352,6 +356,9 @@ pub struct FailedSystem {
     pub drops_lost_guess: bool,
 }
 
+/// Norms of a system that the kernel writes.
+const SETTLED: usize = 3;
+
 /// How far a system is that did not converge.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -360,4 +367,6 @@ pub struct Settled {
     pub residual_norm: f64,
     /// `|| |b| + |A||x| ||_2`.
     pub magnitude: f64,
+    /// `||A||_F`.
+    pub matrix_norm: f64,
 }

@@ -6,10 +6,9 @@ use sparsebatch_cuda::{
     Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Pod, Value,
 };
 use sparsebatch_formats::{Batch, Pattern, Scalar};
-use sparsebatch_solve_core::{ArgumentError, Outcome, check_len};
+use sparsebatch_solve_core::{ArgumentError, check_len};
 
 use super::kernels::ITEMS;
-use super::outcomes::Outcomes;
 use crate::GpuSolveError;
 
 const THREADS: u32 = 256;
@@ -210,11 +209,6 @@ impl<E: Executor + Clone> ItemList<E> {
         self.spans(array).len
     }
 
-    /// Where the list is.
-    pub(super) fn executor(&self) -> &E {
-        &self.executor
-    }
-
     /// Bytes of the list on the device.
     pub fn bytes(&self) -> u64 {
         (3 * 8 * (2 * self.nitems + 1)) as u64
@@ -304,18 +298,6 @@ impl<E: Executor + Clone> ItemList<E> {
         Ok(self.executor.synchronize()?)
     }
 
-    /// Overwrites the outcomes of these items, given item by item. Waits.
-    ///
-    /// # Errors
-    /// As [`ItemList::scatter`].
-    pub fn scatter_outcomes(
-        &self,
-        outcomes: &[Outcome],
-        all: &mut Outcomes<E>,
-    ) -> Result<(), GpuSolveError> {
-        all.overwrite(self, outcomes)
-    }
-
     fn check<T: Pod>(
         &self,
         array: ItemArray,
@@ -381,49 +363,82 @@ pub struct Span {
     pub to: usize,
 }
 
-/// Copies spans, which ascend in the array that is written, and do not overlap there. Waits.
-///
-/// # Errors
-/// [`GpuSolveError::Argument`] for spans beyond an array and for those that do not ascend;
-/// [`GpuSolveError::Gpu`] when memory or compiler fail.
+/// Spans on the device, to copy them between arrays.
 #[doc(hidden)]
-#[expect(unsafe_code, reason = "a launch")]
-pub fn copy_spans<E: Executor, T: Value>(
-    executor: &E,
-    spans: &[Span],
-    from: &E::Buffer<T>,
-    to: &mut E::Buffer<T>,
-) -> Result<(), GpuSolveError> {
-    let mut end = 0;
-    for (place, span) in spans.iter().enumerate() {
-        if span.from.end > from.len() || span.to < end || span.to + span.from.len() > to.len() {
-            return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
-                name: "spans",
-                expected: "spans within the arrays, in ascending order",
-                found: format!("{span:?} at place {place}"),
-            }));
+pub struct SpanList<E: Executor> {
+    executor: E,
+    words: E::Buffer<u64>,
+    count: usize,
+    /// Elements of all spans.
+    len: usize,
+    /// The ends of the spans in the array that is read, and in the one that is written.
+    ends: [usize; 2],
+}
+
+impl<E: Executor + Clone> SpanList<E> {
+    /// Spans, which ascend in the array that is written, and do not overlap there.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] for spans that do not; [`GpuError::OutOfMemory`].
+    pub fn new(executor: &E, spans: &[Span]) -> Result<Self, GpuSolveError> {
+        let mut end = 0;
+        for (place, span) in spans.iter().enumerate() {
+            if span.to < end || span.from.end < span.from.start {
+                return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                    name: "spans",
+                    expected: "spans in ascending order that do not overlap",
+                    found: format!("{span:?} at place {place}"),
+                }));
+            }
+            end = span.to + span.from.len();
         }
-        end = span.to + span.from.len();
+        let words: Vec<u64> = spans
+            .iter()
+            .flat_map(|span| [span.from.start as u64, span.to as u64, span.from.len() as u64])
+            .collect();
+        Ok(Self {
+            executor: executor.clone(),
+            words: executor.upload(&words)?,
+            count: spans.len(),
+            len: spans.iter().map(|span| span.from.len()).sum(),
+            ends: [spans.iter().map(|span| span.from.end).max().unwrap_or(0), end],
+        })
     }
-    let words: Vec<u64> = spans
-        .iter()
-        .flat_map(|span| [span.from.start as u64, span.to as u64, span.from.len() as u64])
-        .collect();
-    let len: usize = spans.iter().map(|span| span.from.len()).sum();
-    if len == 0 {
-        return Ok(());
+
+    /// Copies the spans. Returns before the launch is done, which the list must outlive.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] when an array is shorter than the spans; [`GpuSolveError::Gpu`]
+    /// when the compiler fails or the launch is refused.
+    #[expect(unsafe_code, reason = "a launch")]
+    pub fn copy<T: Pod>(
+        &self,
+        from: &E::Buffer<T>,
+        to: &mut E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        for (name, end, len) in [("from", self.ends[0], from.len()), ("to", self.ends[1], to.len())]
+        {
+            if end > len {
+                return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
+                    name,
+                    expected: "an array with all spans",
+                    found: format!("{len} elements, spans up to {end}"),
+                }));
+            }
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let width = width_of(self.len, self.count);
+        let config = linear(&self.executor, self.count, width);
+        let mut args = Args::new();
+        args.scalar(self.count as u64).scalar(width).input(&self.words).input(from).output(to);
+        let key = KernelKey::new(&ITEMS, format!("copy_spans<{}>", T::CPP_NAME));
+        // SAFETY: the arguments are those of `copy_spans`; spans end within both arrays, which are
+        // different buffers, and `new` found that they do not overlap where they are written.
+        unsafe { self.executor.launch(&key, config, &mut args) }?;
+        Ok(())
     }
-    let words = executor.upload(&words)?;
-    let width = width_of(len, spans.len());
-    let config = linear(executor, spans.len(), width);
-    let mut args = Args::new();
-    args.scalar(spans.len() as u64).scalar(width).input(&words).input(from).output(to);
-    let key = KernelKey::new(&ITEMS, format!("copy_spans<{}>", T::CPP_NAME));
-    // SAFETY: the arguments are those of `copy_spans`; spans are within both arrays, which are
-    // different buffers, and do not overlap where they are written.
-    unsafe { executor.launch(&key, config, &mut args) }?;
-    // The words must outlive the launch.
-    Ok(executor.synchronize()?)
 }
 
 /// Threads that copy one of `count` parts of `len` elements together: a power of two, so that few of a

@@ -15,7 +15,7 @@ pub(crate) mod task;
 
 pub use confirm::{Confirmer, FailedSystem, Settled};
 pub use gradient::ValueGradient;
-pub use items::{ItemArray, ItemExtents, ItemList, Span, copy_spans};
+pub use items::{ItemArray, ItemExtents, ItemList, Span, SpanList};
 pub use moves::ArrayMove;
 pub use outcomes::DeviceOutcomes;
 pub use outcomes::{HostOutcomes, Limits, OutcomeMemory, OutcomeSlices, Outcomes, PinnedOutcomes};

@@ -8,7 +8,7 @@ use sparsebatch_solve_core::{
     ArgumentError, Criteria, Outcome, PerSystem, Status, check_len, is_stopped,
 };
 
-use super::items::{ItemArray, ItemList};
+use super::items::{ItemArray, ItemList, Span, SpanList, check_ascending};
 use crate::GpuSolveError;
 
 /// Tolerances and limits on the device.
@@ -224,31 +224,40 @@ impl<E: Executor> Outcomes<E> {
         self.packed.as_ref().map_or(0, |packed| 8 * packed.len() as u64)
     }
 
-    /// Overwrites the outcomes of some items, given item by item.
-    pub(super) fn overwrite(
+    /// Overwrites the outcomes of some systems, in ascending order. Waits.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] for a system that there is not or that does not follow the one
+    /// before; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    pub fn overwrite(
         &mut self,
-        list: &ItemList<E>,
+        executor: &E,
+        systems: &[usize],
         outcomes: &[Outcome],
     ) -> Result<(), GpuSolveError>
     where
         E: Clone,
     {
+        check_ascending("systems", systems.iter().copied(), self.systems())?;
+        check_len("outcomes", systems.len(), outcomes.len())?;
+        let span = |(place, &system)| Span { from: place..place + 1, to: system };
+        let spans: Vec<Span> = systems.iter().enumerate().map(span).collect();
+        let spans = SpanList::new(executor, &spans)?;
         let each = |outcome: &Outcome| outcome.restarts << 1 | u32::from(outcome.accepted_by_floor);
         let statuses: Vec<u8> = outcomes.iter().map(|outcome| outcome.status as u8).collect();
         let iterations: Vec<u32> = outcomes.iter().map(|outcome| outcome.iterations).collect();
         let restarts: Vec<u32> = outcomes.iter().map(each).collect();
         let norms = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<f64>>();
-        let executor = list.executor();
-        let part = Self {
-            status: executor.upload(&statuses)?,
-            iterations: executor.upload(&iterations)?,
-            restarts: executor.upload(&restarts)?,
-            residual_norm: executor.upload(&norms(|outcome| outcome.residual_norm))?,
-            rhs_norm: executor.upload(&norms(|outcome| outcome.rhs_norm))?,
-            packed: None,
-        };
-        self.take_part(list, &part)?;
-        // The part must outlive the launches.
+        let status = executor.upload(&statuses)?;
+        let (iterations, restarts) = (executor.upload(&iterations)?, executor.upload(&restarts)?);
+        let residual_norm = executor.upload(&norms(|outcome| outcome.residual_norm))?;
+        let rhs_norm = executor.upload(&norms(|outcome| outcome.rhs_norm))?;
+        spans.copy(&status, &mut self.status)?;
+        spans.copy(&iterations, &mut self.iterations)?;
+        spans.copy(&restarts, &mut self.restarts)?;
+        spans.copy(&residual_norm, &mut self.residual_norm)?;
+        spans.copy(&rhs_norm, &mut self.rhs_norm)?;
+        // What was uploaded must outlive the launches.
         Ok(executor.synchronize()?)
     }
 

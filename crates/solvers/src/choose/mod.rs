@@ -41,6 +41,14 @@ pub(crate) struct Chosen {
     pub(crate) items: Vec<usize>,
 }
 
+impl Chosen {
+    /// The same scheme for some of the items, if there are any.
+    pub(crate) fn with_items(&self, items: Vec<usize>) -> Option<Self> {
+        let Self { scheme, reason, .. } = self;
+        (!items.is_empty()).then(|| Self { scheme: *scheme, reason: reason.clone(), items })
+    }
+}
+
 /// Features of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PatternFeatures {

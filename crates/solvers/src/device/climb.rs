@@ -6,20 +6,18 @@
 //! the items that it concerns: static pivoting, which needs the values; what no plan on the device
 //! takes; what plans leave to the CPU; questions about values.
 
-use std::collections::HashMap;
-
 use sparsebatch_cuda::{GpuError, KernelBuffer, copy_values, prepare_copy};
 use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{Criteria, Outcome, Scheme, Status};
 
-use super::finish::Arrays;
+use super::finish::{Arrays, SettledSystems};
 use super::patterns::Patterns;
 use super::{DeviceSolver, confirmer_of};
 use crate::backend::{Placement, SolveBackend, tuning};
 use crate::gpu::{
     Confirmer, FailedSystem, GpuSolver, Guess, HostOutcomes, ItemArray, ItemExtents, ItemList,
-    OutcomeMemory, SchemeItems, Span, copy_spans, solver_for_batch,
+    OutcomeMemory, SchemeItems, Span, SpanList, solver_for_batch,
 };
 use crate::ladder::{Ended, HostSystems, Kept, LadderSystems, affordable, take_better};
 use crate::report::{Machine, Rung, RungRun, SystemReport};
@@ -173,8 +171,8 @@ fn items_of(systems: &[usize], nrhs: usize) -> Vec<usize> {
 struct Tried {
     /// The outcome of each.
     outcomes: Vec<Outcome>,
-    /// `|| |A||x| + |b| ||_2` of those that did not converge.
-    magnitudes: HashMap<usize, f64>,
+    /// Those that did not converge.
+    settled: SettledSystems,
 }
 
 /// The systems of a solve that climb.
@@ -182,8 +180,8 @@ pub(super) struct DeviceSystems<'a, E: GpuExecutor, T: SolveScalar> {
     pub(super) solver: &'a DeviceSolver<E, T>,
     pub(super) arrays: Arrays<'a, E, T>,
     pub(super) kept: &'a mut KeptRungs<E, T>,
-    /// `|| |A||x| + |b| ||_2` of systems that did not converge, by their best x so far.
-    pub(super) magnitudes: HashMap<usize, f64>,
+    /// What was found of systems that did not converge, with their best x so far.
+    pub(super) settled: SettledSystems,
 }
 
 impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
@@ -192,16 +190,19 @@ impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
     }
 
     fn magnitudes(&mut self, systems: &[usize]) -> Result<Vec<Option<f64>>, SolveError> {
-        let unknown: Vec<usize> =
-            systems.iter().copied().filter(|s| !self.magnitudes.contains_key(s)).collect();
+        let mut sizes: Vec<Option<f64>> = systems
+            .iter()
+            .map(|system| self.settled.get(system).map(|settled| settled.magnitude))
+            .collect();
+        let unknown: Vec<usize> = (0..sizes.len()).filter(|&k| sizes[k].is_none()).collect();
         if !unknown.is_empty() {
-            let mut copy = HostCopy::of(self, &unknown)?;
-            let local = copy.local(&unknown);
+            let of: Vec<usize> = unknown.iter().map(|&place| systems[place]).collect();
+            let mut copy = HostCopy::of(self, &of)?;
+            let local = copy.local(&of);
             let found = copy.systems(&mut Vec::new()).magnitudes(&local)?;
-            let known = unknown.into_iter().zip(found);
-            self.magnitudes.extend(known.filter_map(|(system, size)| Some((system, size?))));
+            unknown.into_iter().zip(found).for_each(|(place, size)| sizes[place] = size);
         }
-        Ok(systems.iter().map(|system| self.magnitudes.get(system).copied()).collect())
+        Ok(sizes)
     }
 
     fn look_semidefinite(&mut self, items: &[usize]) -> Result<Vec<bool>, SolveError> {
@@ -233,8 +234,8 @@ impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
         let Some(place) = self.rung(of, &items)? else {
             return self.attempt_from_host(of, asked, systems);
         };
-        let Tried { outcomes, magnitudes } = self.solve(place, &items, asked, systems)?;
-        let lost = self.left_by_plans(scheme, asked, &outcomes)?;
+        let Tried { outcomes, settled } = self.solve(place, &items, asked, systems)?;
+        let lost = self.left_by_plans(scheme, asked, &outcomes, &settled)?;
         let mut statuses = Vec::with_capacity(asked.len());
         let mut better = Vec::new();
         for (&system, outcome) in asked.iter().zip(outcomes) {
@@ -245,9 +246,9 @@ impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
             statuses.push(Some(outcome.status));
             if take_better(&mut systems[system], rung, outcome) {
                 better.push(system);
-                match magnitudes.get(&system) {
-                    Some(&size) => self.magnitudes.insert(system, size),
-                    None => self.magnitudes.remove(&system),
+                match settled.get(&system) {
+                    Some(&settled) => self.settled.insert(system, settled),
+                    None => self.settled.remove(&system),
                 };
             }
         }
@@ -319,12 +320,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             });
             each.collect()
         };
-        if !shares_values {
-            let spans = spans(ItemArray::Values, &kept.extents);
-            copy_spans(executor, &spans, arrays.values, &mut kept.values)?;
+        // Lists of spans must outlive the launches.
+        let of_values = match shares_values {
+            true => None,
+            false => Some(SpanList::new(executor, &spans(ItemArray::Values, &kept.extents))?),
+        };
+        if let Some(of_values) = &of_values {
+            of_values.copy(arrays.values, &mut kept.values)?;
         }
         executor.fill_zero(&mut kept.b)?;
-        copy_spans(executor, &spans(ItemArray::Rows, &kept.extents), arrays.b, &mut kept.b)?;
+        let of_rows = SpanList::new(executor, &spans(ItemArray::Rows, &kept.extents))?;
+        of_rows.copy(arrays.b, &mut kept.b)?;
         let own = |system: &usize| own_number(items, *system, nrhs);
         let is_useful = |&&system: &&usize| {
             let before = &systems[system].outcome;
@@ -338,10 +344,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
                 to: kept.extents.rows_of_system(own(system), nrhs).start,
             })
             .collect();
-        executor.fill_zero(&mut kept.x)?;
         let guess = if from_x.is_empty() { Guess::Zero } else { Guess::InX };
+        let of_x = SpanList::new(executor, &from_x)?;
         if guess == Guess::InX {
-            copy_spans(executor, &from_x, &*arrays.x, &mut kept.x)?;
+            executor.fill_zero(&mut kept.x)?;
+            of_x.copy(&*arrays.x, &mut kept.x)?;
             prepare_copy::<T>(executor)?;
             copy_values(executor, &kept.x, &mut kept.start)?;
         }
@@ -365,12 +372,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             guesses,
             &mut kept.x,
         )?;
-        let mut magnitudes = HashMap::new();
-        for (place, settled) in failed.into_iter().zip(settled) {
+        for (&place, settled) in failed.iter().zip(&settled) {
             outcomes[place].residual_norm = settled.residual_norm;
-            magnitudes.insert(asked[place], settled.magnitude);
         }
-        Ok(Tried { outcomes, magnitudes })
+        let settled = failed.into_iter().map(|place| asked[place]).zip(settled).collect();
+        Ok(Tried { outcomes, settled })
     }
 
     /// Replaces the x of systems by those of a rung.
@@ -384,7 +390,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             to: extents.rows_of_system(system, options.nrhs).start,
         };
         let spans: Vec<Span> = systems.iter().map(span).collect();
-        Ok(copy_spans(executor, &spans, &kept.x, self.arrays.x)?)
+        let list = SpanList::new(executor, &spans)?;
+        list.copy(&kept.x, self.arrays.x)?;
+        // The list must outlive the launch.
+        Ok(executor.synchronize()?)
     }
 
     /// The systems that a plan has tried and that are the CPU's, ascending: what dense elimination
@@ -395,6 +404,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         scheme: Scheme,
         asked: &[usize],
         outcomes: &[Outcome],
+        settled: &SettledSystems,
     ) -> Result<Vec<usize>, SolveError> {
         let nrhs = self.solver.options.nrhs;
         let each = asked.iter().zip(outcomes);
@@ -408,7 +418,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         if scheme.krylov().is_none() {
             return Ok(Vec::new());
         }
-        let items = self.solver.out_of_range(items_of(&failed, nrhs), self.arrays.values)?;
+        let items = items_of(&failed, nrhs);
+        let items = self.solver.out_of_range(items, self.arrays.values, settled)?;
         let is_left = |system: &usize| items.binary_search(&(system / nrhs)).is_ok();
         Ok(failed.into_iter().filter(is_left).collect())
     }
@@ -441,7 +452,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         copy.list.scatter(ItemArray::Rows, &copy.x, self.arrays.x)?;
         for (&system, &own) in asked.iter().zip(&local) {
             systems[system] = some[own].clone();
-            self.magnitudes.remove(&system);
+            self.settled.remove(&system);
         }
         Ok(ended)
     }

@@ -5,20 +5,18 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use sparsebatch_cuda::{Executor, KernelBuffer};
-use sparsebatch_formats::{Batch, Pattern};
-use sparsebatch_solve_core::verdict::{needs_no_scale, norm_of_squares};
+use sparsebatch_formats::Batch;
+use sparsebatch_solve_core::verdict::needs_no_scale;
 use sparsebatch_solve_core::{ArgumentError, Outcome, Scheme, Status};
 
 use super::climb::{DeviceSystems, KeptRungs};
-use super::patterns::{Patterns, by_item};
+use super::patterns::by_item;
 use super::report::DeviceReport;
 use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{
-    FailedSystem, Guess, HostOutcomes, ItemArray, ItemList, ValueSquares, check_apart,
-};
+use crate::gpu::{FailedSystem, Guess, HostOutcomes, ItemArray, ItemList, Settled, check_apart};
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
@@ -38,6 +36,15 @@ pub(super) struct Arrays<'a, E: Executor, T: SolveScalar> {
     pub(super) values: &'a E::Buffer<T>,
     pub(super) b: &'a E::Buffer<T>,
     pub(super) x: &'a mut E::Buffer<T>,
+}
+
+/// What was found of systems that did not converge, by their numbers.
+pub(super) type SettledSystems = HashMap<usize, Settled>;
+
+/// The systems that did not converge.
+fn failed_systems(systems: &[SystemReport]) -> Vec<usize> {
+    let has_failed = |system: &usize| systems[*system].outcome.status != Status::Converged;
+    (0..systems.len()).filter(has_failed).collect()
 }
 
 /// The error of a finish without a solve of its kind.
@@ -144,7 +151,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         systems: &mut [SystemReport],
     ) -> Result<Vec<RungRun>, SolveError> {
         let guess = started.guess;
-        let (nitems, nrhs) = (self.extents.nitems(), self.options.nrhs);
+        let nrhs = self.options.nrhs;
         let mut others = std::mem::take(&mut self.others);
         let solved = others.iter_mut().try_for_each(|other| {
             go_on(&self.criteria.watch)?;
@@ -152,7 +159,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         });
         self.others = others;
         solved?;
-        let left = self.left_by_the_plan(started, arrays.values, systems)?;
+        let first = self.first_schemes();
+        let mut left = self.lost_guesses(started, systems)?;
+        let settled = self.settle(&first, guess, &mut arrays, systems)?;
+        left.extend(self.left_by_the_plan(started, arrays.values, systems, &settled)?);
         let mut runs = Vec::new();
         for chosen in left {
             let count = chosen.items.len() * nrhs;
@@ -161,15 +171,45 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             let placement = again.analysed.map(|analysed| analysed.placement());
             runs.extend(placement.map(|placement| RungRun::new(Rung::First, count, placement)));
         }
-        let has_failed = |system: &usize| systems[*system].outcome.status != Status::Converged;
-        let failed: Vec<usize> = (0..nitems * nrhs).filter(has_failed).collect();
+        let failed = failed_systems(systems);
         go_on(&self.criteria.watch)?;
-        if failed.is_empty() {
-            return Ok(runs);
+        let mut items: Vec<usize> = failed.iter().map(|system| system / nrhs).collect();
+        items.dedup();
+        if !failed.is_empty()
+            && (self.options.fallback || items.iter().any(|&item| first[item].has_fixed_order()))
+        {
+            runs.extend(self.climb(&failed, &first, settled, arrays, systems)?);
         }
-        let first = self.first_schemes();
-        runs.extend(self.climb(failed, &first, guess, arrays, systems)?);
         Ok(runs)
+    }
+
+    /// Gives failed systems the better of their guess and their x. `first` is the first scheme of
+    /// every item.
+    fn settle(
+        &mut self,
+        first: &[Scheme],
+        guess: Guess,
+        arrays: &mut Arrays<'_, E, T>,
+        systems: &mut [SystemReport],
+    ) -> Result<SettledSystems, SolveError> {
+        let failed = failed_systems(systems);
+        // Factorisations need no guess.
+        let drops = |system: usize| first[system / self.options.nrhs].is_direct();
+        let listed: Vec<FailedSystem> = failed
+            .iter()
+            .map(|&system| FailedSystem { system, drops_lost_guess: drops(system) })
+            .collect();
+        let settled = self.confirmer.settle(
+            self.plan.outcome_arrays_mut(),
+            &listed,
+            (arrays.values, arrays.b),
+            self.guesses.as_mut().filter(|_| guess == Guess::InX),
+            arrays.x,
+        )?;
+        for (&system, settled) in failed.iter().zip(&settled) {
+            systems[system].outcome.residual_norm = settled.residual_norm;
+        }
+        Ok(failed.into_iter().zip(settled).collect())
     }
 
     /// The first scheme of every item.
@@ -181,123 +221,120 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         first
     }
 
-    /// Gives failed systems the better of their guess and their x, climbs the ladder with them, and
-    /// writes their outcomes to the device. `first` is the first scheme of every item of the batch.
-    /// Returns the rungs that ran.
+    /// Climbs the ladder with failed systems, and writes their outcomes to the device. `first` is the
+    /// first scheme of every item. Returns the rungs that ran.
     fn climb(
         &mut self,
-        failed: Vec<usize>,
+        failed: &[usize],
         first: &[Scheme],
-        guess: Guess,
+        settled: SettledSystems,
         arrays: Arrays<'_, E, T>,
         systems: &mut [SystemReport],
     ) -> Result<Vec<RungRun>, SolveError> {
-        let nrhs = self.options.nrhs;
-        let listed: Vec<FailedSystem> = failed
-            .iter()
-            .map(|&system| FailedSystem {
-                system,
-                // Factorisations need no guess.
-                drops_lost_guess: first[system / nrhs].is_direct(),
-            })
-            .collect();
-        let settled = self.confirmer.settle(
-            self.plan.outcome_arrays_mut(),
-            &listed,
-            (arrays.values, arrays.b),
-            self.guesses.as_mut().filter(|_| guess == Guess::InX),
-            arrays.x,
-        )?;
-        let mut magnitudes = HashMap::new();
-        for (&system, settled) in failed.iter().zip(settled) {
-            systems[system].outcome.residual_norm = settled.residual_norm;
-            magnitudes.insert(system, settled.magnitude);
-        }
-        let mut items: Vec<usize> = failed.iter().map(|system| system / nrhs).collect();
-        items.dedup();
-        if !self.options.fallback && !items.iter().any(|&item| first[item].has_fixed_order()) {
-            return Ok(Vec::new());
-        }
         let mut kept = std::mem::replace(&mut self.kept, KeptRungs::new());
-        let mut site = DeviceSystems { solver: self, arrays, kept: &mut kept, magnitudes };
+        let mut site = DeviceSystems { solver: self, arrays, kept: &mut kept, settled };
         let ladder = Ladder { options: &self.options, first };
         let runs = ladder.climb(&mut site, systems);
         self.kept = kept;
         let runs = runs?;
-        let list = ItemList::new(&self.executor, &items, &self.extents, nrhs)?;
-        let places = systems_of(&items, nrhs);
-        let outcomes: Vec<Outcome> = places.iter().map(|&s| systems[s].outcome.clone()).collect();
-        list.scatter_outcomes(&outcomes, self.plan.outcome_arrays_mut())?;
+        self.put_outcomes(failed, systems)?;
         Ok(runs)
     }
 
-    /// Items whose plan does less than their scheme does from the host, and which failed. Dense
+    /// Writes the outcomes of some systems to the device.
+    fn put_outcomes(&mut self, some: &[usize], systems: &[SystemReport]) -> Result<(), SolveError> {
+        let outcomes: Vec<Outcome> = some.iter().map(|&s| systems[s].outcome.clone()).collect();
+        Ok(self.plan.outcome_arrays_mut().overwrite(&self.executor, some, &outcomes)?)
+    }
+
+    /// Items for whose factorisations NaN and infinities in guesses count as 0, which kernels do not
+    /// know, and which failed with such a guess.
+    fn lost_guesses(
+        &self,
+        started: Started,
+        systems: &[SystemReport],
+    ) -> Result<Vec<Chosen>, SolveError> {
+        let Some(guesses) = self.guesses.as_ref().filter(|_| started.guess == Guess::InX) else {
+            return Ok(Vec::new());
+        };
+        let direct = self.chosen.iter().filter(|chosen| {
+            chosen.scheme != Scheme::PivotingLu && chosen.scheme.krylov().is_none()
+        });
+        // The others are to have factors of their own.
+        let of_plan = direct.filter(|_| started.by != Factors::Near);
+        let mut lost = Vec::new();
+        for chosen in of_plan {
+            let items = self.ended(chosen, systems, |status| status == Status::NonFinite);
+            let items = self.not_finite(items, guesses)?;
+            lost.extend(chosen.with_items(items));
+        }
+        Ok(lost)
+    }
+
+    /// The items of a share with a system that ended in a certain way.
+    fn ended(
+        &self,
+        chosen: &Chosen,
+        systems: &[SystemReport],
+        is: fn(Status) -> bool,
+    ) -> Vec<usize> {
+        let nrhs = self.options.nrhs;
+        let ended = |item: usize| {
+            let own = &systems[item * nrhs..(item + 1) * nrhs];
+            own.iter().any(|system| is(system.outcome.status))
+        };
+        chosen.items.iter().copied().filter(|&item| ended(item)).collect()
+    }
+
+    /// Items whose plan does less than their scheme does from the host, and which failed: dense
     /// elimination leaves what it cannot solve to the CPU, and iterations leave matrices whose
-    /// squares leave the range of the working precision. In guesses of factorisations NaN and
-    /// infinities count as 0, which kernels do not know.
+    /// squares leave the range of the working precision.
     fn left_by_the_plan(
         &self,
         started: Started,
         values: &E::Buffer<T>,
         systems: &[SystemReport],
+        settled: &SettledSystems,
     ) -> Result<Vec<Chosen>, SolveError> {
-        let nrhs = self.options.nrhs;
-        let ended = |item: usize, is: fn(Status) -> bool| {
-            let own = &systems[item * nrhs..(item + 1) * nrhs];
-            own.iter().any(|system| is(system.outcome.status))
-        };
-        let guesses = self.guesses.as_ref().filter(|_| started.guess == Guess::InX);
         let mut left = Vec::new();
         for chosen in &self.chosen {
-            let those = |is: fn(Status) -> bool| {
-                chosen.items.iter().copied().filter(|&item| ended(item, is)).collect::<Vec<_>>()
-            };
-            let items = match (chosen.scheme, guesses) {
-                (Scheme::PivotingLu, _) => those(|status| status != Status::Converged),
+            let failed = || self.ended(chosen, systems, |status| status != Status::Converged);
+            let items = match chosen.scheme {
+                Scheme::PivotingLu => failed(),
                 // They are to have factors of their own.
-                _ if started.by == Factors::Near => those(|status| status != Status::Converged),
-                (scheme, _) if scheme.krylov().is_some() => {
-                    self.out_of_range(those(|status| status != Status::Converged), values)?
+                _ if started.by == Factors::Near => failed(),
+                scheme if scheme.krylov().is_some() => {
+                    self.out_of_range(failed(), values, settled)?
                 }
-                (_, Some(guesses)) => {
-                    self.not_finite(those(|status| status == Status::NonFinite), guesses)?
-                }
-                (_, None) => Vec::new(),
+                _ => Vec::new(),
             };
-            if !items.is_empty() {
-                left.push(Chosen { scheme: chosen.scheme, reason: chosen.reason.clone(), items });
-            }
+            left.extend(chosen.with_items(items));
         }
         Ok(left)
     }
 
-    /// Those of some items whose matrices the iterations of the CPU scale.
+    /// Those of some items whose matrices the iterations of the CPU scale. The norms of most matrices
+    /// show that they are none of these; the values of others are looked at.
     pub(super) fn out_of_range(
         &self,
         mut items: Vec<usize>,
         values: &E::Buffer<T>,
+        settled: &SettledSystems,
     ) -> Result<Vec<usize>, SolveError> {
-        if let (Patterns::One { pattern, .. }, false) =
-            (&self.patterns, self.patterns.shares(values.len()))
-            && !items.is_empty()
-        {
-            let (count, nnz) = (items.len(), pattern.nnz());
-            let list = ItemList::new(&self.executor, &items, &self.extents, self.options.nrhs)?;
-            let mut packed = self.executor.alloc(count * nnz)?;
-            list.pack(ItemArray::Values, values, &mut packed)?;
-            let mut sums = self.executor.alloc(count)?;
-            ValueSquares::new(&self.executor, count, nnz)?.apply(&packed, &mut sums)?;
-            let sums = self.executor.download(&sums)?;
-            let is_plain =
-                |sum: f64| norm_of_squares(sum).is_some_and(|norm| needs_no_scale::<T>(norm, nnz));
-            // The values of the others are looked at.
-            let mut each = sums.into_iter();
-            items.retain(|_| !each.next().is_some_and(is_plain));
-        }
+        let nrhs = self.options.nrhs;
+        items.retain(|&item| {
+            let mut own = (item * nrhs..(item + 1) * nrhs).filter_map(|s| settled.get(&s));
+            let count = self.patterns.item(item).nnz();
+            // The sums of norms have other roundings.
+            let is_plain = |norm: f64| {
+                [0.5 * norm, 2.0 * norm].iter().all(|&norm| needs_no_scale::<T>(norm, count))
+            };
+            !own.next().is_some_and(|settled| is_plain(settled.matrix_norm))
+        });
         if items.is_empty() {
             return Ok(items);
         }
-        let list = ItemList::new(&self.executor, &items, &self.extents, self.options.nrhs)?;
+        let list = ItemList::new(&self.executor, &items, &self.extents, nrhs)?;
         let (values, is_shared) = self.values_of(&list, values)?;
         let batch = self.patterns.some(&items, values, is_shared)?;
         let places = OutOfRange::new(&batch).among((0..items.len()).collect(), |place| place);
@@ -364,11 +401,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let Copied { batch, b, x, .. } = &mut copied;
         let outcomes = analysed.solve(batch, nrhs, b, x, &criteria, None)?;
         let some: Vec<_> = outcomes.into_iter().map(SystemReport::first).collect();
-        self.put_back(&list, x, &some, arrays.x)?;
-        for (place, report) in places.into_iter().zip(some) {
+        list.scatter(ItemArray::Rows, x, arrays.x)?;
+        for (&place, report) in places.iter().zip(some) {
             systems[place] = report;
         }
-        Ok(())
+        self.put_outcomes(&places, systems)
     }
 
     /// Copies some items to the host.
@@ -388,19 +425,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             x: list.gather(ItemArray::Rows, &*arrays.x)?,
             guesses: guesses.transpose()?,
         })
-    }
-
-    /// Writes the solutions and outcomes of some items to the device.
-    fn put_back(
-        &mut self,
-        list: &ItemList<E>,
-        solutions: &[T],
-        systems: &[SystemReport],
-        x: &mut E::Buffer<T>,
-    ) -> Result<(), SolveError> {
-        list.scatter(ItemArray::Rows, solutions, x)?;
-        let outcomes: Vec<Outcome> = systems.iter().map(|system| system.outcome.clone()).collect();
-        Ok(list.scatter_outcomes(&outcomes, self.plan.outcome_arrays_mut())?)
     }
 
     /// Bytes of the arrays that the solver holds besides those of its plan.

@@ -7,7 +7,7 @@ use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, residual_magnitude};
 use sparsebatch_solvers::gpu::{
     Confirmer, FailedSystem, FusedSolver, GpuSolveError, GpuSolver, GpuTuning, Guess, Span,
-    copy_spans,
+    SpanList,
 };
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
@@ -157,6 +157,8 @@ fn check<T: SolveScalar>(batch: &Batch<T>, from_zero: bool, drops: bool) {
             || (residual_norm.is_nan() && expected.residual_norm.is_nan());
         assert!(alike, "{what}: {residual_norm}, {}", expected.residual_norm);
         assert_eq!(settled[place].residual_norm.to_bits(), residual_norm.to_bits(), "{what}");
+        let norm: f64 = own_values.iter().map(|v| v.to_f64() * v.to_f64()).sum::<f64>().sqrt();
+        assert!(close(settled[place].matrix_norm, norm), "{what}");
         if residual_norm.is_finite() {
             let size = residual_magnitude(pattern, own_values, &expected_x, own_b).unwrap();
             assert!(close(settled[place].magnitude, size), "{what}");
@@ -209,15 +211,30 @@ fn systems_guesses_and_spans_that_do_not_fit_are_refused() {
         }
     }
     let span = |from: std::ops::Range<usize>, to| Span { from, to };
-    for spans in [vec![span(4..7, 0)], vec![span(0..3, 4)], vec![span(0..3, 0), span(3..4, 2)]] {
-        let refused = copy_spans(&executor, &spans, &b, &mut x);
-        let name = match refused {
-            Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name, .. })) => name,
+    for (spans, expected) in [
+        (vec![span(4..7, 0)], "from"),
+        (vec![span(0..3, 4)], "to"),
+        (vec![span(0..3, 0), span(3..4, 2)], "spans"),
+    ] {
+        let list = SpanList::new(&executor, &spans);
+        match list.and_then(|list| list.copy(&b, &mut x)) {
+            Err(GpuSolveError::Argument(ArgumentError::OutOfRange { name, .. })) => {
+                assert_eq!(name, expected);
+            }
             other => panic!("{other:?}"),
-        };
-        assert_eq!(name, "spans");
+        }
+    }
+    let failed = Outcome { status: Status::Stagnated, ..solver.outcomes().unwrap()[0].clone() };
+    for systems in [&[2][..], &[1, 0], &[0]] {
+        let outcomes = vec![failed.clone(); 2];
+        let refused = solver.outcome_arrays_mut().overwrite(&executor, systems, &outcomes);
+        assert!(matches!(refused, Err(GpuSolveError::Argument(_))), "{systems:?}: {refused:?}");
     }
     assert_eq!(executor.download(&x).unwrap(), [7.0; 6]);
-    copy_spans(&executor, &[span(2..2, 0), span(1..3, 1), span(0..2, 4)], &b, &mut x).unwrap();
+    let list = SpanList::new(&executor, &[span(2..2, 0), span(1..3, 1), span(0..2, 4)]).unwrap();
+    list.copy(&b, &mut x).unwrap();
     assert_eq!(executor.download(&x).unwrap(), [7.0, 1.0, 1.0, 7.0, 1.0, 1.0]);
+    let before = solver.outcomes().unwrap();
+    solver.outcome_arrays_mut().overwrite(&executor, &[1], &[failed.clone()]).unwrap();
+    assert_eq!(solver.outcomes().unwrap(), [before[0].clone(), failed]);
 }

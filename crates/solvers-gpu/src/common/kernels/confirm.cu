@@ -370,8 +370,8 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
 // - numbers: `count` systems, each once; bit 32 is set where elements of the guess that are not finite
 //   count as 0.
 // - guesses: null where systems started from 0, which they did as well where b is 0.
-// - norms: for each of the systems the norm of its residual (NaN if that is not finite), and
-//   || |b| + |A||x| ||.
+// - norms: for each of the systems the norm of its residual (NaN if that is not finite),
+//   || |b| + |A||x| ||, and ||A||_F.
 template <typename V, typename Index>
 __global__ void __launch_bounds__(CONFIRM_THREADS)
     settle(u32 count, const u64* __restrict__ numbers, u32 nrhs, u32 nrows,
@@ -393,33 +393,43 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
         const bool from_zero = guesses == nullptr || of_guess == 0;
         Evaluated found;
         found.nrows = own.nrows;
-        if (!from_zero) {
-            if (word >> 32 != 0) {
-                for (u32 row = threadIdx.x; row < own.nrows; row += CONFIRM_THREADS) {
-                    V& element = guess[row * row_step];
-                    element = is_finite(element) ? element : V(0);
-                }
-                __syncthreads();
+        if (!from_zero && word >> 32 != 0) {
+            for (u32 row = threadIdx.x; row < own.nrows; row += CONFIRM_THREADS) {
+                V& element = guess[row * row_step];
+                element = is_finite(element) ? element : V(0);
             }
-            own.x = guess;
-            own.find_twofold(found, shared);
-            of_guess = found.reported_norm();
-            own.x = own_x;
+            __syncthreads();
         }
-        own.find_twofold(found, shared);
-        const double error = found.error + found.of_norm(found.error) + found.of_norm(found.norm);
-        const bool is_accurate = error <= ROUGH * found.norm;
-        if (!(is_accurate && found.norm <= (1 - 4 * ROUGH) * of_guess)) {
+        // The guess, x, and what x becomes where it is not better.
+#pragma unroll 1
+        for (u32 turn = from_zero ? 1 : 0; turn < 3; ++turn) {
+            own.x = turn == 0 ? guess : own_x;
+            own.find_twofold(found, shared);
+            if (turn == 0) {
+                of_guess = found.reported_norm();
+                continue;
+            }
+            const double error = found.error + found.of_norm(found.error) + found.of_norm(found.norm);
+            const bool is_accurate = error <= ROUGH * found.norm;
+            if (turn == 2 || (is_accurate && found.norm <= (1 - 4 * ROUGH) * of_guess)) {
+                break;
+            }
             for (u32 row = threadIdx.x; row < own.nrows; row += CONFIRM_THREADS) {
                 own_x[row * row_step] = from_zero ? V(0) : guess[row * row_step];
             }
             __syncthreads();
-            own.find_twofold(found, shared);
         }
         own.find_plain(found, shared);
+        double sums[MOST_SUMS] = {};
+        const u32 entries = load(own.row_ptr + own.nrows);
+        for (u32 entry = threadIdx.x; entry < entries; entry += CONFIRM_THREADS) {
+            Norm::add(double(own.values[entry * value_step]), sums);
+        }
+        own.add_up(sums, shared);
         if (threadIdx.x == 0) {
-            norms[2 * u64(k)] = outcomes.residual_norms[number] = found.reported_norm();
-            norms[2 * u64(k) + 1] = found.plain;
+            norms[3 * u64(k)] = outcomes.residual_norms[number] = found.reported_norm();
+            norms[3 * u64(k) + 1] = found.plain;
+            norms[3 * u64(k) + 2] = Norm::of(sums);
         }
     }
 }
