@@ -36,32 +36,36 @@ template <typename V, u32 GROUP, bool COMPACT, typename Begin, typename Add, typ
 __device__ __forceinline__ void run_stream(const u32* stream, Begin begin, Add add, Finish finish) {
     constexpr u32 EARLY = 2, AHEAD = 4;
     const u32 lane = threadIdx.x % WARP_THREADS;
-    // Of the slice, less 1.
-    u32 last_lane = WARP_THREADS - 1;
+    // Where the slice begins, and its lanes, less 1 (COMPACT); where this lane's words begin.
     const u64* slice = reinterpret_cast<const u64*>(stream);
-    u64 head = load(slice + lane);
+    u32 last_lane = WARP_THREADS - 1;
+    const u64* own = slice + lane;
+    u64 head = load(own);
     u64 early[EARLY];
 #pragma unroll
     for (u32 u = 0; u < EARLY; ++u) {
-        early[u] = load(slice + lane + (1 + u) * WARP_THREADS);
+        early[u] = load(own + (1 + u) * WARP_THREADS);
     }
     for (;;) {
         const u32 task = u32(head), word = u32(head >> 32);
         const u32 steps = word & 0xffffu;
-        const bool has_task = lane <= last_lane && (task & 0xffffu) != NO_PLACE;
-        const u32 apart = last_lane + 1;
-        const u64* const pairs = slice + apart + minimum(lane, last_lane);
-        slice += (1 + steps) * apart;
+        const bool has_task = (!COMPACT || lane <= last_lane) && (task & 0xffffu) != NO_PLACE;
+        const u32 apart = COMPACT ? last_lane + 1 : WARP_THREADS;
+        const u64* const pairs = own + apart;
         if constexpr (COMPACT) {
+            slice += (1 + steps) * apart;
             last_lane = word >> 22 & 31;
+            own = slice + minimum(lane, last_lane);
+        } else {
+            own = pairs + steps * WARP_THREADS;
         }
-        const u64* const next = slice + minimum(lane, last_lane);
+        const u32 next_apart = COMPACT ? last_lane + 1 : WARP_THREADS;
         u64 now[EARLY];
-        head = load(next);
+        head = load(own);
 #pragma unroll
         for (u32 u = 0; u < EARLY; ++u) {
             now[u] = early[u];
-            early[u] = load(next + (1 + u) * (last_lane + 1));
+            early[u] = load(own + (1 + u) * next_apart);
         }
         Held<V> held = {};
         if (has_task) {
