@@ -146,7 +146,8 @@ fn duplicates_are_summed_and_special_values_are_data() {
 
 #[test]
 fn unknown_option_values_list_the_allowed_ones() {
-    let table: [(&str, &str, &[&str]); 10] = [
+    let table: [(&str, &str, &[&str]); 11] = [
+        ("--lu-form", "by-row", &["by-pattern", "by-system"]),
         ("--solver", "gmres", &["auto", "cg", "bicgstab", "lu"]),
         ("--precond", "amg", &["none", "jacobi", "block-jacobi", "ilu0", "ic0"]),
         ("--order", "rcm", &["natural", "min-degree", "multicolor"]),

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use sparsebatch_bench::suites::solvers::{ChunksExperiment, GpusExperiment, Precision};
 use sparsebatch_bench::{Backend, BenchError, Solvers};
 use sparsebatch_solvers::{
-    Chunks, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner,
+    Chunks, InnerPrecision, LuForm, Method, Order, PrecondPrecision, Preconditioner,
 };
 
 use super::Common;
@@ -42,6 +42,9 @@ pub(super) struct SolverArgs {
     /// working), working [default: both]
     #[arg(long = "inner-precision", value_name = "LIST", value_delimiter = ',')]
     inner_precisions: Vec<String>,
+    /// Forms of the sparse LU on a GPU, separated by commas: by-pattern, by-system [default: by-pattern]
+    #[arg(long = "lu-form", value_name = "LIST", value_delimiter = ',')]
+    lu_forms: Vec<String>,
     /// Precision of values and vectors
     #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
     precision: SolvePrecision,
@@ -127,6 +130,7 @@ impl SolverArgs {
             orders: choices::<Order>(&self.orders)?,
             precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
             inner_precisions: choices::<InnerPrecision>(&self.inner_precisions)?,
+            lu_forms: choices::<LuForm>(&self.lu_forms)?,
             precision: match self.precision {
                 SolvePrecision::F64 => Precision::F64,
                 SolvePrecision::F32 => Precision::F32,

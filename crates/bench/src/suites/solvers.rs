@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sparsebatch_formats::Scalar;
 use sparsebatch_formats::generate::Problem;
 use sparsebatch_solvers::{
-    Engine, InnerPrecision, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
+    Engine, InnerPrecision, LuForm, Method, Order, PrecondPrecision, Preconditioner, SolveOptions,
     SpmvOptions,
 };
 
@@ -67,6 +67,8 @@ pub struct Solvers {
     /// Precisions of the iterations of f64 solves on a GPU, measured side by side with Jacobi and
     /// without preconditioner; when empty all. A precision that changes nothing is left out.
     pub inner_precisions: Vec<InnerPrecision>,
+    /// Forms of the sparse LU on a GPU, measured side by side; when empty a plan for each pattern.
+    pub lu_forms: Vec<LuForm>,
     /// The precision of the solves.
     pub precision: Precision,
     /// Folders of further `.batch` files to measure.
@@ -349,12 +351,23 @@ fn solves(
             for &order in orders(options, preconditioner) {
                 for &precond_precision in precisions(options, preconditioner) {
                     let inner = inner_precisions(options, preconditioner).iter();
-                    solves.extend(inner.map(|&inner| solve(order, precond_precision, inner)));
+                    for of_inner in inner.map(|&inner| solve(order, precond_precision, inner)) {
+                        let forms = lu_forms(options, method).iter();
+                        solves.extend(forms.map(|&form| of_inner.clone().lu_form(form)));
+                    }
                 }
             }
         }
     }
     solves
+}
+
+/// The forms of the sparse LU that change the solve.
+fn lu_forms(options: &Solvers, method: Method) -> &[LuForm] {
+    match (method, options.lu_forms.as_slice()) {
+        (Method::Lu, given @ [_, ..]) => given,
+        _ => &[LuForm::ByPattern],
+    }
 }
 
 /// The elimination orders that change the solve.
@@ -443,6 +456,22 @@ mod tests {
         let tri = named(&options, &SystemSource::Family(Family::Tri, 32), true);
         assert_eq!(tri, ["cg jacobi", "lu auto"]);
         assert_eq!(named(&options, &SystemSource::Mix, false), ["lu auto"]);
+    }
+
+    #[test]
+    fn the_sparse_lu_alone_is_measured_in_every_form() {
+        let options = Solvers {
+            methods: vec![Method::Cg, Method::Lu],
+            preconditioners: vec![Preconditioner::None],
+            inner_precisions: vec![InnerPrecision::Working],
+            lu_forms: vec![LuForm::ByPattern, LuForm::BySystem],
+            ..Solvers::default()
+        };
+        let solves = solves(&options, false, &SystemSource::Family(Family::Tri, 32), true);
+        let found: Vec<_> = solves.iter().map(|solve| (solve.method, solve.lu_form)).collect();
+        use LuForm::{ByPattern, BySystem};
+        let lu = [(Method::Lu, ByPattern), (Method::Lu, BySystem)];
+        assert_eq!(found, [&[(Method::Cg, ByPattern)], &lu[..]].concat());
     }
 
     #[test]
