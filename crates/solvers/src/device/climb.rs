@@ -301,14 +301,15 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         }))
     }
 
-    /// Solves systems by the plan of a rung, from their best x so far where that is better than 0.
-    fn solve(
+    /// Copies items to the arrays of a rung, and the best x so far of the systems asked for where it
+    /// is better than 0. Returns before the launches are done, which the lists must outlive.
+    fn load(
         &mut self,
         place: usize,
         items: &[usize],
         asked: &[usize],
         systems: &[SystemReport],
-    ) -> Result<Tried, SolveError> {
+    ) -> Result<(Guess, Vec<SpanList<E>>), SolveError> {
         let shares_values = self.shares_values();
         let DeviceSolver { executor, options, extents, .. } = self.solver;
         let (nrhs, arrays) = (options.nrhs, &self.arrays);
@@ -320,43 +321,56 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             });
             each.collect()
         };
-        // Lists of spans must outlive the launches.
-        let of_values = match shares_values {
-            true => None,
-            false => Some(SpanList::new(executor, &spans(ItemArray::Values, &kept.extents))?),
-        };
-        if let Some(of_values) = &of_values {
-            of_values.copy(arrays.values, &mut kept.values)?;
+        let mut lists = Vec::new();
+        if !shares_values {
+            let list = SpanList::new(executor, &spans(ItemArray::Values, &kept.extents))?;
+            list.copy(arrays.values, &mut kept.values)?;
+            lists.push(list);
         }
         executor.fill_zero(&mut kept.b)?;
-        let of_rows = SpanList::new(executor, &spans(ItemArray::Rows, &kept.extents))?;
-        of_rows.copy(arrays.b, &mut kept.b)?;
-        let own = |system: &usize| own_number(items, *system, nrhs);
+        let list = SpanList::new(executor, &spans(ItemArray::Rows, &kept.extents))?;
+        list.copy(arrays.b, &mut kept.b)?;
+        lists.push(list);
         let is_useful = |&&system: &&usize| {
             let before = &systems[system].outcome;
             before.residual_norm < before.rhs_norm
         };
-        let from_x: Vec<Span> = asked
-            .iter()
-            .filter(is_useful)
-            .map(|system| Span {
-                from: extents.rows_of_system(*system, nrhs),
-                to: kept.extents.rows_of_system(own(system), nrhs).start,
-            })
-            .collect();
-        let guess = if from_x.is_empty() { Guess::Zero } else { Guess::InX };
-        let of_x = SpanList::new(executor, &from_x)?;
-        if guess == Guess::InX {
-            executor.fill_zero(&mut kept.x)?;
-            of_x.copy(&*arrays.x, &mut kept.x)?;
-            prepare_copy::<T>(executor)?;
-            copy_values(executor, &kept.x, &mut kept.start)?;
+        let from_x = asked.iter().filter(is_useful).map(|&system| Span {
+            from: extents.rows_of_system(system, nrhs),
+            to: kept.extents.rows_of_system(own_number(items, system, nrhs), nrhs).start,
+        });
+        let from_x: Vec<Span> = from_x.collect();
+        if from_x.is_empty() {
+            return Ok((Guess::Zero, lists));
         }
-        let values = if shares_values { arrays.values } else { &kept.values };
+        let list = SpanList::new(executor, &from_x)?;
+        executor.fill_zero(&mut kept.x)?;
+        list.copy(&*arrays.x, &mut kept.x)?;
+        prepare_copy::<T>(executor)?;
+        copy_values(executor, &kept.x, &mut kept.start)?;
+        lists.push(list);
+        Ok((Guess::InX, lists))
+    }
+
+    /// Solves systems by the plan of a rung.
+    fn solve(
+        &mut self,
+        place: usize,
+        items: &[usize],
+        asked: &[usize],
+        systems: &[SystemReport],
+    ) -> Result<Tried, SolveError> {
+        let (guess, lists) = self.load(place, items, asked, systems)?;
+        let shares_values = self.shares_values();
+        let DeviceSolver { executor, options, .. } = self.solver;
+        let kept = &mut self.kept.on_device[place];
+        let values = if shares_values { self.arrays.values } else { &kept.values };
         kept.plan.solve(values, &kept.b, guess, &mut kept.x)?;
         kept.plan.confirm(&kept.confirmer, values, &kept.b, &kept.x)?;
         let ended =
             HostOutcomes::download(executor, kept.plan.outcome_arrays(), &mut kept.on_host)?;
+        drop(lists);
+        let own = |system: &usize| own_number(items, *system, options.nrhs);
         let mut outcomes: Vec<Outcome> = asked.iter().map(|s| ended.outcome(own(s))).collect();
         let failed: Vec<usize> =
             (0..asked.len()).filter(|&place| outcomes[place].status != Status::Converged).collect();
@@ -364,12 +378,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             .iter()
             .map(|&place| FailedSystem { system: own(&asked[place]), drops_lost_guess: false })
             .collect();
-        let guesses = (guess == Guess::InX).then_some(&mut kept.start);
         let settled = kept.confirmer.settle(
             kept.plan.outcome_arrays_mut(),
             &listed,
             (values, &kept.b),
-            guesses,
+            (guess == Guess::InX).then_some(&mut kept.start),
             &mut kept.x,
         )?;
         for (&place, settled) in failed.iter().zip(&settled) {

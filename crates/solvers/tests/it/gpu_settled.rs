@@ -1,13 +1,15 @@
 //! Systems that did not converge, on the device: the better of guess and x, as on the CPU.
 
+use std::ops::Range;
+
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_formats::{Batch, Pattern, Scalar};
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{ArgumentError, residual_magnitude};
 use sparsebatch_solvers::gpu::{
-    Confirmer, FailedSystem, FusedSolver, GpuSolveError, GpuSolver, GpuTuning, Guess, Span,
-    SpanList,
+    Confirmer, FailedSystem, FusedSolver, GpuSolveError, GpuSolver, GpuTuning, Guess, Settled,
+    Span, SpanList,
 };
 use sparsebatch_solvers::{Method, Outcome, Preconditioner, SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
@@ -81,37 +83,61 @@ fn failed<T: Value>(
     solver
 }
 
+/// Right-hand sides a system has.
+const NRHS: usize = 2;
+
+/// Systems with guesses and solutions on the host, and where each has its rows.
+struct Vectors<T> {
+    b: Vec<T>,
+    guesses: Vec<T>,
+    x: Vec<T>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl<T: SolveScalar> Vectors<T> {
+    fn of(batch: &Batch<T>) -> Self {
+        let (mut guesses, mut x, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+        for system in 0..batch.nitems() * NRHS {
+            let nrows = batch.pattern(system / NRHS).nrows();
+            let near = random_vector::<T>(nrows, system as u64 + 9);
+            let [guess, own] = Kind::of(system).vectors(&near);
+            ranges.push(x.len()..x.len() + nrows);
+            guesses.extend(guess);
+            x.extend(own);
+        }
+        Self { b: random_vector(batch.vector_len(NRHS).unwrap(), 5), guesses, x, ranges }
+    }
+}
+
+fn bits<T: Scalar>(x: &[T]) -> Vec<u64> {
+    x.iter().map(|x| x.to_f64().to_bits()).collect()
+}
+
+fn close(one: f64, other: f64, tolerance: f64) -> bool {
+    (one - other).abs() <= tolerance * other || (one.is_nan() && other.is_nan())
+}
+
 fn check<T: SolveScalar>(batch: &Batch<T>, from_zero: bool, drops: bool) {
-    let nrhs = 2;
     let options = SolveOptions::new()
         .method(Method::BiCgStab)
         .preconditioner(Preconditioner::None)
         .max_iters(0)
         .max_restarts(0)
-        .nrhs(nrhs);
+        .nrhs(NRHS);
     let executor = Emulator::new(Order::Forward);
-    let b = random_vector::<T>(batch.vector_len(nrhs).unwrap(), 5);
+    let all = Vectors::of(batch);
     let values = executor.upload(&values_of(batch)).unwrap();
-    let on_b = executor.upload(&b).unwrap();
-    let mut solver = failed(&executor, batch, &options, (&values, &on_b), b.len());
+    let on_b = executor.upload(&all.b).unwrap();
+    let mut solver = failed(&executor, batch, &options, (&values, &on_b), all.b.len());
     let before = solver.outcomes().unwrap();
-    let (mut guesses, mut x, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
-    for system in 0..batch.nitems() * nrhs {
-        let nrows = batch.pattern(system / nrhs).nrows();
-        let near = random_vector::<T>(nrows, system as u64 + 9);
-        let [guess, own] = Kind::of(system).vectors(&near);
-        ranges.push(x.len()..x.len() + nrows);
-        guesses.extend(guess);
-        x.extend(own);
-    }
     // The last system of each three is not asked for.
-    let asked: Vec<usize> = (0..ranges.len()).filter(|system| system % 3 != 2).collect();
+    let asked: Vec<usize> = (0..all.ranges.len()).filter(|system| system % 3 != 2).collect();
     assert!(asked.iter().all(|&system| before[system].status != Status::Converged));
     let listed: Vec<FailedSystem> =
         asked.iter().map(|&system| FailedSystem { system, drops_lost_guess: drops }).collect();
     let confirmer = Confirmer::for_batch(&executor, batch, &options).unwrap();
-    let mut on_guesses = executor.upload(&guesses).unwrap();
-    let mut on_x = executor.upload(&x).unwrap();
+    let mut on_guesses = executor.upload(&all.guesses).unwrap();
+    let mut on_x = executor.upload(&all.x).unwrap();
 
     let settled = confirmer
         .settle(
@@ -125,47 +151,56 @@ fn check<T: SolveScalar>(batch: &Batch<T>, from_zero: bool, drops: bool) {
 
     let after = solver.outcomes().unwrap();
     let found = executor.download(&on_x).unwrap();
-    let criteria = options.criteria::<T>(ranges.len()).unwrap();
-    let close = |one: f64, other: f64| {
-        (one - other).abs() <= 1e-12 * other || (one.is_nan() && other.is_nan())
-    };
-    let bits = |x: &[T]| x.iter().map(|x| x.to_f64().to_bits()).collect::<Vec<u64>>();
-    let mut copy = Vec::new();
-    for (system, rows) in ranges.into_iter().enumerate() {
+    for (system, rows) in all.ranges.iter().cloned().enumerate() {
         let what = format!("{} {system}: {:?}", T::NAME, Kind::of(system));
         let Ok(place) = asked.binary_search(&system) else {
-            assert_eq!(bits(&found[rows.clone()]), bits(&x[rows]), "{what}");
+            assert_eq!(bits(&found[rows.clone()]), bits(&all.x[rows]), "{what}");
             assert_eq!(after[system], before[system], "{what}");
             continue;
         };
-        let own_values = batch.values_in(system / nrhs, &mut copy);
-        let pattern = batch.pattern(system / nrhs);
-        let own_b = &b[rows.clone()];
-        let on_cpu = System::new(system, pattern, own_values, own_b, &criteria);
-        let mut guess = guesses[rows.clone()].to_vec();
+        let mut guess = all.guesses[rows.clone()].to_vec();
         if drops {
             guess.iter_mut().filter(|x| !x.is_finite()).for_each(|x| *x = T::ZERO);
         }
-        let (mut expected_x, mut expected) = (x[rows.clone()].to_vec(), before[system].clone());
-        on_cpu.confirm((!from_zero).then_some(&guess), &mut expected_x, &mut expected);
-        assert_eq!(bits(&found[rows]), bits(&expected_x), "{what}");
-        let Outcome { residual_norm, .. } = after[system];
-        // In f32 the CPU evaluates plainly what fails clearly.
-        let tolerance = if size_of::<T>() == 8 { 1e-12 } else { 1e-5 };
-        let apart = (residual_norm - expected.residual_norm).abs();
-        let alike = apart <= tolerance * residual_norm
-            || (residual_norm.is_nan() && expected.residual_norm.is_nan());
-        assert!(alike, "{what}: {residual_norm}, {}", expected.residual_norm);
-        assert_eq!(settled[place].residual_norm.to_bits(), residual_norm.to_bits(), "{what}");
-        let norm: f64 = own_values.iter().map(|v| v.to_f64() * v.to_f64()).sum::<f64>().sqrt();
-        assert!(close(settled[place].matrix_norm, norm), "{what}");
-        if residual_norm.is_finite() {
-            let size = residual_magnitude(pattern, own_values, &expected_x, own_b).unwrap();
-            assert!(close(settled[place].magnitude, size), "{what}");
-        }
-        let Outcome { status, iterations, .. } = before[system];
-        assert_eq!((after[system].status, after[system].iterations), (status, iterations));
+        let guess = (!from_zero).then_some(&guess[..]);
+        let own = (&before[system], &after[system], settled[place]);
+        is_that_of_the_cpu(&what, batch, &options, (system, guess, &all), (own, &found[rows]));
     }
+}
+
+/// Compares what was found of a system with the CPU's: the outcomes before and after, and x.
+fn is_that_of_the_cpu<T: SolveScalar>(
+    what: &str,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+    (system, guess, all): (usize, Option<&[T]>, &Vectors<T>),
+    ((before, after, settled), x): ((&Outcome, &Outcome, Settled), &[T]),
+) {
+    let (item, rows) = (system / NRHS, all.ranges[system].clone());
+    let criteria = options.criteria::<T>(all.ranges.len()).unwrap();
+    let mut copy = Vec::new();
+    let values = batch.values_in(item, &mut copy);
+    let (pattern, b) = (batch.pattern(item), &all.b[rows.clone()]);
+    let (mut expected_x, mut expected) = (all.x[rows].to_vec(), before.clone());
+    System::new(system, pattern, values, b, &criteria).confirm(
+        guess,
+        &mut expected_x,
+        &mut expected,
+    );
+    assert_eq!(bits(x), bits(&expected_x), "{what}");
+    let found = after.residual_norm;
+    // In f32 the CPU evaluates plainly what fails clearly.
+    let tolerance = if size_of::<T>() == 8 { 1e-12 } else { 1e-5 };
+    assert!(close(found, expected.residual_norm, tolerance), "{what}: {found}, {expected:?}");
+    assert_eq!(settled.residual_norm.to_bits(), found.to_bits(), "{what}");
+    let norm = values.iter().map(|v| v.to_f64() * v.to_f64()).sum::<f64>().sqrt();
+    assert!(close(settled.matrix_norm, norm, 1e-12), "{what}");
+    if found.is_finite() {
+        let size = residual_magnitude(pattern, values, &expected_x, b).unwrap();
+        assert!(close(settled.magnitude, size, 1e-12), "{what}");
+    }
+    let counts = |outcome: &Outcome| (outcome.status, outcome.iterations, outcome.restarts);
+    assert_eq!(counts(after), counts(before), "{what}");
 }
 
 #[test]
@@ -183,7 +218,7 @@ fn the_better_of_guess_and_x_is_that_of_the_cpu() {
 }
 
 #[test]
-fn systems_guesses_and_spans_that_do_not_fit_are_refused() {
+fn systems_and_guesses_that_do_not_fit_are_refused() {
     let executor = Emulator::new(Order::Forward);
     let batch = uniform(&[dense::<f64>(3, 5.0), dense(3, 6.0)]);
     let options = SolveOptions::new().method(Method::BiCgStab).preconditioner(Preconditioner::None);
@@ -210,7 +245,24 @@ fn systems_guesses_and_spans_that_do_not_fit_are_refused() {
             other => panic!("{other:?}"),
         }
     }
-    let span = |from: std::ops::Range<usize>, to| Span { from, to };
+    assert_eq!(executor.download(&x).unwrap(), [7.0; 6]);
+    let failed = Outcome { status: Status::Stagnated, ..solver.outcomes().unwrap()[0].clone() };
+    for systems in [&[2][..], &[1, 0], &[0]] {
+        let outcomes = vec![failed.clone(); 2];
+        let refused = solver.outcome_arrays_mut().overwrite(&executor, systems, &outcomes);
+        assert!(matches!(refused, Err(GpuSolveError::Argument(_))), "{systems:?}: {refused:?}");
+    }
+    let before = solver.outcomes().unwrap();
+    solver.outcome_arrays_mut().overwrite(&executor, &[1], std::slice::from_ref(&failed)).unwrap();
+    assert_eq!(solver.outcomes().unwrap(), [before[0].clone(), failed]);
+}
+
+#[test]
+fn spans_that_do_not_fit_are_refused_and_others_copied() {
+    let executor = Emulator::new(Order::Forward);
+    let b = executor.upload(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let mut x = executor.upload(&[7.0; 6]).unwrap();
+    let span = |from: Range<usize>, to| Span { from, to };
     for (spans, expected) in [
         (vec![span(4..7, 0)], "from"),
         (vec![span(0..3, 4)], "to"),
@@ -224,17 +276,8 @@ fn systems_guesses_and_spans_that_do_not_fit_are_refused() {
             other => panic!("{other:?}"),
         }
     }
-    let failed = Outcome { status: Status::Stagnated, ..solver.outcomes().unwrap()[0].clone() };
-    for systems in [&[2][..], &[1, 0], &[0]] {
-        let outcomes = vec![failed.clone(); 2];
-        let refused = solver.outcome_arrays_mut().overwrite(&executor, systems, &outcomes);
-        assert!(matches!(refused, Err(GpuSolveError::Argument(_))), "{systems:?}: {refused:?}");
-    }
     assert_eq!(executor.download(&x).unwrap(), [7.0; 6]);
     let list = SpanList::new(&executor, &[span(2..2, 0), span(1..3, 1), span(0..2, 4)]).unwrap();
     list.copy(&b, &mut x).unwrap();
-    assert_eq!(executor.download(&x).unwrap(), [7.0, 1.0, 1.0, 7.0, 1.0, 1.0]);
-    let before = solver.outcomes().unwrap();
-    solver.outcome_arrays_mut().overwrite(&executor, &[1], &[failed.clone()]).unwrap();
-    assert_eq!(solver.outcomes().unwrap(), [before[0].clone(), failed]);
+    assert_eq!(executor.download(&x).unwrap(), [7.0, 2.0, 3.0, 7.0, 1.0, 2.0]);
 }
