@@ -42,7 +42,8 @@ pub(super) struct SolverArgs {
     /// working), working [default: both]
     #[arg(long = "inner-precision", value_name = "LIST", value_delimiter = ',')]
     inner_precisions: Vec<String>,
-    /// Forms of the sparse LU on a GPU, separated by commas: by-pattern, by-system [default: by-pattern]
+    /// Forms of the sparse LU on a GPU, separated by commas: by-pattern, by-system [default:
+    /// by-pattern]
     #[arg(long = "lu-form", value_name = "LIST", value_delimiter = ',')]
     lu_forms: Vec<String>,
     /// Precision of values and vectors

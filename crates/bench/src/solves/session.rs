@@ -10,7 +10,7 @@ use sparsebatch_cuda::{Device, Executor, GpuError};
 use sparsebatch_formats::Scalar;
 use sparsebatch_solvers::gpu::GpuTuning;
 use sparsebatch_solvers::{
-    Backend, Engine, InnerPrecision, Method, Preconditioner, SolveError, SolveOptions,
+    Backend, Engine, InnerPrecision, LuForm, Method, Preconditioner, SolveError, SolveOptions,
 };
 
 use super::clock::time;
@@ -226,7 +226,11 @@ impl<'a> SolveSession<'a> {
             let plan = plan(&device, systems, options, tuning)?;
             plan_ms = Some(begin.elapsed().as_secs_f64() * 1e3);
             configuration = plan.configuration();
-            is_other = self.repeats || is_first(options) || plan.is_mixed();
+            let is_by_system = options.lu_form == LuForm::BySystem;
+            if is_by_system {
+                configuration.push_str(" by-system");
+            }
+            is_other = self.repeats || is_first(options) || plan.is_mixed() || is_by_system;
             if let Some(tuning) = tuning {
                 configuration.extend(limits(tuning).map(|limit| format!(" {limit}")));
             }
@@ -490,12 +494,13 @@ impl<'a> SolveSession<'a> {
     }
 }
 
-/// Whether a solve is the first of those that differ only in the inner precision: it iterates in
-/// the working precision, or chooses its preconditioner itself, which is measured in one precision
-/// only.
+/// Whether a solve is the first of those that differ only in what a GPU does: it iterates in the
+/// working precision, or chooses its preconditioner itself, which is measured in one precision
+/// only, and its sparse LU has a plan for each pattern.
 pub(crate) fn is_first(options: &SolveOptions) -> bool {
-    options.inner_precision == InnerPrecision::Working
-        || options.preconditioner == Preconditioner::Auto
+    let is_usual = options.inner_precision == InnerPrecision::Working
+        || options.preconditioner == Preconditioner::Auto;
+    is_usual && options.lu_form == LuForm::ByPattern
 }
 
 /// Whether an error is a refusal: an unsupported case or option, or too little memory.

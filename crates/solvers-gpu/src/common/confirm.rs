@@ -294,8 +294,9 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     /// call compiles a kernel. Waits.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] when an array does not fit, for a system that there is not, and for
-    /// one that does not follow the one before; [`GpuSolveError::Gpu`] when memory or compiler fail.
+    /// [`GpuSolveError::Argument`] when an array does not fit, for a system that there is not, and
+    /// for one that does not follow the one before; [`GpuSolveError::Gpu`] when memory or compiler
+    /// fail.
     ///
     /// [`System::confirm`]: sparsebatch_solve_core::verdict::System::confirm
     #[doc(hidden)]
@@ -341,6 +342,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
             residual_norm: norms[0],
             magnitude: norms[1],
             matrix_norm: norms[2],
+            is_restored: norms[3] != 0.0,
         };
         Ok(norms.chunks_exact(SETTLED).map(of).collect())
     }
@@ -357,7 +359,7 @@ pub struct FailedSystem {
 }
 
 /// Norms of a system that the kernel writes.
-const SETTLED: usize = 3;
+const SETTLED: usize = 4;
 
 /// How far a system is that did not converge.
 #[doc(hidden)]
@@ -369,4 +371,6 @@ pub struct Settled {
     pub magnitude: f64,
     /// `||A||_F`.
     pub matrix_norm: f64,
+    /// Whether x has become the guess.
+    pub is_restored: bool,
 }

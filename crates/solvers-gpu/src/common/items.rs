@@ -441,8 +441,8 @@ impl<E: Executor + Clone> SpanList<E> {
     }
 }
 
-/// Threads that copy one of `count` parts of `len` elements together: a power of two, so that few of a
-/// warp are idle.
+/// Threads that copy one of `count` parts of `len` elements together: a power of two, so that few
+/// of a warp are idle.
 fn width_of(len: usize, count: usize) -> u32 {
     (len / count.max(1)).clamp(1, 32).next_power_of_two() as u32
 }

@@ -26,8 +26,8 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The schedule for groups of `threads` threads; `wide`: as lists with 32-bit positions, else as
-    /// streams whose slices have words for these lanes.
+    /// The schedule for groups of `threads` threads; `wide`: as lists with 32-bit positions, else
+    /// as streams whose slices have words for these lanes.
     pub(super) fn new(
         factors: &Factors,
         nrows: usize,

@@ -51,8 +51,8 @@ pub(super) const PADDING_WORDS: usize = 6 * LANES;
 pub(super) enum SliceLanes {
     /// All of the warp.
     All,
-    /// Those that it uses, up to a power of two: for streams that one system reads, which are copied
-    /// and read from device memory for it alone.
+    /// Those that it uses, up to a power of two: for plans of several patterns, whose streams may
+    /// each be read by one system alone, from device memory.
     Used,
 }
 

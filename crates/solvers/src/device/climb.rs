@@ -2,9 +2,10 @@
 //!
 //! A rung has a plan of its own for the items that take it, [`DeviceRung`]. Their values and
 //! right-hand sides are copied to its arrays on the device, and solutions that are better come back
-//! from there; the host sees outcomes alone. What the device does not do goes through the host, for
-//! the items that it concerns: static pivoting, which needs the values; what no plan on the device
-//! takes; what plans leave to the CPU; questions about values.
+//! from there; the host sees outcomes alone. Some rungs go through the host: static pivoting, which
+//! needs the values; those with an item that no plan on the device takes, or for which memory is
+//! short; and systems that a plan leaves to the CPU. So do the questions whether a matrix looks
+//! semidefinite and whether it is singular.
 
 use sparsebatch_cuda::{GpuError, KernelBuffer, copy_values, prepare_copy};
 use sparsebatch_formats::Batch;
@@ -15,29 +16,54 @@ use super::finish::{Arrays, SettledSystems};
 use super::patterns::Patterns;
 use super::{DeviceSolver, confirmer_of};
 use crate::backend::{Placement, SolveBackend, tuning};
+use crate::each::map_each;
 use crate::gpu::{
     Confirmer, FailedSystem, GpuSolver, Guess, HostOutcomes, ItemArray, ItemExtents, ItemList,
     OutcomeMemory, SchemeItems, Span, SpanList, solver_for_batch,
 };
 use crate::ladder::{Ended, HostSystems, Kept, LadderSystems, affordable, take_better};
 use crate::report::{Machine, Rung, RungRun, SystemReport};
-use crate::share::systems_of;
+use crate::share::{rows_of, systems_of};
 use crate::{GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 /// The analyses of rungs, kept for the next solve.
 pub(super) struct KeptRungs<E: GpuExecutor, T: SolveScalar> {
     on_device: Vec<DeviceRung<E, T>>,
     on_host: Vec<HostRung<T>>,
+    refused: Vec<RefusedRung>,
+}
+
+/// A rung that no plan on the device takes.
+struct RefusedRung {
+    of: (Rung, Scheme),
+    /// The items; `None` for any, which have one pattern.
+    items: Option<Vec<usize>>,
 }
 
 impl<E: GpuExecutor, T: SolveScalar> KeptRungs<E, T> {
     pub(super) fn new() -> Self {
-        Self { on_device: Vec::new(), on_host: Vec::new() }
+        Self { on_device: Vec::new(), on_host: Vec::new(), refused: Vec::new() }
     }
 
     pub(super) fn clear(&mut self) {
         self.on_device.clear();
         self.on_host.clear();
+        self.refused.clear();
+    }
+
+    /// Drops plans that are too large for so many failed items.
+    pub(super) fn release_for(&mut self, items: usize) {
+        self.on_device.retain(|kept| kept.extents.nitems() <= MOST_IN_EXCESS * items);
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        self.on_device.iter().map(DeviceRung::bytes).sum()
+    }
+
+    fn is_refused(&self, of: (Rung, Scheme), items: &[usize]) -> bool {
+        let takes = |own: &Option<Vec<usize>>| own.as_ref().is_none_or(|own| own == items);
+        self.refused.iter().any(|refused| refused.of == of && takes(&refused.items))
     }
 }
 
@@ -66,26 +92,35 @@ struct DeviceRung<E: GpuExecutor, T: SolveScalar> {
     on_host: OutcomeMemory<E>,
 }
 
-/// A plan for any items of one pattern has at most so many times as many as there are: those in excess
-/// have a right-hand side of 0.
+/// A plan for any items of one pattern has room for at most this many times the items that take the
+/// rung. The places that are left over have a right-hand side of 0.
 const MOST_IN_EXCESS: usize = 4;
 
+/// A plan of a rung, or why there is none.
+enum Made<E: GpuExecutor, T: SolveScalar> {
+    Rung(Box<DeviceRung<E, T>>),
+    /// No plan takes all items.
+    Refused,
+    MemoryIsShort,
+}
+
 impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
-    /// Analyses items; `None` where no plan takes all of them, or memory is short.
-    fn new(
+    /// Analyses items.
+    fn make(
         solver: &DeviceSolver<E, T>,
         of: (Rung, Scheme),
         items: &[usize],
         shares_values: bool,
-    ) -> Result<Option<Self>, SolveError> {
+    ) -> Result<Made<E, T>, SolveError> {
         match Self::try_new(solver, of, items, shares_values) {
-            Err(SolveError::Gpu(GpuError::OutOfMemory { .. }) | SolveError::Unsupported { .. }) => {
-                Ok(None)
-            }
-            made => made,
+            Err(SolveError::Unsupported { .. }) | Ok(None) => Ok(Made::Refused),
+            Err(SolveError::Gpu(GpuError::OutOfMemory { .. })) => Ok(Made::MemoryIsShort),
+            Err(error) => Err(error),
+            Ok(Some(made)) => Ok(Made::Rung(Box::new(made))),
         }
     }
 
+    /// As [`DeviceRung::make`]; `None` where a plan does not take all items.
     fn try_new(
         solver: &DeviceSolver<E, T>,
         of: (Rung, Scheme),
@@ -93,7 +128,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
         shares_values: bool,
     ) -> Result<Option<Self>, SolveError> {
         let DeviceSolver { executor, options, patterns, .. } = solver;
-        let takes_any = matches!(patterns, Patterns::One { .. }) && !options.has_own_limits();
+        let takes_any = solver.rungs_take_any();
         let own: Vec<usize> = match takes_any {
             true => (0..items.len().next_power_of_two().min(solver.extents.nitems())).collect(),
             false => items.to_vec(),
@@ -142,21 +177,32 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
         self.of == of && takes && (shares_values || has_values)
     }
 
+    /// Bytes on the device.
+    fn bytes(&self) -> u64 {
+        let arrays = self.values.len() + self.b.len() + self.start.len() + self.x.len();
+        let arrays = (arrays * size_of::<T>()) as u64;
+        self.plan.explain().bytes() + self.confirmer.bytes() + arrays
+    }
+
     fn placement(&self, executor: &E) -> Placement {
         let explained = self.plan.explain();
-        let arrays = self.values.len() + self.b.len() + self.start.len() + self.x.len();
         Placement {
             backend: Machine::Gpu,
             device: executor.info().name.clone(),
             kernel: explained.kernels(),
             chunks: 1,
-            device_bytes: explained.bytes()
-                + self.confirmer.bytes()
-                + (arrays * size_of::<T>()) as u64,
+            device_bytes: self.bytes(),
             cpu_reason: None,
             composed_reason: None,
             gpus: Vec::new(),
         }
+    }
+}
+
+impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
+    /// Whether the plan of a rung takes any items: they have one pattern and common limits.
+    fn rungs_take_any(&self) -> bool {
+        matches!(self.patterns, Patterns::One { .. }) && !self.options.has_own_limits()
     }
 }
 
@@ -216,11 +262,11 @@ impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
         copy.systems(&mut Vec::new()).look_semidefinite(&local)
     }
 
-    fn affordable(&self, items: &[usize]) -> Vec<usize> {
-        let Ok(batch) = self.solver.patterns.without_values(items) else { return Vec::new() };
+    fn affordable(&self, items: &[usize]) -> Result<Vec<usize>, SolveError> {
+        let batch = self.solver.patterns.without_values(items)?;
         let local: Vec<usize> = (0..items.len()).collect();
         let within = affordable(&batch, &local, self.solver.options.fallback_budget);
-        within.into_iter().map(|place| items[place]).collect()
+        Ok(within.into_iter().map(|place| items[place]).collect())
     }
 
     fn attempt(
@@ -236,6 +282,9 @@ impl<E: GpuExecutor, T: SolveScalar> LadderSystems for DeviceSystems<'_, E, T> {
         };
         let Tried { outcomes, settled } = self.solve(place, &items, asked, systems)?;
         let lost = self.left_by_plans(scheme, asked, &outcomes, &settled)?;
+        if let Some(watch) = &self.solver.criteria.watch {
+            watch.add(asked.len() - lost.len());
+        }
         let mut statuses = Vec::with_capacity(asked.len());
         let mut better = Vec::new();
         for (&system, outcome) in asked.iter().zip(outcomes) {
@@ -294,15 +343,27 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         }
         // The old plan is dropped first, to free its memory.
         kept.retain(|kept| kept.of != of);
-        let made = DeviceRung::new(self.solver, of, items, shares_values)?;
-        Ok(made.map(|made| {
-            kept.push(made);
-            kept.len() - 1
-        }))
+        if self.kept.is_refused(of, items) {
+            return Ok(None);
+        }
+        match DeviceRung::make(self.solver, of, items, shares_values)? {
+            Made::Rung(made) => {
+                self.kept.on_device.push(*made);
+                return Ok(Some(self.kept.on_device.len() - 1));
+            }
+            Made::Refused => {
+                let own = (!self.solver.rungs_take_any()).then(|| items.to_vec());
+                self.kept.refused.retain(|refused| refused.of != of);
+                self.kept.refused.push(RefusedRung { of, items: own });
+            }
+            // What other rungs hold may be what is missing on the host's way.
+            Made::MemoryIsShort => self.kept.on_device.clear(),
+        }
+        Ok(None)
     }
 
-    /// Copies items to the arrays of a rung, and the best x so far of the systems asked for where it
-    /// is better than 0. Returns before the launches are done, which the lists must outlive.
+    /// Copies items to the arrays of a rung, and the best x so far of the systems asked for where
+    /// it is better than 0. Returns before the launches are done, which the lists must outlive.
     fn load(
         &mut self,
         place: usize,
@@ -386,7 +447,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             &mut kept.x,
         )?;
         for (&place, settled) in failed.iter().zip(&settled) {
-            outcomes[place].residual_norm = settled.residual_norm;
+            let before = &systems[asked[place]].outcome;
+            let outcome = &mut outcomes[place];
+            outcome.residual_norm = match settled.is_restored {
+                true if settled.residual_norm.is_finite() => of_start(before, outcome.rhs_norm),
+                _ => settled.residual_norm,
+            };
         }
         let settled = failed.into_iter().map(|place| asked[place]).zip(settled).collect();
         Ok(Tried { outcomes, settled })
@@ -448,7 +514,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         let local = copy.local(asked);
         let mut some: Vec<SystemReport> = copy.places.iter().map(|&s| systems[s].clone()).collect();
         // Residuals are compared, so that both are to be evaluated alike.
-        local.iter().for_each(|&system| copy.evaluate(system, &mut some[system].outcome));
+        copy.evaluate(&local, &mut some);
         let kept = &mut self.kept.on_host;
         if let Some(other) = kept.iter().position(|kept| kept.of == of && kept.items != copy.items)
         {
@@ -465,11 +531,26 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         copy.list.scatter(ItemArray::Rows, &copy.x, self.arrays.x)?;
         for (&system, &own) in asked.iter().zip(&local) {
             systems[system] = some[own].clone();
+            let outcome = &mut systems[system].outcome;
+            let mut x = copy.x[rows_of(&copy.batch, copy.options.nrhs, own)].iter();
+            if outcome.residual_norm.is_finite() && x.all(|&x| x == T::ZERO) {
+                // That of the device, with which later rungs compare.
+                outcome.residual_norm = outcome.rhs_norm;
+            }
             self.settled.remove(&system);
         }
         Ok(ended)
     }
 }
+
+/// The residual norm of what a rung started from: the x before, or 0 unless that was better. It is
+/// that of the report where the two are equal but for roundings, which make no x better.
+fn of_start(before: &Outcome, rhs_norm: f64) -> f64 {
+    if before.residual_norm <= rhs_norm * (1.0 + EQUAL) { before.residual_norm } else { rhs_norm }
+}
+
+/// Norms that differ by this fraction at most may be those of the same vector.
+const EQUAL: f64 = 1e-12;
 
 /// The number of a system among those of some items.
 fn own_number(items: &[usize], system: usize, nrhs: usize) -> usize {
@@ -531,15 +612,23 @@ impl<E: GpuExecutor, T: SolveScalar> HostCopy<E, T> {
         }
     }
 
-    /// Evaluates the residual of a system that did not converge.
-    fn evaluate(&mut self, number: usize, outcome: &mut Outcome) {
+    /// Evaluates the residuals of systems that did not converge.
+    fn evaluate(&self, numbers: &[usize], systems: &mut [SystemReport]) {
         let nrhs = self.options.nrhs;
-        let rows = crate::share::rows_of(&self.batch, nrhs, number);
-        let mut copy = Vec::new();
-        let values = self.batch.values_in(number / nrhs, &mut copy);
-        let pattern = self.batch.pattern(number / nrhs);
-        let system = System::new(number, pattern, values, &self.b[rows.clone()], &self.criteria);
-        let x = self.x[rows].to_vec();
-        system.confirm(Some(&x), &mut x.clone(), outcome);
+        let of = |number: usize| {
+            let rows = rows_of(&self.batch, nrhs, number);
+            let mut copy = Vec::new();
+            let values = self.batch.values_in(number / nrhs, &mut copy);
+            let (pattern, b) = (self.batch.pattern(number / nrhs), &self.b[rows.clone()]);
+            let x = self.x[rows].to_vec();
+            let mut outcome = systems[number].outcome.clone();
+            let system = System::new(number, pattern, values, b, &self.criteria);
+            system.confirm(Some(&x), &mut x.clone(), &mut outcome);
+            outcome.residual_norm
+        };
+        let norms = map_each(numbers.to_vec(), of);
+        for (&number, norm) in numbers.iter().zip(norms) {
+            systems[number].outcome.residual_norm = norm;
+        }
     }
 }

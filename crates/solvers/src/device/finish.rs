@@ -161,13 +161,17 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         solved?;
         let first = self.first_schemes();
         let mut left = self.lost_guesses(started, systems)?;
-        let settled = self.settle(&first, guess, &mut arrays, systems)?;
+        let mut settled = self.settle(&first, guess, &mut arrays, systems)?;
         left.extend(self.left_by_the_plan(started, arrays.values, systems, &settled)?);
         let mut runs = Vec::new();
         for chosen in left {
             let count = chosen.items.len() * nrhs;
             let mut again = Other { chosen, analysed: None };
             self.solve_other(&mut again, guess, &mut arrays, systems)?;
+            // They have another x now.
+            for system in systems_of(&again.chosen.items, nrhs) {
+                settled.remove(&system);
+            }
             let placement = again.analysed.map(|analysed| analysed.placement());
             runs.extend(placement.map(|placement| RungRun::new(Rung::First, count, placement)));
         }
@@ -221,8 +225,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         first
     }
 
-    /// Climbs the ladder with failed systems, and writes their outcomes to the device. `first` is the
-    /// first scheme of every item. Returns the rungs that ran.
+    /// Climbs the ladder with failed systems, and writes their outcomes to the device. `first` is
+    /// the first scheme of every item. Returns the rungs that ran.
     fn climb(
         &mut self,
         failed: &[usize],
@@ -232,6 +236,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         systems: &mut [SystemReport],
     ) -> Result<Vec<RungRun>, SolveError> {
         let mut kept = std::mem::replace(&mut self.kept, KeptRungs::new());
+        kept.release_for(failed.len().div_ceil(self.options.nrhs));
         let mut site = DeviceSystems { solver: self, arrays, kept: &mut kept, settled };
         let ladder = Ladder { options: &self.options, first };
         let runs = ladder.climb(&mut site, systems);
@@ -247,8 +252,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(self.plan.outcome_arrays_mut().overwrite(&self.executor, some, &outcomes)?)
     }
 
-    /// Items for whose factorisations NaN and infinities in guesses count as 0, which kernels do not
-    /// know, and which failed with such a guess.
+    /// Items for whose factorisations NaN and infinities in guesses count as 0, which kernels do
+    /// not know, and which failed with such a guess.
     fn lost_guesses(
         &self,
         started: Started,
@@ -313,8 +318,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(left)
     }
 
-    /// Those of some items whose matrices the iterations of the CPU scale. The norms of most matrices
-    /// show that they are none of these; the values of others are looked at.
+    /// Those of some items whose matrices the iterations of the CPU scale. The norms of most
+    /// matrices show that they are none of these; the values of others are looked at.
     pub(super) fn out_of_range(
         &self,
         mut items: Vec<usize>,
@@ -433,7 +438,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let kept = self.matrices.as_ref().map_or(0, |kept| kept.values.len());
         let transposed = self.transposed.as_ref().map_or(0, |transposed| transposed.bytes());
         let packed = self.plan.outcome_arrays().packed_bytes();
-        self.staged_bytes() + transposed + packed + ((guesses + kept) * size_of::<T>()) as u64
+        let arrays = ((guesses + kept) * size_of::<T>()) as u64;
+        self.staged_bytes() + transposed + packed + self.kept.bytes() + arrays
     }
 
     fn report(

@@ -68,12 +68,15 @@ use transposed::TransposedSide;
 /// are factorised completely, and items for which `auto` takes several methods: each part of them is
 /// copied to arrays of its own, which are as large as those of the batch.
 ///
-/// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing and
-/// returns at once. [`DeviceSolver::finish`] waits, confirms every verdict as the host's solver does,
-/// and climbs the ladder with the systems that failed, on the device: the host sees outcomes, and the
-/// data of systems that need it (static pivoting, factorisations that are too large for the device). [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and
-/// [`DeviceSolver::solve_again`] serve several solves with the same matrices. Verdicts, and solutions of systems that converge
-/// by the first method, are those of `BatchSolver` on the same GPU.
+/// [`DeviceSolver::enqueue`] starts the first method on the executor's stream, allocates nothing
+/// and returns at once. [`DeviceSolver::finish`] waits, confirms every verdict as the host's solver
+/// does, and climbs the ladder on the device with the systems that failed, for which it compiles
+/// kernels and allocates memory when some fail first. The data of some of these goes through the
+/// host: for static pivoting, where no plan on the device takes an item, for what dense elimination
+/// leaves unsolved, and to see whether a matrix looks semidefinite or is singular.
+/// [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and [`DeviceSolver::solve_again`]
+/// serve several solves with the same matrices. Verdicts, and solutions of systems that converge by
+/// the first method, are those of `BatchSolver` on the same GPU.
 ///
 /// # Examples
 /// ```no_run

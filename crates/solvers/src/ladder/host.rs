@@ -69,8 +69,8 @@ impl<T: Scalar> LadderSystems for HostSystems<'_, T> {
         Ok(items.par_iter().map(of).collect())
     }
 
-    fn affordable(&self, items: &[usize]) -> Vec<usize> {
-        affordable(self.batch, items, self.options.fallback_budget)
+    fn affordable(&self, items: &[usize]) -> Result<Vec<usize>, SolveError> {
+        Ok(affordable(self.batch, items, self.options.fallback_budget))
     }
 
     fn attempt(

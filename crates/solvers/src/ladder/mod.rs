@@ -135,14 +135,15 @@ pub(crate) trait LadderSystems {
     /// The unit of rounding of the working precision.
     fn epsilon(&self) -> f64;
 
-    /// `|| |A||x| + |b| ||_2` of some systems, by their best x so far; `None` where it is not known.
+    /// `|| |A||x| + |b| ||_2` of some systems, by their best x so far; `None` where it is not
+    /// known.
     fn magnitudes(&mut self, systems: &[usize]) -> Result<Vec<Option<f64>>, SolveError>;
 
     /// Whether the matrices of some items may be semidefinite.
     fn look_semidefinite(&mut self, items: &[usize]) -> Result<Vec<bool>, SolveError>;
 
     /// Those of some items whose factorisation is within the budget.
-    fn affordable(&self, items: &[usize]) -> Vec<usize>;
+    fn affordable(&self, items: &[usize]) -> Result<Vec<usize>, SolveError>;
 
     /// Solves systems by the scheme of a rung, from their best x so far, and keeps the solutions
     /// that are better, with their reports.
@@ -254,7 +255,7 @@ impl Ladder<'_> {
                 let answer = items.binary_search(&item_of(*system)).map(|k| answers[k]);
                 climber.semidefinite = Some(answer.is_ok_and(|answer| answer));
             }
-            let affordable = site.affordable(&items_of(&of_factors, climbers));
+            let affordable = site.affordable(&items_of(&of_factors, climbers))?;
             for place in of_factors {
                 let (system, climber) = &mut climbers[place];
                 climber.affordable = Some(affordable.binary_search(&item_of(*system)).is_ok());

@@ -459,11 +459,9 @@ fn a_call_takes_hardly_longer_than_that_of_the_plan() {
     assert!(solver.finish(&values, &b, &mut x).unwrap().all_converged());
 }
 
-/// Gradients by values agree with the host's; prints their rate beside that of copies, by bytes:
-/// values written once, lambda and x read once.
 /// Matrices of an analysed batch that are no longer positive definite climb the ladder. Prints what
-/// that takes beside a solve in which none fails: where the same items fail at each solve, and where
-/// others do.
+/// that takes beside a solve in which none fails: where the same items fail at each solve, and
+/// where others do.
 #[test]
 fn items_that_fail_take_so_much_longer() {
     let Some(device) = device_or_skip() else { return };
@@ -526,6 +524,8 @@ fn median_of_five(mut call: impl FnMut(usize) -> f64) -> f64 {
     times[2]
 }
 
+/// Gradients by values agree with the host's; prints their rate beside that of copies, by bytes:
+/// values written once, lambda and x read once.
 #[test]
 fn gradients_are_those_of_the_host() {
     let Some(device) = device_or_skip() else { return };

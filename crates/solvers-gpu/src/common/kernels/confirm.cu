@@ -217,7 +217,7 @@ struct ConfirmedSystem {
     }
 };
 
-// The systems of a launch of `confirm`.
+// The systems of a launch.
 template <typename V, typename Index>
 struct ConfirmedSystems {
     u32 nrhs, nrows;
@@ -361,17 +361,18 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
     }
 }
 
-// settle: gives systems that did not converge the better of their guess and their x, and tells how far
-// they are. x is kept if its residual, evaluated in twofold precision, is clearly smaller than that of
-// the guess: these are the rules of the CPU's solvers (verdict, keep_better).
+// settle: gives systems that did not converge the better of their guess and their x, and tells how
+// far they are. x is kept if its residual is clearly smaller than that of the guess, by the rule of
+// the CPU's solvers (verdict, keep_better). Residuals are evaluated in twofold precision; the CPU
+// does so only where rounding errors of the plain evaluation may exceed a thousandth.
 //
 // Launch: blocks of CONFIRM_THREADS; any grid, a block takes a system at a time. Arguments as for
 // `confirm`, and
-// - numbers: `count` systems, each once; bit 32 is set where elements of the guess that are not finite
-//   count as 0.
+// - numbers: `count` systems, each once; bit 32 is set where elements of the guess that are not
+//   finite count as 0.
 // - guesses: null where systems started from 0, which they did as well where b is 0.
 // - norms: for each of the systems the norm of its residual (NaN if that is not finite),
-//   || |b| + |A||x| ||, and ||A||_F.
+//   || |b| + |A||x| ||, ||A||_F, and 1 where x has become the guess.
 template <typename V, typename Index>
 __global__ void __launch_bounds__(CONFIRM_THREADS)
     settle(u32 count, const u64* __restrict__ numbers, u32 nrhs, u32 nrows,
@@ -401,6 +402,7 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
             __syncthreads();
         }
         // The guess, x, and what x becomes where it is not better.
+        bool restored = false;
 #pragma unroll 1
         for (u32 turn = from_zero ? 1 : 0; turn < 3; ++turn) {
             own.x = turn == 0 ? guess : own_x;
@@ -409,11 +411,13 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
                 of_guess = found.reported_norm();
                 continue;
             }
-            const double error = found.error + found.of_norm(found.error) + found.of_norm(found.norm);
+            const double error =
+                found.error + found.of_norm(found.error) + found.of_norm(found.norm);
             const bool is_accurate = error <= ROUGH * found.norm;
             if (turn == 2 || (is_accurate && found.norm <= (1 - 4 * ROUGH) * of_guess)) {
                 break;
             }
+            restored = true;
             for (u32 row = threadIdx.x; row < own.nrows; row += CONFIRM_THREADS) {
                 own_x[row * row_step] = from_zero ? V(0) : guess[row * row_step];
             }
@@ -427,9 +431,14 @@ __global__ void __launch_bounds__(CONFIRM_THREADS)
         }
         own.add_up(sums, shared);
         if (threadIdx.x == 0) {
-            norms[3 * u64(k)] = outcomes.residual_norms[number] = found.reported_norm();
-            norms[3 * u64(k) + 1] = found.plain;
-            norms[3 * u64(k) + 2] = Norm::of(sums);
+            // The residual of 0 is b, whatever the order of sums.
+            const bool is_rhs = restored && from_zero && is_finite(found.norm);
+            const double residual =
+                is_rhs ? outcomes.rhs_norms[number] : found.reported_norm();
+            norms[4 * u64(k)] = outcomes.residual_norms[number] = residual;
+            norms[4 * u64(k) + 1] = found.plain;
+            norms[4 * u64(k) + 2] = Norm::of(sums);
+            norms[4 * u64(k) + 3] = restored;
         }
     }
 }

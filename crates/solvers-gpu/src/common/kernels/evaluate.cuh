@@ -107,7 +107,7 @@ struct TwofoldRow {
     }
 };
 
-// What was found for a system that a kernel has accepted.
+// What was found of the x of a system.
 struct Evaluated {
     u32 nrows, longest_row;
     double plain;     // || |b| + |A||x| ||

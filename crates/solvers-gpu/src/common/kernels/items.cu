@@ -36,8 +36,8 @@ __global__ void unpack_items(u64 count, u32 width, const u64* __restrict__ first
 }
 
 // copy_spans: to[places[k] + i] = from[firsts[k] + i] for k < count, i < lens[k].
-// - spans: three words each: firsts[k], places[k], lens[k]; what is written does not overlap. The two
-//   arrays do not overlap.
+// - spans: three words each: firsts[k], places[k], lens[k]; what is written does not overlap. The
+//   two arrays do not overlap.
 // - Launch and traffic as above.
 template <typename V>
 __global__ void copy_spans(u64 count, u32 width, const u64* __restrict__ spans,

@@ -22,10 +22,10 @@ struct Held {
 //   bits 27..30 number of barriers of the group after the slice
 //   bit  31     set in the last slice
 //
-// COMPACT: slices have words for their first lanes alone, of which there are a power of two, 32 in the
-// first slice; the other lanes of the warp read those of the last one, and their sums are not used.
-// Most levels have a few tasks. It takes 15 cycles a slice and is for streams that are read by one
-// system: those of all systems of a pattern stay in caches.
+// COMPACT: slices have words for their first lanes alone, of which there are a power of two, 32 in
+// the first slice; the other lanes of the warp read those of the last one, and their sums are not
+// used. Most levels have a few tasks. It takes some 15 cycles a slice and is for plans of several
+// patterns, whose streams may each be read by one system: those of one pattern stay in caches.
 //
 // Calls begin(task) in the first lane of a task; add(sum, pair) for each pair of a lane, in order;
 // adds up the sums of the lanes on a task, whose number is a power of two; calls finish(task, sum,
