@@ -337,7 +337,7 @@ fn threads_and_rows_go_by_how_many_systems_there_are() {
     let cg = (Method::Cg, Preconditioner::None);
 
     assert_eq!(groups(cg, 30), [(32, 1), (4, 8), (8, 4)]);
-    assert_eq!(groups(cg, 60), [(16, 4), (16, 4), (16, 4)]);
+    assert_eq!(groups(cg, 60), [(32, 2), (16, 4), (16, 4)]);
     assert_eq!(groups(cg, 128), [(32, 4), (16, 8), (16, 8)]);
     assert_eq!(groups(cg, 200), [(32, 8), (32, 8), (32, 8)]);
     assert_eq!([8, 9].map(|items| group(cg, 30, items, Some(false))), [(8, 4), (8, 4)]);
