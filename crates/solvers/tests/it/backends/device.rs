@@ -94,11 +94,15 @@ pub(super) fn agree<T: SolveScalar>(
 /// Systems ended alike on the device and on the host. Both evaluate residuals, with sums in another
 /// order.
 pub(super) fn assert_same(found: &[SystemReport], expected: &[SystemReport]) {
+    assert_within(1e-12, found, expected);
+}
+
+fn assert_within(tolerance: f64, found: &[SystemReport], expected: &[SystemReport]) {
     assert_eq!(found.len(), expected.len());
     for (system, (found, expected)) in found.iter().zip(expected).enumerate() {
         let (mut found, norm) = (found.clone(), expected.outcome.residual_norm);
         let apart = (found.outcome.residual_norm - norm).abs();
-        if apart <= 1e-12 * norm + 1e-15 * found.outcome.rhs_norm {
+        if apart <= tolerance * (norm + 1e-3 * found.outcome.rhs_norm) {
             found.outcome.residual_norm = norm;
         }
         // NaN is not equal to itself, but prints alike.
@@ -516,7 +520,13 @@ fn failing_items_change_between_solves() {
 /// over, and hold what other items have left there.
 #[test]
 fn failing_items_of_one_pattern_change_between_solves() {
-    let healthy: Vec<Csr<f64>> = (0..11).map(|item| dense(6, 9.0 + item as f64)).collect();
+    failing_items_change::<f64>(1e-12);
+    // The CPU evaluates plainly what clearly fails.
+    failing_items_change::<f32>(1e-3);
+}
+
+fn failing_items_change<T: SolveScalar>(tolerance: f64) {
+    let healthy: Vec<Csr<T>> = (0..11).map(|item| dense(6, 9.0 + item as f64)).collect();
     let sets: [&[(usize, f64)]; 7] = [
         &[(0, 0.0), (2, 0.0), (3, f64::NAN), (9, 0.0), (10, 0.0)],
         &[(1, 0.0)],
@@ -536,14 +546,16 @@ fn failing_items_of_one_pattern_change_between_solves() {
             let mut solver = DeviceSolver::new(&executor, &uniform(&healthy), &options).unwrap();
             for flaws in sets {
                 let mut matrices = healthy.clone();
-                flaws.iter().for_each(|&(item, value)| matrices[item].values_mut()[0] = value);
+                flaws
+                    .iter()
+                    .for_each(|&(item, value)| matrices[item].values_mut()[0] = T::from_f64(value));
                 let batch = uniform(&matrices);
                 let values = executor.upload(&values_of(&batch)).unwrap();
                 let (expected, host) = from_host(&batch, &b, None, &options);
 
                 let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
 
-                assert_same(&report.systems, &host.systems);
+                assert_within(tolerance, &report.systems, &host.systems);
                 assert_eq!(executor.download(&x).unwrap(), expected, "{flaws:?} {options:?}");
             }
         }
