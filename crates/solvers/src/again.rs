@@ -388,6 +388,7 @@ impl<T: SolveScalar> BatchSolver<T> {
             criteria: &criteria.pick(&places),
             b: &some_b,
             x: &mut some_x,
+            trial: &mut Vec::new(),
             kept: &mut Vec::new(),
         };
         let ladder = Ladder { options: &options, first: &self.first[..1] };

@@ -156,6 +156,13 @@ pub(crate) fn systems_of(items: &[usize], nrhs: usize) -> Vec<usize> {
     items.iter().flat_map(|&item| item * nrhs..(item + 1) * nrhs).collect()
 }
 
+/// The items of some systems, `nrhs` each; both ascend.
+pub(crate) fn items_of(systems: &[usize], nrhs: usize) -> Vec<usize> {
+    let mut items: Vec<usize> = systems.iter().map(|system| system / nrhs).collect();
+    items.dedup();
+    items
+}
+
 /// A batch of some items, uniform if the original is.
 pub(crate) fn some_items<T: Scalar>(batch: &Batch<T>, items: &[usize]) -> Batch<T> {
     match batch {

@@ -366,6 +366,7 @@ impl<T: SolveScalar> BatchSolver<T> {
                 criteria: &criteria,
                 b,
                 x,
+                trial: &mut Vec::new(),
                 kept: &mut self.kept,
             };
             let ladder = Ladder { options: &self.options, first: &self.first };

@@ -169,6 +169,20 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
+    /// Systems that one GPU has all at once.
+    pub(crate) fn on_gpu(device: &str, kernel: String, device_bytes: u64) -> Self {
+        Self {
+            backend: Machine::Gpu,
+            device: device.to_owned(),
+            kernel,
+            chunks: 1,
+            device_bytes,
+            cpu_reason: None,
+            composed_reason: None,
+            gpus: Vec::new(),
+        }
+    }
+
     /// Joins the placements of the shares of a batch, at least one.
     pub(crate) fn together(placements: Vec<Self>) -> Self {
         fn join(words: impl Iterator<Item = String>) -> Option<String> {

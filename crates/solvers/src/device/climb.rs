@@ -7,23 +7,27 @@
 //! short; and systems that a plan leaves to the CPU. So do the questions whether a matrix looks
 //! semidefinite and whether it is singular.
 
+use std::ops::Range;
+
 use sparsebatch_cuda::{GpuError, KernelBuffer, copy_values, prepare_copy};
-use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::verdict::System;
 use sparsebatch_solve_core::{Criteria, Outcome, Scheme, Status};
 
-use super::finish::{Arrays, SettledSystems};
+use super::finish::{Arrays, Copied, SettledSystems};
 use super::patterns::Patterns;
-use super::{DeviceSolver, confirmer_of};
-use crate::backend::{Placement, SolveBackend, tuning};
+use super::{DeviceSolver, confirmer_of, plan_for};
+use crate::backend::{Placement, SolveBackend};
+use crate::choose::Chosen;
 use crate::each::map_each;
 use crate::gpu::{
     Confirmer, FailedSystem, GpuSolver, Guess, HostOutcomes, ItemArray, ItemExtents, ItemList,
-    OutcomeMemory, SchemeItems, Span, SpanList, solver_for_batch,
+    OutcomeMemory, Span, SpanList,
 };
-use crate::ladder::{Ended, HostSystems, Kept, LadderSystems, affordable, take_better};
-use crate::report::{Machine, Rung, RungRun, SystemReport};
-use crate::share::{rows_of, systems_of};
+use crate::ladder::{
+    Ended, HostSystems, Kept, LadderSystems, affordable, starts_from_x, take_better,
+};
+use crate::report::{Rung, RungRun, SystemReport};
+use crate::share::{items_of, rows_of, systems_of};
 use crate::{GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 /// The analyses of rungs, kept for the next solve.
@@ -138,13 +142,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
             true => options.clone(),
             false => options.for_systems(&systems_of(&own, options.nrhs)),
         };
-        let schemes = [SchemeItems { scheme: of.1, items: (0..own.len()).collect() }];
-        let (mut plan, refused) =
-            solver_for_batch::<E, T>(executor, &batch, &schemes, &options, &tuning(None))?;
+        let items_of_plan = (0..own.len()).collect();
+        let chosen = Chosen { scheme: of.1, reason: String::new(), items: items_of_plan };
+        let (_, refused, plan) = plan_for(executor, &batch, vec![chosen], &options)?;
         if !refused.is_empty() {
             return Ok(None);
         }
-        plan.outcome_arrays_mut().keep_packed(executor)?;
         let extents = ItemExtents::of(&batch);
         let rows = extents.total_rows() * options.nrhs;
         Ok(Some(Self {
@@ -185,17 +188,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
     }
 
     fn placement(&self, executor: &E) -> Placement {
-        let explained = self.plan.explain();
-        Placement {
-            backend: Machine::Gpu,
-            device: executor.info().name.clone(),
-            kernel: explained.kernels(),
-            chunks: 1,
-            device_bytes: self.bytes(),
-            cpu_reason: None,
-            composed_reason: None,
-            gpus: Vec::new(),
-        }
+        let kernels = self.plan.explain().kernels();
+        Placement::on_gpu(&executor.info().name, kernels, self.bytes())
     }
 }
 
@@ -204,13 +198,6 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     fn rungs_take_any(&self) -> bool {
         matches!(self.patterns, Patterns::One { .. }) && !self.options.has_own_limits()
     }
-}
-
-/// The items of some systems, both ascending.
-fn items_of(systems: &[usize], nrhs: usize) -> Vec<usize> {
-    let mut items: Vec<usize> = systems.iter().map(|system| system / nrhs).collect();
-    items.dedup();
-    items
 }
 
 /// What came of systems on a rung.
@@ -392,11 +379,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         let list = SpanList::new(executor, &spans(ItemArray::Rows, &kept.extents))?;
         list.copy(arrays.b, &mut kept.b)?;
         lists.push(list);
-        let is_useful = |&&system: &&usize| {
-            let before = &systems[system].outcome;
-            before.residual_norm < before.rhs_norm
-        };
-        let from_x = asked.iter().filter(is_useful).map(|&system| Span {
+        let starts_from_x = |&&system: &&usize| starts_from_x(&systems[system].outcome);
+        let from_x = asked.iter().filter(starts_from_x).map(|&system| Span {
             from: extents.rows_of_system(system, nrhs),
             to: kept.extents.rows_of_system(own_number(items, system, nrhs), nrhs).start,
         });
@@ -460,6 +444,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
 
     /// Replaces the x of systems by those of a rung.
     fn take(&mut self, place: usize, items: &[usize], systems: &[usize]) -> Result<(), SolveError> {
+        if systems.is_empty() {
+            return Ok(());
+        }
         let DeviceSolver { executor, options, extents, .. } = self.solver;
         let kept = &self.kept.on_device[place];
         let span = |&system: &usize| Span {
@@ -516,10 +503,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
         // Residuals are compared, so that both are to be evaluated alike.
         copy.evaluate(&local, &mut some);
         let kept = &mut self.kept.on_host;
-        if let Some(other) = kept.iter().position(|kept| kept.of == of && kept.items != copy.items)
-        {
-            kept.swap_remove(other);
-        }
+        kept.retain(|kept| kept.of != of || kept.items == copy.items);
         let place = match kept.iter().position(|kept| kept.of == of) {
             Some(place) => place,
             None => {
@@ -528,11 +512,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             }
         };
         let ended = copy.systems(&mut kept[place].kept).attempt(of, &local, &mut some)?;
-        copy.list.scatter(ItemArray::Rows, &copy.x, self.arrays.x)?;
+        copy.list.scatter(ItemArray::Rows, &copy.copied.x, self.arrays.x)?;
         for (&system, &own) in asked.iter().zip(&local) {
             systems[system] = some[own].clone();
             let outcome = &mut systems[system].outcome;
-            let mut x = copy.x[rows_of(&copy.batch, copy.options.nrhs, own)].iter();
+            let mut x = copy.copied.x[copy.rows_of(own)].iter();
             if outcome.residual_norm.is_finite() && x.all(|&x| x == T::ZERO) {
                 // That of the device, with which later rungs compare.
                 outcome.residual_norm = outcome.rhs_norm;
@@ -566,9 +550,9 @@ struct HostCopy<E: GpuExecutor, T: SolveScalar> {
     backend: Box<dyn SolveBackend<T>>,
     options: SolveOptions,
     criteria: Criteria,
-    batch: Batch<T>,
-    b: Vec<T>,
-    x: Vec<T>,
+    copied: Copied<T>,
+    /// Memory for the solutions of a rung.
+    trial: Vec<T>,
 }
 
 impl<E: GpuExecutor, T: SolveScalar> HostCopy<E, T> {
@@ -578,15 +562,13 @@ impl<E: GpuExecutor, T: SolveScalar> HostCopy<E, T> {
         let items = items_of(systems, nrhs);
         let places = systems_of(&items, nrhs);
         let list = ItemList::new(&solver.executor, &items, &solver.extents, nrhs)?;
-        let (values, is_shared) = solver.values_of(&list, arrays.values)?;
         // Plans of rungs hold the limits of their systems.
         let options = solver.options.for_systems(&places);
         Ok(Self {
             backend: solver.backend.with_options(&options),
             criteria: solver.criteria.pick(&places),
-            batch: solver.patterns.some(&items, values, is_shared)?,
-            b: list.gather(ItemArray::Rows, arrays.b)?,
-            x: list.gather(ItemArray::Rows, &*arrays.x)?,
+            copied: solver.copy(&list, &items, arrays, Some(&*arrays.x))?,
+            trial: Vec::new(),
             items,
             list,
             places,
@@ -603,24 +585,30 @@ impl<E: GpuExecutor, T: SolveScalar> HostCopy<E, T> {
     fn systems<'a>(&'a mut self, kept: &'a mut Vec<Kept<T>>) -> HostSystems<'a, T> {
         HostSystems {
             backend: &*self.backend,
-            batch: &self.batch,
+            batch: &self.copied.batch,
             options: &self.options,
             criteria: &self.criteria,
-            b: &self.b,
-            x: &mut self.x,
+            b: &self.copied.b,
+            x: &mut self.copied.x,
+            trial: &mut self.trial,
             kept,
         }
     }
 
+    /// The rows of a system that was copied.
+    fn rows_of(&self, number: usize) -> Range<usize> {
+        rows_of(&self.copied.batch, self.options.nrhs, number)
+    }
+
     /// Evaluates the residuals of systems that did not converge.
     fn evaluate(&self, numbers: &[usize], systems: &mut [SystemReport]) {
-        let nrhs = self.options.nrhs;
+        let (nrhs, Copied { batch, b, x }) = (self.options.nrhs, &self.copied);
         let of = |number: usize| {
-            let rows = rows_of(&self.batch, nrhs, number);
+            let rows = self.rows_of(number);
             let mut copy = Vec::new();
-            let values = self.batch.values_in(number / nrhs, &mut copy);
-            let (pattern, b) = (self.batch.pattern(number / nrhs), &self.b[rows.clone()]);
-            let x = self.x[rows].to_vec();
+            let values = batch.values_in(number / nrhs, &mut copy);
+            let (pattern, b) = (batch.pattern(number / nrhs), &b[rows.clone()]);
+            let x = x[rows].to_vec();
             let mut outcome = systems[number].outcome.clone();
             let system = System::new(number, pattern, values, b, &self.criteria);
             system.confirm(Some(&x), &mut x.clone(), &mut outcome);

@@ -18,7 +18,7 @@ use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
 use crate::gpu::{FailedSystem, Guess, HostOutcomes, ItemArray, ItemList, Settled, check_apart};
 use crate::ladder::Ladder;
-use crate::report::{BatchReport, Machine, Rung, RungRun, SchemeRun, SystemReport};
+use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
 use crate::solver::drop_lost;
 use crate::{GpuExecutor, SolveError, SolveScalar};
@@ -57,12 +57,10 @@ pub(super) fn not_enqueued() -> SolveError {
 }
 
 /// Some items of a solve, copied to the host.
-struct Copied<T> {
-    batch: Batch<T>,
-    b: Vec<T>,
-    x: Vec<T>,
-    /// Initial guesses, unless they were 0.
-    guesses: Option<Vec<T>>,
+pub(super) struct Copied<T> {
+    pub(super) batch: Batch<T>,
+    pub(super) b: Vec<T>,
+    pub(super) x: Vec<T>,
 }
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
@@ -177,11 +175,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         }
         let failed = failed_systems(systems);
         go_on(&self.criteria.watch)?;
-        let mut items: Vec<usize> = failed.iter().map(|system| system / nrhs).collect();
-        items.dedup();
-        if !failed.is_empty()
-            && (self.options.fallback || items.iter().any(|&item| first[item].has_fixed_order()))
-        {
+        let has_fixed_order = |system: &usize| first[system / nrhs].has_fixed_order();
+        if !failed.is_empty() && (self.options.fallback || failed.iter().any(has_fixed_order)) {
             runs.extend(self.climb(&failed, &first, settled, arrays, systems)?);
         }
         Ok(runs)
@@ -347,7 +342,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// The values of some items on the host, and whether all items share them.
-    pub(super) fn values_of(
+    fn values_of(
         &self,
         list: &ItemList<E>,
         values: &E::Buffer<T>,
@@ -387,8 +382,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ) -> Result<(), SolveError> {
         let (items, nrhs) = (&other.chosen.items, self.options.nrhs);
         let list = ItemList::new(&self.executor, items, &self.extents, nrhs)?;
-        let mut copied = self.copy(&list, items, guess, arrays)?;
-        copied.x = copied.guesses.take().unwrap_or_else(|| vec![T::ZERO; copied.x.len()]);
+        let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
+        let mut copied = self.copy(&list, items, arrays, guesses)?;
         if other.chosen.scheme.is_direct() {
             drop_lost(&mut copied.x);
         }
@@ -403,7 +398,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             }
         };
         let criteria = self.criteria.pick(&places);
-        let Copied { batch, b, x, .. } = &mut copied;
+        let Copied { batch, b, x } = &mut copied;
         let outcomes = analysed.solve(batch, nrhs, b, x, &criteria, None)?;
         let some: Vec<_> = outcomes.into_iter().map(SystemReport::first).collect();
         list.scatter(ItemArray::Rows, x, arrays.x)?;
@@ -413,22 +408,20 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.put_outcomes(&places, systems)
     }
 
-    /// Copies some items to the host.
-    fn copy(
+    /// Copies some items to the host, with their rows of `x`, or zeros without it.
+    pub(super) fn copy(
         &self,
         list: &ItemList<E>,
         items: &[usize],
-        guess: Guess,
         arrays: &Arrays<'_, E, T>,
+        x: Option<&E::Buffer<T>>,
     ) -> Result<Copied<T>, SolveError> {
         let (values, is_shared) = self.values_of(list, arrays.values)?;
-        let guesses = self.guesses.as_ref().filter(|_| guess == Guess::InX);
-        let guesses = guesses.map(|guesses| list.gather(ItemArray::Rows, guesses));
+        let x = x.map(|x| list.gather(ItemArray::Rows, x)).transpose()?;
         Ok(Copied {
             batch: self.patterns.some(items, values, is_shared)?,
             b: list.gather(ItemArray::Rows, arrays.b)?,
-            x: list.gather(ItemArray::Rows, &*arrays.x)?,
-            guesses: guesses.transpose()?,
+            x: x.unwrap_or_else(|| vec![T::ZERO; list.len(ItemArray::Rows)]),
         })
     }
 
@@ -449,16 +442,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         solve_time: Duration,
     ) -> BatchReport {
         let explained = self.plan.explain();
-        let of_plan = Placement {
-            backend: Machine::Gpu,
-            device: self.executor.info().name.clone(),
-            kernel: explained.kernels(),
-            chunks: 1,
-            device_bytes: explained.bytes() + self.confirmer.bytes() + self.own_bytes(),
-            cpu_reason: None,
-            composed_reason: None,
-            gpus: Vec::new(),
-        };
+        let bytes = explained.bytes() + self.confirmer.bytes() + self.own_bytes();
+        let of_plan = Placement::on_gpu(&self.executor.info().name, explained.kernels(), bytes);
         let of = |chosen: &Chosen, kernel: String| SchemeRun {
             scheme: chosen.scheme,
             systems: chosen.items.len() * self.options.nrhs,

@@ -10,12 +10,12 @@ use sparsebatch_formats::{Batch, Scalar};
 use sparsebatch_solve_core::symbolic::SymbolicError;
 use sparsebatch_solve_core::{Criteria, Scheme, Status, residual_magnitude};
 
-use super::{Ended, LadderSystems, affordable, take_better};
+use super::{Ended, LadderSystems, affordable, starts_from_x, take_better};
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::looks_semidefinite;
 use crate::each::map_each;
 use crate::report::{Rung, RungRun, SystemReport};
-use crate::share::rows_of;
+use crate::share::{items_of, rows_of};
 use crate::static_pivoting::RowOrders;
 use crate::{SolveError, SolveOptions};
 
@@ -39,6 +39,8 @@ pub(crate) struct HostSystems<'a, T> {
     pub(crate) b: &'a [T],
     /// The best solutions so far.
     pub(crate) x: &'a mut [T],
+    /// Memory for the solutions of a rung. Only the rows of systems that take it are set.
+    pub(crate) trial: &'a mut Vec<T>,
     /// An analysis of the last climb is reused if its rung has the same items with the same row
     /// orders.
     pub(crate) kept: &'a mut Vec<Kept<T>>,
@@ -88,20 +90,17 @@ impl<T: Scalar> LadderSystems for HostSystems<'_, T> {
         let Some(analysed) = analysis else {
             return Ok(Ended { statuses, runs: Vec::new() });
         };
-        // Only the rows of systems that take the rung are set.
-        let mut trial = vec![T::ZERO; self.x.len()];
+        let trial = &mut *self.trial;
+        trial.resize(self.x.len(), T::ZERO);
         let nrhs = self.options.nrhs;
         let ranges = || only.iter().map(|&system| rows_of(self.batch, nrhs, system));
-        let each = only.iter().zip(parts_of(&mut trial, ranges())).collect();
+        let each = only.iter().zip(parts_of(trial, ranges())).collect();
         let x = &*self.x;
-        map_each(each, |(&system, trial)| {
-            let before = &systems[system].outcome;
-            let useful = before.residual_norm < before.rhs_norm;
-            if useful {
-                trial.copy_from_slice(&x[rows_of(self.batch, nrhs, system)]);
-            }
+        map_each(each, |(&system, trial)| match starts_from_x(&systems[system].outcome) {
+            true => trial.copy_from_slice(&x[rows_of(self.batch, nrhs, system)]),
+            false => trial.fill(T::ZERO),
         });
-        let outcomes = analysed.solve(&batch, nrhs, &b, &mut trial, self.criteria, Some(&only))?;
+        let outcomes = analysed.solve(&batch, nrhs, &b, trial, self.criteria, Some(&only))?;
         let mut place = 0;
         for (&system, outcome) in only.iter().zip(&outcomes) {
             while asked[place] != system {
@@ -152,10 +151,8 @@ impl<'a, T: Scalar> HostSystems<'a, T> {
         'a: 's,
     {
         let nrhs = self.options.nrhs;
-        let mut items: Vec<usize> = asked.iter().map(|system| system / nrhs).collect();
-        items.dedup();
         let mut taken = Taken {
-            items,
+            items: items_of(asked, nrhs),
             only: Cow::Borrowed(asked),
             batch: Cow::Borrowed(self.batch),
             b: Cow::Borrowed(self.b),

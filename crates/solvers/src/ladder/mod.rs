@@ -16,6 +16,7 @@ use sparsebatch_solve_core::{
 
 use crate::error::go_on;
 use crate::report::{Rung, RungRun, SystemReport};
+use crate::share::items_of;
 use crate::{SolveError, SolveOptions};
 
 pub(crate) use host::{HostSystems, Kept};
@@ -184,7 +185,7 @@ impl Ladder<'_> {
     ) -> Result<Vec<RungRun>, SolveError> {
         let failed = |s: &usize| systems[*s].outcome.status != Status::Converged;
         let failed: Vec<usize> = (0..systems.len()).filter(failed).collect();
-        let first = climbers(site, &failed, systems)?;
+        let first = states(site, &failed, systems)?;
         let mut climbers: Vec<(usize, Climber)> = failed.into_iter().zip(first).collect();
         let mut runs = Vec::new();
         for &rung in Rung::ALL {
@@ -207,7 +208,7 @@ impl Ladder<'_> {
                 let only: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
                 let ended = site.attempt((rung, scheme), &only, systems)?;
                 go_on(&self.options.watch)?;
-                let now = self::climbers(site, &only, systems)?;
+                let now = states(site, &only, systems)?;
                 for ((place, status), now) in places.into_iter().zip(ended.statuses).zip(now) {
                     let climber = &mut climbers[place].1;
                     let last = status.unwrap_or(climber.last);
@@ -243,19 +244,18 @@ impl Ladder<'_> {
             }
             // The answer to one question may raise the other.
             let item_of = |system: usize| system / self.options.nrhs;
-            let items_of = |places: &[usize], climbers: &[(usize, Climber)]| -> Vec<usize> {
-                let mut items: Vec<_> = places.iter().map(|&p| item_of(climbers[p].0)).collect();
-                items.dedup();
-                items
+            let items_at = |places: &[usize], climbers: &[(usize, Climber)]| {
+                let systems: Vec<usize> = places.iter().map(|&place| climbers[place].0).collect();
+                items_of(&systems, self.options.nrhs)
             };
-            let items = items_of(&of_values, climbers);
+            let items = items_at(&of_values, climbers);
             let answers = site.look_semidefinite(&items)?;
             for place in of_values {
                 let (system, climber) = &mut climbers[place];
                 let answer = items.binary_search(&item_of(*system)).map(|k| answers[k]);
                 climber.semidefinite = Some(answer.is_ok_and(|answer| answer));
             }
-            let affordable = site.affordable(&items_of(&of_factors, climbers))?;
+            let affordable = site.affordable(&items_at(&of_factors, climbers))?;
             for place in of_factors {
                 let (system, climber) = &mut climbers[place];
                 climber.affordable = Some(affordable.binary_search(&item_of(*system)).is_ok());
@@ -281,7 +281,7 @@ impl Ladder<'_> {
 }
 
 /// The states of some systems after their first scheme.
-fn climbers(
+fn states(
     site: &mut dyn LadderSystems,
     which: &[usize],
     systems: &[SystemReport],
@@ -339,6 +339,11 @@ fn tell_singular(
         systems[system].singular = singular;
     }
     Ok(())
+}
+
+/// Whether a rung starts from the best x so far, rather than from 0.
+pub(crate) fn starts_from_x(before: &Outcome) -> bool {
+    before.residual_norm < before.rhs_norm
 }
 
 /// Adds the outcome of a rung to the report of a system. Returns whether the solution of the rung

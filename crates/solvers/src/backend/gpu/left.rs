@@ -18,7 +18,7 @@ use crate::SolveError;
 use crate::backend::{CpuBackend, Placement, SolveBackend};
 use crate::each::map_each;
 use crate::report::{Machine, Rung};
-use crate::share::{rows_of, shares_values};
+use crate::share::{items_of, rows_of, shares_values};
 
 impl<E, T> Analysed<E, T>
 where
@@ -48,8 +48,7 @@ where
                 None => x[rows].fill(T::ZERO),
             }
         }
-        let mut items: Vec<usize> = left.iter().map(|system| system / nrhs).collect();
-        items.dedup();
+        let items = items_of(&left, nrhs);
         let mut cpu = CpuBackend.analyse(batch, (self.rung(), self.scheme), Some(&items))?;
         let solved = cpu.solve(batch, nrhs, b, x, criteria, Some(&left))?;
         for (system, outcome) in left.into_iter().zip(solved) {
