@@ -425,8 +425,8 @@ fn bins<E: Executor, T: Value>(
     Ok((made, kept_len))
 }
 
-/// Warps of a team for systems of `bytes` bytes of shared memory: where a multiprocessor has room for
-/// few systems, as many warps as its registers suffice for.
+/// Warps of a team for systems of `bytes` bytes of shared memory: where a multiprocessor has room
+/// for few systems, as many warps as its registers suffice for.
 fn warps_of(info: &DeviceInfo, bytes: u32) -> u32 {
     let systems = info.shared_bytes_per_multiprocessor / (bytes + RESERVED_BYTES);
     MOST_IN_TEAMS / systems.max(1)

@@ -94,8 +94,8 @@ fn difference(a: &Burning, b: &Burning) -> f64 {
     most
 }
 
-/// Plans that are made without a device ask for the kernels of solves that a run launches, so that a
-/// first run compiles them side by side.
+/// Plans that are made without a device ask for the kernels of solves that a run launches, so that
+/// a first run compiles them side by side.
 #[test]
 fn the_kernels_of_a_run_are_known_ahead() {
     let (equations, settings) = (equations(), settings());
