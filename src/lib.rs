@@ -93,7 +93,7 @@ pub mod gpu {
         ComposedExplain, ComposedSolver, Confirmer, DenseShape, DenseSolver, DenseTuning,
         DeviceLinOp, DeviceOutcomes, DividedSolver, FactoredPlace, FactoredShape, FactoredSolver,
         FactoredTuning, FusedShape, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess,
-        LaunchReport, LaunchShape, Layouts, LuOrder, LuShape, LuSolve, LuTuning, MOST_DENSE_ROWS,
+        LaunchReport, LaunchShape, Layouts, LuOrder, LuShape, LuTuning, MOST_DENSE_ROWS,
         PlanReport, ProductKernel, RaggedFactored, RaggedLu, RefusedItems, SchemeItems,
         ShiftedValues, SolverTuning, ValueGradient, ValuePlace, most_rows, solver_for,
         solver_for_batch, solver_for_ragged,

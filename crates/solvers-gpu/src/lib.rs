@@ -53,8 +53,8 @@ pub use common::{
     kernels_in_words,
 };
 pub use common::{
-    Confirmer, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts, PlanReport,
-    ShiftedValues, ValueGradient,
+    Confirmer, DeferredSolve, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts,
+    PlanReport, ShiftedValues, ValueGradient,
 };
 pub use composed::{
     Amortisation, ComposedExplain, ComposedSolver, DeviceLinOp, KrylovSteps, ProductKernel, Step,
@@ -65,7 +65,7 @@ pub use divided::{DividedSolver, RefusedItems, SchemeItems};
 pub use error::GpuSolveError;
 pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning, RaggedFactored};
 pub use fused::{FusedShape, FusedSolver, GpuTuning, ValuePlace, most_rows};
-pub use lu::{GpuLu, LuOrder, LuShape, LuSolve, LuTuning};
+pub use lu::{GpuLu, LuOrder, LuShape, LuTuning};
 #[doc(hidden)]
 pub use lu::{MOST_LU_VALUES, values_beside_factors};
 pub use lu_columns::{ColumnsShape, RaggedLu};

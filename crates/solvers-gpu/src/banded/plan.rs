@@ -323,6 +323,10 @@ where
         true
     }
 
+    fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        Self::set_active(self, items)
+    }
+
     fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,

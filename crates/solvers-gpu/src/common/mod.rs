@@ -21,7 +21,7 @@ pub use outcomes::DeviceOutcomes;
 pub use outcomes::{HostOutcomes, Limits, OutcomeMemory, OutcomeSlices, Outcomes, PinnedOutcomes};
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
-pub use solver::GpuSolver;
+pub use solver::{DeferredSolve, GpuSolver};
 pub use squares::ValueSquares;
 pub use task::{Guess, Layouts, check_apart};
 

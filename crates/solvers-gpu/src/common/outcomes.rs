@@ -430,7 +430,9 @@ impl PinnedValues<u64> for Copied {
 #[derive(Clone)]
 pub struct HostOutcomes {
     words: Arc<Words>,
+    /// The systems of the arrays, and how many of the first ones count.
     systems: usize,
+    len: usize,
 }
 
 impl fmt::Debug for HostOutcomes {
@@ -439,7 +441,7 @@ impl fmt::Debug for HostOutcomes {
     }
 }
 
-// Words of statuses are 0 where all systems converged, also behind the last system.
+// Words of statuses are 0 where all systems converged.
 const _: () = assert!(Status::Converged as u8 == 0);
 
 impl HostOutcomes {
@@ -459,7 +461,14 @@ impl HostOutcomes {
             expected: "packed outcomes".to_owned(),
             found: "none".to_owned(),
         })?;
-        Ok(Self { words: memory.read(executor, packed)?, systems: outcomes.systems() })
+        let systems = outcomes.systems();
+        Ok(Self { words: memory.read(executor, packed)?, systems, len: systems })
+    }
+
+    /// Those of the first `len` systems alone.
+    #[must_use]
+    pub fn of_first(self, len: usize) -> Self {
+        Self { len: len.min(self.systems), ..self }
     }
 
     /// All words. A copy that has arrived is not waited for again.
@@ -470,7 +479,7 @@ impl HostOutcomes {
     /// The number of systems.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
-        self.systems
+        self.len
     }
 
     /// One of the counts, of which two are in a word.
@@ -480,7 +489,10 @@ impl HostOutcomes {
 
     /// Whether every system converged.
     pub fn all_converged(&self) -> bool {
-        self.words()[3 * self.systems..].iter().all(|&of_eight| of_eight == 0)
+        let statuses = &self.words()[3 * self.systems..];
+        let (whole, rest) = (self.len / 8, self.len % 8);
+        statuses[..whole].iter().all(|&of_eight| of_eight == 0)
+            && (rest == 0 || statuses[whole] << (64 - 8 * rest) == 0)
     }
 
     /// The status of a system.
@@ -505,7 +517,7 @@ impl HostOutcomes {
 
     /// How all systems ended.
     pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
-        (0..self.systems).map(|system| self.outcome(system))
+        (0..self.len).map(|system| self.outcome(system))
     }
 }
 

@@ -4,10 +4,19 @@ use sparsebatch_cuda::{Executor, Value};
 use sparsebatch_solve_core::{Outcome, SolveOptions};
 
 use super::confirm::Confirmer;
-use super::outcomes::{Limits, Outcomes};
+use super::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use super::report::PlanReport;
 use super::task::Guess;
 use crate::GpuSolveError;
+
+/// A right-hand side and a solution for every system.
+pub type DeferredSolve<'a, B> = (&'a B, &'a B);
+
+/// The refusal of solves whose verdicts come later.
+const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
+    what: "substitution without verdicts by this solver",
+    instead: "take solve_again",
+};
 
 /// A solver on a GPU for a batch of systems whose data is on the device:
 /// [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
@@ -93,6 +102,53 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
             what: "transposed solves with the factors of this solver",
             instead: "take a solver of the transposed matrices",
         })
+    }
+
+    /// From now on only the first `items` items take part in factorisations and solves. The arrays
+    /// keep their lengths; their elements for the other items are not touched, outcomes included.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Argument`] when there are not so many; [`GpuSolveError::Unsupported`] for
+    /// plans of several patterns and of several methods.
+    fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        let _ = items;
+        Err(GpuSolveError::Unsupported {
+            what: "the first items alone of several patterns or methods",
+            instead: "make a solver of these items",
+        })
+    }
+
+    /// Whether the solver has [`GpuSolver::substitute`].
+    fn substitutes(&self) -> bool {
+        false
+    }
+
+    /// Solves every system with the factors of the last [`GpuSolver::factor`] and does not check the
+    /// result: [`GpuSolver::verify`] does, for several solves together. See
+    /// [`GpuLu::substitute`](crate::GpuLu::substitute).
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Unsupported`] where the solver has no such solves; else those of
+    /// [`GpuSolver::solve_again`].
+    fn substitute(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuSolveError> {
+        let _ = (b, x);
+        Err(NO_SUBSTITUTION)
+    }
+
+    /// Finds how 1 to 8 solves by [`GpuSolver::substitute`] ended. See
+    /// [`GpuLu::verify`](crate::GpuLu::verify).
+    ///
+    /// # Errors
+    /// Those of [`GpuSolver::substitute`]; [`GpuSolveError::Argument`] for another number of solves.
+    fn verify(&mut self, solves: &[DeferredSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
+        let _ = solves;
+        Err(NO_SUBSTITUTION)
+    }
+
+    /// The outcomes of the last [`GpuSolver::verify`], solve by solve those of all systems. `None`
+    /// before a substitution.
+    fn verified_on_device(&self) -> Option<DeviceOutcomes<'_, E>> {
+        None
     }
 
     /// Compiles the kernels for solves from `guess`, so that such a solve can be recorded in a graph.

@@ -503,6 +503,10 @@ where
         Self::solve(self, values, b, guess, x)
     }
 
+    fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        Self::set_active(self, items)
+    }
+
     fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,

@@ -427,6 +427,10 @@ where
         Self::prepare(self, guess)
     }
 
+    fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        Self::set_active(self, items)
+    }
+
     fn confirm(
         &mut self,
         confirmer: &Confirmer<E, T>,

@@ -9,6 +9,7 @@ use super::kernels;
 use super::plan::{GpuLu, factors};
 use super::tables::{HALVES, KeptSizes};
 use crate::GpuSolveError;
+use crate::common::DeferredSolve;
 use crate::common::outcomes::{DeviceOutcomes, Outcomes};
 use sparsebatch_solve_core::ArgumentError;
 
@@ -92,9 +93,6 @@ fn verification<T>(sizes: &KeptSizes, vectors: usize) -> Launch {
     }
 }
 
-/// A right-hand side and a solution for every system.
-pub type LuSolve<'a, B> = (&'a B, &'a B);
-
 impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// Solves every system by substitution alone with the factors of the last [`GpuLu::factor`],
     /// and does not check the result: [`GpuLu::verify`] does, for several solves together, and then
@@ -156,7 +154,10 @@ impl<E: Executor + Clone, T: Value> GpuLu<E, T> {
     /// [`GpuSolveError::Argument`] unless there are 1 to 8 solves, and [`GpuLu::substitute`] was
     /// called before, with any factors; else those of [`GpuLu::substitute`].
     #[expect(unsafe_code, reason = "a launch")]
-    pub fn verify(&mut self, solves: &[LuSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
+    pub fn verify(
+        &mut self,
+        solves: &[DeferredSolve<'_, E::Buffer<T>>],
+    ) -> Result<(), GpuSolveError> {
         let refuse = |expected, found: String| {
             Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
                 name: "solves",

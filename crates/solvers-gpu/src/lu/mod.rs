@@ -36,7 +36,6 @@ mod sums;
 mod tables;
 mod transposed;
 
-pub use deferred::LuSolve;
 pub use explain::LuShape;
 pub use grid::LuTuning;
 pub use grid::{MOST_LU_VALUES, values_beside_factors};

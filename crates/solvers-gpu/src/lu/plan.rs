@@ -17,7 +17,7 @@ use crate::common::task::{
     Guess, check_active, check_apart, check_common, check_square, count_systems, item_major,
     shares_values,
 };
-use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport};
+use crate::common::{Confirmer, DeferredSolve, GpuSolver, LaunchReport, LaunchShape, PlanReport};
 
 /// A bit of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
@@ -523,6 +523,26 @@ where
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
         Self::solve_transposed_again(self, b, guess, x)
+    }
+
+    fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
+        Self::set_active(self, items)
+    }
+
+    fn substitutes(&self) -> bool {
+        true
+    }
+
+    fn substitute(&mut self, b: &E::Buffer<T>, x: &mut E::Buffer<T>) -> Result<(), GpuSolveError> {
+        Self::substitute(self, b, x)
+    }
+
+    fn verify(&mut self, solves: &[DeferredSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
+        Self::verify(self, solves)
+    }
+
+    fn verified_on_device(&self) -> Option<DeviceOutcomes<'_, E>> {
+        Self::verified_on_device(self)
     }
 
     fn confirm(

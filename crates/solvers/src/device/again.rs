@@ -62,26 +62,67 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`SolveError::Argument`] when `values` does not fit; [`SolveError::Gpu`] when there is no
     /// memory for the copy, or the compiler fails. Nothing is kept then.
     pub fn factor(&mut self, values: &E::Buffer<T>) -> Result<(), SolveError> {
+        let mut kept = self.take_kept(values.len())?;
+        match &self.staged_values {
+            Some(staged) => staged.moves.to_item_major("values", values, &mut kept.values)?,
+            None => copy_values(&self.executor, values, &mut kept.values)?,
+        }
+        self.factor_kept(kept)
+    }
+
+    /// The array of the matrices that the solver keeps, for a caller who forms them there, which
+    /// saves the copy of [`DeviceSolver::factor`]: item-major, the values of all items. The first
+    /// call allocates it. [`DeviceSolver::factor_in_place`] has to follow.
+    ///
+    /// # Errors
+    /// [`SolveError::Unsupported`] with [`DeviceData::transposed`](crate::DeviceData::transposed)
+    /// and for interleaved values; [`SolveError::Gpu`] when there is no memory.
+    pub fn kept_values(&mut self) -> Result<&mut E::Buffer<T>, SolveError> {
+        if self.staged_values.is_some() {
+            return Err(SolveError::Unsupported {
+                what: "matrices formed in place in another order than that of solvers",
+                instead: "give them to factor",
+            });
+        }
+        let mut kept = self.take_kept(self.extents.total_values())?;
+        // They are no longer those of the values.
+        kept.has_factors = false;
+        Ok(&mut self.matrices.insert(kept).values)
+    }
+
+    /// As [`DeviceSolver::factor`], with the matrices in [`DeviceSolver::kept_values`].
+    ///
+    /// # Errors
+    /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::factor`].
+    pub fn factor_in_place(&mut self) -> Result<(), SolveError> {
+        let kept = self.matrices.as_ref().ok_or(SolveError::NotFactored)?;
+        let kept = self.take_kept(kept.values.len())?;
+        self.factor_kept(kept)
+    }
+
+    /// Takes the kept matrices, which are going to change; allocates them where there are none of
+    /// `len` values.
+    fn take_kept(&mut self, len: usize) -> Result<KeptMatrices<E, T>, SolveError> {
         if let Some(transposed) = &mut self.transposed {
             transposed.is_current = false;
         }
-        // A recorded solve may go on with the new matrices.
-        let started = self.started.take();
         let before = self.matrices.take();
-        let kept = before.filter(|kept| kept.values.len() == values.len());
-        let mut kept = match kept {
+        let mut kept = match before.filter(|kept| kept.values.len() == len) {
             Some(kept) => kept,
             None => KeptMatrices {
-                values: self.executor.alloc(values.len())?,
+                values: self.executor.alloc(len)?,
                 has_factors: false,
                 is_recorded: false,
             },
         };
         kept.is_recorded = kept.is_recorded || self.executor.is_recording()?;
-        match &self.staged_values {
-            Some(staged) => staged.moves.to_item_major("values", values, &mut kept.values)?,
-            None => copy_values(&self.executor, values, &mut kept.values)?,
-        }
+        Ok(kept)
+    }
+
+    /// Factorises matrices and keeps them.
+    fn factor_kept(&mut self, mut kept: KeptMatrices<E, T>) -> Result<(), SolveError> {
+        // A recorded solve may go on with the new matrices.
+        let started = self.started.take();
         kept.has_factors = factor(&mut *self.plan, &kept.values)? == Factors::Kept;
         if !kept.has_factors {
             self.check_values(kept.values.len())?;

@@ -114,10 +114,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.plan.confirm(&self.confirmer, values, b, x)?;
         let first = self.first_outcomes()?;
         if let Some(watch) = &self.criteria.watch {
-            watch.begin(self.systems());
+            watch.begin(self.active_systems());
             go_on(&self.criteria.watch)?;
-            let of_plan = self.chosen.iter().map(|chosen| chosen.items.len()).sum::<usize>();
-            watch.add(of_plan * self.options.nrhs);
+            let of_others = self.others.iter().map(|other| other.chosen.items.len()).sum::<usize>();
+            watch.add((self.active - of_others) * self.options.nrhs);
         }
         let mut systems = match first {
             First::Solved(outcomes) => {
@@ -134,7 +134,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// How every system ended on the device. Waits for the solve, and for one copy.
     fn first_outcomes(&mut self) -> Result<First, SolveError> {
         let memory = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let ended = HostOutcomes::download(&self.executor, self.plan.outcome_arrays(), memory)?;
+        let ended = HostOutcomes::download(&self.executor, self.plan.outcome_arrays(), memory)?
+            .of_first(self.active * self.options.nrhs);
         Ok(match self.others.is_empty() && ended.all_converged() {
             true => First::Solved(ended),
             false => First::Left(ended.outcomes().map(SystemReport::first).collect()),
@@ -271,6 +272,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(lost)
     }
 
+    /// The items of a share that take part.
+    fn active_items<'a>(&self, chosen: &'a Chosen) -> impl Iterator<Item = usize> + 'a {
+        let active = self.active;
+        chosen.items.iter().copied().take_while(move |&item| item < active)
+    }
+
     /// The items of a share with a system that ended in a certain way.
     fn ended(
         &self,
@@ -283,7 +290,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             let own = &systems[item * nrhs..(item + 1) * nrhs];
             own.iter().any(|system| is(system.outcome.status))
         };
-        chosen.items.iter().copied().filter(|&item| ended(item)).collect()
+        self.active_items(chosen).filter(|&item| ended(item)).collect()
     }
 
     /// Items whose plan does less than their scheme does from the host, and which failed: dense
@@ -446,7 +453,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let of_plan = Placement::on_gpu(&self.executor.info().name, explained.kernels(), bytes);
         let of = |chosen: &Chosen, kernel: String| SchemeRun {
             scheme: chosen.scheme,
-            systems: chosen.items.len() * self.options.nrhs,
+            systems: self.active_items(chosen).count() * self.options.nrhs,
             reason: chosen.reason.clone(),
             kernel,
         };
@@ -466,7 +473,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             placements.extend(placement);
         }
         let placement = Placement::together(placements);
-        let mut runs = vec![RungRun::new(Rung::First, self.systems(), placement.clone())];
+        let mut runs = vec![RungRun::new(Rung::First, self.active_systems(), placement.clone())];
         runs.extend(later);
         BatchReport {
             systems,

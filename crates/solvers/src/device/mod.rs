@@ -6,6 +6,7 @@
 //! | `finish.rs` | verdicts, items of other schemes, the report |
 //! | `climb.rs` | the ladder over systems whose data lies on the device |
 //! | `again.rs` | matrices and factors that are kept for several solves |
+//! | `deferred.rs` | substitutions whose verdicts are found together |
 //! | `transposed.rs` | solves with the transposed matrices by kept factors |
 //! | `patterns.rs` | the patterns of the items |
 //! | `indices.rs` | patterns from index arrays on a GPU |
@@ -16,6 +17,7 @@
 mod again;
 mod arrange;
 mod climb;
+mod deferred;
 mod finish;
 mod indices;
 mod memory;
@@ -36,7 +38,7 @@ use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
 use crate::gpu::{
-    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, OutcomeMemory,
+    Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, OutcomeMemory, PlanReport,
     RefusedItems, SchemeItems, ValueGradient, check_apart, solver_for_batch,
 };
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
@@ -75,7 +77,9 @@ use transposed::TransposedSide;
 /// host: for static pivoting, where no plan on the device takes an item, for what dense elimination
 /// leaves unsolved, and to see whether a matrix looks semidefinite or is singular.
 /// [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and [`DeviceSolver::solve_again`]
-/// serve several solves with the same matrices. Verdicts, and solutions of systems that converge by
+/// serve several solves with the same matrices, [`DeviceSolver::substitute`] and
+/// [`DeviceSolver::verify`] those of an integrator's stages, and [`DeviceSolver::set_active`] solves
+/// the first items alone. Verdicts, and solutions of systems that converge by
 /// the first method, are those of `BatchSolver` on the same GPU.
 ///
 /// # Examples
@@ -103,6 +107,8 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     criteria: Criteria,
     patterns: Patterns<T>,
     extents: ItemExtents,
+    /// Number of participating items (`active <= nitems`).
+    active: usize,
     backend: Box<dyn SolveBackend<T>>,
     /// The scheme of most items, and why.
     scheme: Scheme,
@@ -235,6 +241,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             options: options.clone(),
             criteria,
             patterns: Patterns::of(batch),
+            active: extents.nitems(),
             extents,
             backend,
             scheme,
@@ -309,6 +316,38 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.extents.nitems() * self.options.nrhs
     }
 
+    /// The number of systems that take part.
+    fn active_systems(&self) -> usize {
+        self.active * self.options.nrhs
+    }
+
+    /// From now on only the first `items` items take part in factorisations and solves, and in
+    /// reports. Arrays keep their lengths; the elements of other items in `x` and in the outcomes on
+    /// the device are not touched. A solve that was started has to be finished before.
+    ///
+    /// # Errors
+    /// [`SolveError::Argument`] when there are not so many items; [`SolveError::Unsupported`] where
+    /// the items have several patterns or several methods, or some go through the host.
+    pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
+        if !self.others.is_empty() {
+            return Err(SolveError::Unsupported {
+                what: "the first items alone where some items go through the host",
+                instead: "make a solver of these items",
+            });
+        }
+        self.plan.set_active(items)?;
+        // Its plan, if it has one, is for all items.
+        self.transposed = None;
+        self.started = None;
+        self.active = items;
+        Ok(())
+    }
+
+    /// The choices of the plan that solves first, and its memory.
+    pub fn explain(&self) -> PlanReport {
+        self.plan.explain()
+    }
+
     /// The number of elements of right-hand sides and of solutions.
     fn rows(&self) -> usize {
         self.extents.total_rows() * self.options.nrhs
@@ -373,7 +412,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         if let Some(watch) = &self.criteria.watch {
-            watch.begin(self.systems());
+            watch.begin(self.active_systems());
         }
         if started.guess == Guess::InX {
             check_len("x", self.rows(), x.len())?;

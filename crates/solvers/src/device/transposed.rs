@@ -237,8 +237,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             }
             Factors::None | Factors::Kept | Factors::Near => {
                 let choices = self.chosen.iter().cloned().chain(of_others).collect();
-                let (chosen, others, plan) =
+                let (chosen, others, mut plan) =
                     plan_for(&self.executor, batch, together(choices), &self.options)?;
+                if self.active < items.len() {
+                    plan.set_active(self.active)?;
+                }
                 (chosen, others, Some(plan))
             }
         };

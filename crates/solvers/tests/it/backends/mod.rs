@@ -11,6 +11,7 @@ mod device_data;
 mod device_patterns;
 mod device_ragged;
 mod device_several;
+mod device_stages;
 mod factors;
 mod fallback;
 mod gradient;
