@@ -12,7 +12,7 @@ use crate::nuclear_burning::error::BurningError;
 use crate::nuclear_burning::gpu::dense::DenseLu;
 use crate::nuclear_burning::gpu::linear::StageSolver;
 use crate::nuclear_burning::gpu::timer::Events;
-use crate::nuclear_burning::gpu::{Groups, Iterative, SparseLu, launches};
+use crate::nuclear_burning::gpu::{Groups, SparseStages, launches};
 use crate::nuclear_burning::integrator::{Burning, Settings, integrate};
 use crate::nuclear_burning::linear::Means;
 use crate::nuclear_burning::zones::Zones;
@@ -38,8 +38,8 @@ pub(crate) enum Machine {
 /// The solver of linear systems on a GPU.
 #[derive(Clone, Debug)]
 pub(crate) enum OnGpu {
-    SparseLu(Box<SolveOptions>),
-    Iterative(Box<SolveOptions>),
+    /// The library's solver.
+    Sparse(Box<SolveOptions>),
     /// A dense LU, for comparison.
     DenseLu,
 }
@@ -76,20 +76,12 @@ impl Machine {
                 let count = (zones.len() / LEAST_GROUP).clamp(1, streams.unwrap_or(most));
                 let run = Run { device, equations, zones, settings, count };
                 match solver {
-                    OnGpu::SparseLu(options) => {
+                    OnGpu::Sparse(options) => {
                         run.compile_ahead(|meter, shape| {
-                            SparseLu::new(meter, equations, options, shape).map(drop)
+                            SparseStages::new(meter, equations, options, shape).map(drop)
                         });
                         run.with(progress, |stream, shape| {
-                            SparseLu::new(stream, equations, options, shape)
-                        })
-                    }
-                    OnGpu::Iterative(options) => {
-                        run.compile_ahead(|meter, shape| {
-                            Iterative::new(meter, equations, options, shape).map(drop)
-                        });
-                        run.with(progress, |stream, shape| {
-                            Iterative::new(stream, equations, options, shape)
+                            SparseStages::new(stream, equations, options, shape)
                         })
                     }
                     OnGpu::DenseLu => {

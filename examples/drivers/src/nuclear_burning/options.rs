@@ -217,8 +217,8 @@ impl LinearOptions {
         let on_gpu = |method| Box::new(options.method(method).fallback(false));
         let solver = match self.solver {
             Solver::DenseLu => OnGpu::DenseLu,
-            Solver::Bicgstab => OnGpu::Iterative(on_gpu(Method::BiCgStab)),
-            Solver::Auto | Solver::Lu => OnGpu::SparseLu(on_gpu(Method::Lu)),
+            Solver::Bicgstab => OnGpu::Sparse(on_gpu(Method::BiCgStab)),
+            Solver::Auto | Solver::Lu => OnGpu::Sparse(on_gpu(Method::Lu)),
         };
         Ok((Machine::Gpu(device, solver, self.streams), format!("{reason}; everything there")))
     }

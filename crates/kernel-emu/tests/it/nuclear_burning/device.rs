@@ -7,7 +7,7 @@ use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::gpu::dense::DenseLu;
 use sparsebatch_drivers::nuclear_burning::gpu::timer::Events;
-use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use sparsebatch_drivers::nuclear_burning::gpu::{Groups, SparseStages};
 use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings};
 use sparsebatch_drivers::nuclear_burning::zones::{Zones, log_times};
 
@@ -23,7 +23,7 @@ fn by_sparse_lu(
 ) -> Burning {
     let make = |stream: &Device, zones: usize| {
         let shape = (zones, settings.method.stages());
-        Ok((SparseLu::new(stream, equations, &options(), shape)?, Events::new(stream)))
+        Ok((SparseStages::new(stream, equations, &options(), shape)?, Events::new(stream)))
     };
     Groups::new(device, equations, zones, settings, count, make).unwrap().run(|_| ()).unwrap()
 }
@@ -83,7 +83,7 @@ fn bicgstab_with_jacobi_burns_on_a_gpu_as_on_the_host() {
     let options = options().method(Method::BiCgStab).preconditioner(Preconditioner::Jacobi);
     let make = |stream: &Device, zones: usize| {
         let shape = (zones, settings.method.stages());
-        Ok((Iterative::new(stream, &equations, &options, shape)?, Events::new(stream)))
+        Ok((SparseStages::new(stream, &equations, &options, shape)?, Events::new(stream)))
     };
 
     let mut groups = Groups::new(&device, &equations, &zones, &settings, 2, make).unwrap();

@@ -8,7 +8,7 @@ use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::error::BurningError;
 use sparsebatch_drivers::nuclear_burning::gpu::linear::StageSolver;
 use sparsebatch_drivers::nuclear_burning::gpu::timer::Clock;
-use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use sparsebatch_drivers::nuclear_burning::gpu::{Groups, SparseStages};
 use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings};
 use sparsebatch_drivers::nuclear_burning::zones::{Zones, log_times};
 
@@ -58,7 +58,7 @@ fn systems_by_bicgstab_stay_with_their_zones() {
         let options =
             options().method(Method::BiCgStab).preconditioner(preconditioner).rel_tol(1e-12);
         check(&equations, &zones, |emulator, shape| {
-            Iterative::new(emulator, &equations, &options, shape)
+            SparseStages::new(emulator, &equations, &options, shape)
         });
     }
 }
@@ -67,7 +67,7 @@ fn systems_by_bicgstab_stay_with_their_zones() {
 fn zones_that_heat_themselves_keep_their_rates() {
     let (equations, zones) = heated_zones(ZONES);
     check(&equations, &zones, |emulator, shape| {
-        SparseLu::new(emulator, &equations, &options(), shape)
+        SparseStages::new(emulator, &equations, &options(), shape)
     });
 }
 
@@ -76,6 +76,6 @@ fn zones_of_constant_temperature_take_their_rates_along() {
     let equations = equations();
     let zones = grid(ZONES).zones(equations.network(), &log_times(1.0, 1.0, 1)).unwrap();
     check(&equations, &zones, |emulator, shape| {
-        SparseLu::new(emulator, &equations, &options(), shape)
+        SparseStages::new(emulator, &equations, &options(), shape)
     });
 }

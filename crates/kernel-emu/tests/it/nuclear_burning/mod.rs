@@ -13,7 +13,7 @@ use sparsebatch::{Method, Preconditioner, SolveOptions, Status};
 use sparsebatch_cuda::{DeviceInfo, Executor, MemoryMeter};
 use sparsebatch_drivers::nuclear_burning::equations::Equations;
 use sparsebatch_drivers::nuclear_burning::gpu::timer::Clock;
-use sparsebatch_drivers::nuclear_burning::gpu::{Groups, Iterative, SparseLu};
+use sparsebatch_drivers::nuclear_burning::gpu::{Groups, SparseStages};
 use sparsebatch_drivers::nuclear_burning::integrator::{Burning, Outcome, Settings, integrate};
 use sparsebatch_drivers::nuclear_burning::linear::Means;
 use sparsebatch_drivers::nuclear_burning::network::Network;
@@ -70,10 +70,10 @@ fn groups<'a>(
     settings: &'a Settings,
     options: &SolveOptions,
     count: usize,
-) -> Groups<'a, Emulator, SparseLu<Emulator>, Clock> {
+) -> Groups<'a, Emulator, SparseStages<Emulator>, Clock> {
     let make = |emulator: &Emulator, zones: usize| {
         let shape = (zones, settings.method.stages());
-        Ok((SparseLu::new(emulator, equations, options, shape)?, Clock::new()))
+        Ok((SparseStages::new(emulator, equations, options, shape)?, Clock::new()))
     };
     Groups::new(emulator, equations, zones, settings, count, make).unwrap()
 }
@@ -104,7 +104,7 @@ fn the_kernels_of_a_run_are_known_ahead() {
     on(&emulator, &equations, &zones, &settings, &options());
 
     let meter = MemoryMeter::rehearsal(emulator.info().clone());
-    SparseLu::new(&meter, &equations, &options(), (4, settings.method.stages())).unwrap();
+    SparseStages::new(&meter, &equations, &options(), (4, settings.method.stages())).unwrap();
 
     let ahead: Vec<String> = meter.kernels().iter().map(ToString::to_string).collect();
     let launched = emulator.launched();
@@ -338,7 +338,7 @@ fn iterative_solvers_burn_as_on_the_host() {
         let burn = |count: usize| {
             let make = |emulator: &Emulator, zones: usize| {
                 let shape = (zones, settings.method.stages());
-                Ok((Iterative::new(emulator, &equations, &options, shape)?, Clock::new()))
+                Ok((SparseStages::new(emulator, &equations, &options, shape)?, Clock::new()))
             };
             Groups::new(&emulator, &equations, &zones, &settings, count, make)
                 .unwrap()

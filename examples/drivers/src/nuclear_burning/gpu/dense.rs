@@ -89,8 +89,8 @@ impl StageSolver<Device> for DenseLu {
         Ok(())
     }
 
-    fn values(&mut self) -> &mut DeviceBuffer<f64> {
-        &mut self.values
+    fn values(&mut self) -> Result<&mut DeviceBuffer<f64>, BurningError> {
+        Ok(&mut self.values)
     }
 
     fn factor(&mut self) -> Result<(), BurningError> {

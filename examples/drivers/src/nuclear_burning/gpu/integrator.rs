@@ -192,7 +192,7 @@ impl<'a, E: Executor + Clone, S: StageSolver<E>, T: Timer> Burner<'a, E, S, T> {
         let Self { executor, tables, heating, weights, solver, places, count, tally, .. } = self;
         let count = *count;
         let method = self.settings.method;
-        let values = solver.values();
+        let values = solver.values()?;
         match heating {
             None => launches::matrix(executor, tables, places, count, method.gamma, values)?,
             Some(heating) => {

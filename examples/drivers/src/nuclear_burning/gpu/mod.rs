@@ -8,7 +8,7 @@
 //! | `heating.rs` | the additions for self-heating zones |
 //! | `tables.rs` | the equations as flat tables |
 //! | `state.rs` | the state of the zones on the device |
-//! | `linear.rs` | the trait for solvers, and the library's solvers behind it |
+//! | `linear.rs` | the trait for solvers, and the library's solver behind it |
 //! | `dense.rs` | the dense LU for comparison |
 //! | `tally.rs` | the tally of outcomes of systems |
 //! | `integrator.rs` | the rounds of steps |
@@ -32,4 +32,4 @@ mod tally;
 pub mod timer;
 
 pub use groups::Groups;
-pub use linear::{Iterative, SparseLu};
+pub use linear::SparseStages;
