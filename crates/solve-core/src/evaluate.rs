@@ -32,21 +32,12 @@ pub fn norm2<T: Scalar>(v: &[T]) -> f64 {
 /// `||A||_F` from the values of A. Differs from [`norm2`] only in the order of summation, which is
 /// faster for many entries.
 pub fn frobenius_norm<T: Scalar>(values: &[T]) -> f64 {
-    norm_of_squares(sum_of_squares(values)).unwrap_or_else(|| norm2(values))
+    let sum = widest(ManySquares(values));
+    // Squares may have been lost to under- or overflow.
+    if (1e-280..1e280).contains(&sum) { sum.sqrt() } else { norm2(values) }
 }
 
-/// `sum v_i^2` in 32 partial sums that are added in pairs; a warp of a GPU adds in the same order.
-pub fn sum_of_squares<T: Scalar>(values: &[T]) -> f64 {
-    widest(ManySquares(values))
-}
-
-/// The norm from a [`sum_of_squares`]; `None` where squares may have been lost to under- or
-/// overflow.
-pub fn norm_of_squares(sum: f64) -> Option<f64> {
-    (1e-280..1e280).contains(&sum).then(|| sum.sqrt())
-}
-
-/// `sum v_i^2` in 32 interleaved partial sums: four chains of additions with the widest vectors.
+/// `sum v_i^2` in 32 interleaved partial sums that are added in pairs: four chains of additions with the widest vectors.
 struct ManySquares<'a, T>(&'a [T]);
 
 impl<T: Scalar> Part for ManySquares<'_, T> {

@@ -49,7 +49,7 @@ pub use choose::{taken_together, takes_several_patterns};
 #[doc(hidden)]
 pub use common::{
     ArrayMove, FailedSystem, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,
-    OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span, SpanList, ValueSquares, check_apart,
+    OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span, SpanList, check_apart,
     kernels_in_words,
 };
 pub use common::{
@@ -87,7 +87,6 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &common::kernels::CONFIRM,
     &factored::kernels::FACTORED,
     &common::kernels::SHIFT,
-    &common::kernels::SQUARES,
     &common::kernels::ITEMS,
     &common::kernels::MOVES,
     &common::kernels::GRADIENT,

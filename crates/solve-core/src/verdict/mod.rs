@@ -12,9 +12,7 @@ mod tests;
 
 pub use scale::{needs_no_scale, scale_by_norm, scale_for_squares, scale_of_matrix};
 
-pub use crate::evaluate::{
-    Sizes, by_power_of_two, frobenius_norm, norm_of_squares, norm2, sum_of_squares,
-};
+pub use crate::evaluate::{Sizes, by_power_of_two, frobenius_norm, norm2};
 
 /// One system as the rules see it: `A` in CSR, `b`, and the criteria that apply to it.
 #[derive(Clone, Copy)]

@@ -103,6 +103,11 @@ impl Patterns {
     }
 }
 
+/// A kernel for column indices of a type.
+fn kernel_key<T: Value>(name: &str, index: &str) -> KernelKey {
+    KernelKey::new(&CONFIRM, format!("{name}<{}, {index}>", T::CPP))
+}
+
 impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
     /// A confirmer for `nitems` items of a pattern with `options.nrhs` right-hand sides each, and
     /// the tolerances and the floor of the options. Arrays are item-major.
@@ -186,6 +191,15 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         Self::build(executor, patterns, 0, (sizes, steps), options)
     }
 
+    /// Compiles the kernel for patterns of `ncols` columns, which may be done beside other work.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] when the compiler fails.
+    pub fn prepare(executor: &E, ncols: usize) -> Result<(), GpuSolveError> {
+        let index = if ncols <= 1 << 16 { "u16" } else { "u32" };
+        Ok(executor.prepare(&[kernel_key::<T>("confirm", index)])?)
+    }
+
     fn build(
         executor: &E,
         patterns: Patterns,
@@ -197,7 +211,7 @@ impl<E: Executor + Clone, T: Value> Confirmer<E, T> {
         let Patterns { row_ptr, col_idx, items } = patterns;
         let narrow: Result<Vec<u16>, _> = col_idx.iter().map(|&column| column.try_into()).collect();
         let index = if narrow.is_ok() { "u16" } else { "u32" };
-        let key = |name: &str| KernelKey::new(&CONFIRM, format!("{name}<{}, {index}>", T::CPP));
+        let key = |name: &str| kernel_key::<T>(name, index);
         executor.prepare(std::slice::from_ref(&key("confirm")))?;
         Ok(Self {
             key: key("confirm"),

@@ -10,7 +10,6 @@ pub(crate) mod outcomes;
 mod report;
 mod shift;
 mod solver;
-mod squares;
 pub(crate) mod task;
 
 pub use confirm::{Confirmer, FailedSystem, Settled};
@@ -22,7 +21,6 @@ pub use outcomes::{HostOutcomes, Limits, OutcomeMemory, OutcomeSlices, Outcomes,
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
 pub use solver::{DeferredSolve, GpuSolver};
-pub use squares::ValueSquares;
 pub use task::{Guess, Layouts, check_apart};
 
 /// Bytes that all banks of shared memory hand out at a time.

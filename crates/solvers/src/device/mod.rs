@@ -137,6 +137,22 @@ pub struct DeviceSolver<E: GpuExecutor, T: SolveScalar> {
     plan_time: Duration,
 }
 
+/// Compiles the kernels that the solver has beside those of its plan.
+fn prepare<E: GpuExecutor, T: SolveScalar>(
+    executor: &E,
+    batch: &Batch<T>,
+) -> Result<(), SolveError> {
+    let most_rows = match batch {
+        Batch::Uniform(uniform) => uniform.pattern().nrows(),
+        Batch::Ragged(ragged) => {
+            let rows = (0..ragged.nitems()).map(|item| ragged.item(item).pattern().nrows());
+            rows.max().unwrap_or(0)
+        }
+    };
+    Confirmer::<E, T>::prepare(executor, most_rows)?;
+    Ok(ItemList::prepare::<T>(executor)?)
+}
+
 /// The confirmer of a batch's patterns.
 fn confirmer_of<E: GpuExecutor, T: SolveScalar>(
     executor: &E,
@@ -226,8 +242,15 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let choices = choose(batch, options, backend.target());
         backend.prepare(batch, &choices);
         let (scheme, reason) = (choices[0].scheme, choices[0].reason.clone());
-        let (chosen, others, plan) = plan_for(executor, batch, choices, options)?;
-        ItemList::prepare::<T>(executor)?;
+        // All compile kernels.
+        let ((chosen, others, plan), prepared) = {
+            let (planned, prepared) = rayon::join(
+                || plan_for(executor, batch, choices, options),
+                || prepare::<E, T>(executor, batch),
+            );
+            (planned?, prepared)
+        };
+        prepared?;
         let extents = ItemExtents::of(batch);
         let sources = transposed.as_ref().map(TransposedBatch::sources).transpose()?;
         let confirmer = confirmer_of(executor, batch, options)?;

@@ -21,8 +21,6 @@ pub(crate) static ITEMS: Module = Module::new("items", include_str!("items.cu"),
 pub(crate) static MOVES: Module = Module::new("moves", include_str!("moves.cu"), &[]);
 /// Matrices `I/dt - J`.
 pub(crate) static SHIFT: Module = Module::new("shift", include_str!("shift.cu"), &[]);
-/// Sums of squares of an item's values.
-pub(crate) static SQUARES: Module = Module::new("squares", include_str!("squares.cu"), &[]);
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, Csr};
 use sparsebatch_solve_core::{Criteria, Outcome};
 
-use super::certify::{Bounds, certify, guesses};
+use super::certify::{Unconfirmed, certify, guesses};
 use super::part::{Part, PartResults};
 use super::piece::Piece;
 use super::staging::Systems;
@@ -19,13 +19,15 @@ use crate::backend::KeptFactors;
 /// The matrices whose factors are kept, for the ladder and to certify verdicts.
 pub(super) struct KeptBatch<T> {
     batch: Batch<T>,
-    bounds: Bounds,
     /// Whether their values are those on the device.
     pub(super) is_on_device: bool,
-    /// The transposed matrices, to certify verdicts of their solves; their bounds, once the values
-    /// are those of the kept matrices.
-    transposed: Option<(TransposedBatch<T>, Option<Bounds>)>,
+    /// The transposed matrices, to certify verdicts of their solves, and whether their values are
+    /// those of the kept matrices.
+    transposed: Option<(TransposedBatch<T>, bool)>,
 }
+
+/// Plans confirm the verdicts of solves by their factors.
+const CONFIRMED: Unconfirmed = Unconfirmed::Items(Vec::new());
 
 impl<E, T> KeptFactors<T> for Analysed<E, T>
 where
@@ -35,8 +37,7 @@ where
     fn factor(&mut self, batch: &Batch<T>) -> Result<(), SolveError> {
         let before = self.kept.take();
         self.check_patterns(batch)?;
-        let bounds = Bounds::new(batch);
-        let systems = Systems::new(batch, &bounds);
+        let systems = Systems::new(batch);
         let none = PartResults { x: &mut [], outcomes: &mut [] };
         let factored =
             self.pieces.on_each(systems, (&[], None), none, is_fault, &|piece, systems, _, _| {
@@ -48,11 +49,11 @@ where
         }
         let (batch, transposed) = match before {
             Some(KeptBatch { transposed, .. }) => {
-                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, None)))
+                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, false)))
             }
             None => (batch.with_own_values(), None),
         };
-        self.kept = Some(KeptBatch { batch, bounds, is_on_device: true, transposed });
+        self.kept = Some(KeptBatch { batch, is_on_device: true, transposed });
         Ok(())
     }
 
@@ -110,10 +111,10 @@ where
         self.check_patterns(batch)?;
         let Some(kept) = &mut self.kept else { return Err(SolveError::NotFactored) };
         kept.is_on_device = false;
-        let (bounds, guesses) = (Bounds::new(batch), guesses(batch, nrhs, x, None));
+        let guesses = guesses(batch, nrhs, x, None);
         let watch = criteria.watch.as_ref();
         let starts_at_zero = guesses.is_none();
-        let systems = Systems { nrhs, starts_at_zero, watch, ..Systems::new(batch, &bounds) };
+        let systems = Systems { nrhs, starts_at_zero, watch, ..Systems::new(batch) };
         let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.nitems() * nrhs];
         let target = PartResults { x, outcomes: &mut outcomes };
         let (kept, vectors) = (kept.matrices(), (b, guesses.as_deref()));
@@ -121,7 +122,8 @@ where
             factor_again(piece, kept)?;
             piece.run_again(systems, true, Part::start_again, b, target)
         })?;
-        certify(systems, vectors, PartResults { x, outcomes: &mut outcomes }, criteria);
+        let target = PartResults { x, outcomes: &mut outcomes };
+        certify((batch, nrhs), vectors, target, criteria, &CONFIRMED);
         Ok(Some(told(outcomes, batch.nitems() * nrhs)))
     }
 
@@ -152,9 +154,8 @@ where
         let guesses = guesses(&kept.batch, nrhs, x, None);
         let mut outcomes =
             self.run_kept(kept, Part::start_again, (nrhs, b, guesses.as_deref()), x, criteria)?;
-        let systems = Systems { nrhs, ..kept.matrices() };
         let target = PartResults { x, outcomes: &mut outcomes };
-        certify(systems, (b, guesses.as_deref()), target, criteria);
+        certify((&kept.batch, nrhs), (b, guesses.as_deref()), target, criteria, &CONFIRMED);
         Ok(told(outcomes, self.nitems * nrhs))
     }
 
@@ -170,25 +171,21 @@ where
         let start = Part::start_transposed_again;
         let mut outcomes =
             self.run_kept(kept, start, (nrhs, b, guesses.as_deref()), x, criteria)?;
-        let (transposed, bounds) = match &mut kept.transposed {
-            Some(transposed) => {
-                if transposed.1.is_none() {
-                    transposed.0.follow(&kept.batch);
-                }
-                transposed
-            }
-            none => none.insert((TransposedBatch::new(&kept.batch), None)),
+        let (transposed, follows) = match &mut kept.transposed {
+            Some(transposed) => transposed,
+            none => none.insert((TransposedBatch::new(&kept.batch), true)),
         };
-        let batch = transposed.batch();
-        let bounds = bounds.get_or_insert_with(|| Bounds::new(batch));
-        let systems = Systems { nrhs, ..Systems::new(batch, bounds) };
+        if !*follows {
+            transposed.follow(&kept.batch);
+            *follows = true;
+        }
         let target = PartResults { x, outcomes: &mut outcomes };
-        certify(systems, (b, guesses.as_deref()), target, criteria);
+        let (matrices, vectors) = ((transposed.batch(), nrhs), (b, guesses.as_deref()));
+        certify(matrices, vectors, target, criteria, &Unconfirmed::All);
         Ok(told(outcomes, self.nitems * nrhs))
     }
 
-    /// Sends the vectors of all parts, starts a solve of each, and receives the results, whose
-    /// verdicts are the device's.
+    /// Sends the vectors of all parts, starts a solve of each, and receives the results.
     fn run_kept(
         &mut self,
         kept: &mut KeptBatch<T>,
@@ -223,7 +220,7 @@ where
 impl<T: CpuScalar> KeptBatch<T> {
     /// The matrices, without vectors.
     fn matrices(&self) -> Systems<'_, T> {
-        Systems::new(&self.batch, &self.bounds)
+        Systems::new(&self.batch)
     }
 }
 

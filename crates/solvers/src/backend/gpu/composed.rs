@@ -112,6 +112,11 @@ where
         Ok(this)
     }
 
+    /// The items, ascending.
+    pub(super) fn items(&self) -> impl Iterator<Item = u32> + '_ {
+        self.chunks.iter().flatten().copied()
+    }
+
     pub(super) fn nitems(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
     }

@@ -3,10 +3,10 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `plan.rs` | options and tuning of the plans |
+//! | `plan.rs` | plans with confirmed verdicts, their options and tuning |
 //! | `ahead.rs` | the kernels of a first solve, to be compiled side by side |
 //! | `again.rs` | factors that stay on the GPU for several solves |
-//! | `certify.rs` | checks of the GPU's verdicts by the rules of the CPU |
+//! | `certify.rs` | systems that did not converge, and verdicts that no plan has confirmed |
 //! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `left.rs` | systems that the GPU leaves to the CPU once it has tried them |
@@ -54,7 +54,7 @@ use crate::products::ComposedEngine;
 use crate::report::{Machine, Rung};
 use crate::{SolveError, SolveOptions};
 use ahead::kernels_ahead;
-use certify::{Bounds, certify, guesses};
+use certify::{Unconfirmed, certify, guesses};
 use divide::{May, Refused, is_unsupported};
 use part::{PartResults, Site};
 use piece::{Piece, Wanted};
@@ -260,7 +260,7 @@ where
         }
     }
 
-    /// Solves all systems that are wanted, and confirms their outcomes.
+    /// Solves all systems that are wanted, and completes their verdicts.
     fn run(
         &mut self,
         systems: Systems<'_, T>,
@@ -269,12 +269,6 @@ where
         criteria: &Criteria,
     ) -> Result<(), SolveError> {
         let Self { pieces, cpu, .. } = self;
-        // Vectors of `systems` alone, whose guesses are those of the batch from their first row.
-        let certify = |systems: Systems<'_, T>, b: &[T], target: PartResults<'_, T>| {
-            let rows = systems.batch.row_offset(systems.first) * systems.nrhs;
-            let guesses = guesses.map(|guesses| &guesses[rows..][..b.len()]);
-            certify(systems, (b, guesses), target, criteria);
-        };
         let mut cpu = |target: PartResults<'_, T>| match cpu {
             Some(cpu) => cpu.solve(systems, b, target, criteria),
             None => Ok(()),
@@ -285,14 +279,16 @@ where
                 // The CPU solves its items while the GPU works.
                 cpu(target.reborrow())?;
                 piece.finish(systems, b, target.reborrow())?;
-                certify(systems, b, target);
-                Ok(())
             }
             None => {
-                pieces.run(systems, (b, guesses), target.reborrow(), &certify)?;
-                cpu(target)
+                pieces.run(systems, (b, guesses), target.reborrow())?;
+                cpu(target.reborrow())?;
             }
         }
+        let unconfirmed = Unconfirmed::Items(pieces.composed_items());
+        let Systems { batch, nrhs, .. } = systems;
+        certify((batch, nrhs), (b, guesses), target, criteria, &unconfirmed);
+        Ok(())
     }
 
     /// The devices: their number and name.
@@ -373,12 +369,10 @@ where
         }
         let flags = only.map(|only| wanted(self.nitems * nrhs, Some(only)));
         let guesses = guesses(batch, nrhs, x, only);
-        let bounds = Bounds::new(batch);
         let watch = criteria.watch.as_ref();
         let wanted = flags.as_deref();
         let starts_at_zero = guesses.is_none();
-        let systems =
-            Systems { nrhs, wanted, starts_at_zero, watch, ..Systems::new(batch, &bounds) };
+        let systems = Systems { nrhs, wanted, starts_at_zero, watch, ..Systems::new(batch) };
         let none = rayon::iter::repeat_n(None, self.nitems * nrhs).with_min_len(1 << 14);
         let mut outcomes: Vec<Option<Outcome>> = none.collect();
         let vectors = (b, guesses.as_deref());

@@ -9,12 +9,12 @@ use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
 use sparsebatch_solve_core::{Outcome, Scheme};
 
 use super::pipe::{Lens, Pipe};
-use super::plan::{options_of, tuning};
-use super::several::{Certify, Queue};
-use super::size::{SYSTEM_BYTES, Size, Split, pattern_bytes};
+use super::plan::{ConfirmedPlan, options_of, tuning};
+use super::several::Queue;
+use super::size::{LIMIT_BYTES, SYSTEM_BYTES, Size, Split, confirming_bytes, pattern_bytes};
 use super::staging::{Staging, Systems};
 use crate::backend::Chunks;
-use crate::gpu::{GpuSolver, Guess, solver_for, solver_for_ragged};
+use crate::gpu::Guess;
 use crate::share::shares_values;
 use crate::{SolveError, SolveOptions};
 
@@ -57,8 +57,8 @@ enum PartMemory<E: Executor, T: Value> {
     Chunks(Mutex<Pipe<E, T>>),
 }
 
-/// Bytes per item of a plan of several patterns for the addresses of the item.
-const RAGGED_BYTES: usize = 24;
+/// Bytes per item of a plan of several patterns, and of its confirmer, for the addresses of the item.
+const RAGGED_BYTES: usize = 24 + 32;
 
 /// The invariant that `expect` names: parts are loaded before they are solved.
 const LOADED: &str = "the part was loaded";
@@ -130,17 +130,16 @@ where
             };
             let options = options_of(options, &items[cut.clone()]);
             let tuning = tuning(Some(room));
-            let plan = solver_for_ragged::<E, T>(executor, *scheme, of_chunk, &options, &tuning)?;
-            room = room.saturating_sub(plan.explain().bytes());
+            let plan = ConfirmedPlan::ragged(executor, *scheme, of_chunk, &options, &tuning)?;
+            room = room.saturating_sub(plan.bytes());
             plans.push(plan);
             lens.push(Lens {
                 values: of_chunk.total_nnz(),
-                squares: 0,
                 rows: of_chunk.row_offsets()[cut.len()] * site.options.nrhs,
                 systems: cut.len() * site.options.nrhs,
             });
         }
-        let kernel = plans.first().map_or(String::new(), |plan| plan.explain().kernels());
+        let kernel = plans.first().map_or(String::new(), |made| made.plan.explain().kernels());
         let mut part = Self { items, patterns, chunks: cuts.len(), kernel, bytes: 0, held: None };
         part.hold(executor, cuts, plans, &lens, chunks.at_once)?;
         Ok(part)
@@ -259,21 +258,22 @@ where
         let options = options_of(&site.options, &self.items[..split.chunk]);
         // The memory beside values and vectors.
         let size = self.size(site, batch);
-        let room = budget.saturating_sub((split.chunk * split.at_once) as u64 * size.data);
+        let limits = if options.has_own_limits() { LIMIT_BYTES } else { 0 };
+        let beside = confirming_bytes(pattern) + limits * (split.chunk * nrhs) as u64;
+        let room = budget.saturating_sub((split.chunk * split.at_once) as u64 * size.data + beside);
         let systems = (pattern, split.chunk);
         let tuning = tuning(Some(room));
-        let plan = solver_for::<E, T>(executor, site.scheme, systems, &options, &tuning)?;
+        let plan = ConfirmedPlan::new(executor, site.scheme, systems, &options, &tuning)?;
         let sets = if shares_values(batch) { 1 } else { split.chunk };
         let lens = Lens {
             values: pattern.nnz() * sets,
-            squares: if sets == 1 { 0 } else { sets },
             rows: pattern.nrows() * split.chunk * nrhs,
             systems: split.chunk * nrhs,
         };
         let nitems = self.items.len();
         let cuts = (0..nitems).step_by(split.chunk);
         let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.chunk)).collect();
-        (self.kernel, self.chunks) = (plan.explain().kernels(), cuts.len());
+        (self.kernel, self.chunks) = (plan.plan.explain().kernels(), cuts.len());
         self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
     }
 
@@ -282,7 +282,7 @@ where
         &mut self,
         executor: &E,
         cuts: Vec<Range<usize>>,
-        mut plans: Vec<Box<dyn GpuSolver<E, T>>>,
+        mut plans: Vec<ConfirmedPlan<E, T>>,
         lens: &[Lens],
         at_once: usize,
     ) -> Result<(), SolveError> {
@@ -352,20 +352,20 @@ where
     /// Starts the solve of an undivided part after values and vectors were sent.
     pub(super) fn start(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            PartMemory::Whole(whole) => whole.start(),
+            PartMemory::Whole(whole) => whole.start(false),
             PartMemory::Chunks(_) => Ok(()),
         }
     }
 
     /// Whether all items are on the GPU at once, and their plan keeps factors.
     pub(super) fn keeps_factors(&self) -> bool {
-        matches!(&self.held, Some(PartMemory::Whole(whole)) if whole.plan.keeps_factors())
+        matches!(&self.held, Some(PartMemory::Whole(whole)) if whole.plan.plan.keeps_factors())
     }
 
     /// Factorises the values that were sent; a part that [keeps](Part::keeps_factors) factors.
     pub(super) fn factor(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            PartMemory::Whole(whole) => Ok(whole.plan.factor(&whole.values)?),
+            PartMemory::Whole(whole) => Ok(whole.plan.plan.factor(&whole.values)?),
             PartMemory::Chunks(_) => Err(SolveError::NotFactored),
         }
     }
@@ -373,14 +373,14 @@ where
     /// Frees the factors.
     pub(super) fn forget_factors(&mut self) {
         if let Some(PartMemory::Whole(whole)) = &mut self.held {
-            whole.plan.forget_factors();
+            whole.plan.plan.forget_factors();
         }
     }
 
     /// Bytes of the kept factors.
     pub(super) fn kept_bytes(&self) -> u64 {
         match &self.held {
-            Some(PartMemory::Whole(whole)) => whole.plan.explain().kept_bytes,
+            Some(PartMemory::Whole(whole)) => whole.plan.plan.explain().kept_bytes,
             Some(PartMemory::Chunks(_)) | None => 0,
         }
     }
@@ -388,7 +388,7 @@ where
     /// Whether kept factors serve other values.
     pub(super) fn solves_near(&self) -> bool {
         match &self.held {
-            Some(PartMemory::Whole(whole)) => whole.plan.solves_near(),
+            Some(PartMemory::Whole(whole)) => whole.plan.plan.solves_near(),
             Some(PartMemory::Chunks(_)) | None => false,
         }
     }
@@ -396,12 +396,12 @@ where
     /// Starts a solve with kept factors after vectors were sent.
     pub(super) fn start_again(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
-            PartMemory::Whole(whole) => whole.start_again(),
+            PartMemory::Whole(whole) => whole.start(true),
             PartMemory::Chunks(_) => Err(SolveError::NotFactored),
         }
     }
 
-    /// As [`Part::start_again`] with the transposed matrices.
+    /// As [`Part::start_again`] with the transposed matrices; verdicts are not confirmed.
     pub(super) fn start_transposed_again(&mut self) -> Result<(), SolveError> {
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => whole.start_transposed_again(),
@@ -421,13 +421,10 @@ where
         site: &Site<E>,
         systems: Systems<'_, T>,
         queue: &Queue<'_, T>,
-        certify: &Certify<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => (0, Ok(())),
-            PartMemory::Chunks(pipe) => {
-                reach(pipe).draw(site, systems, &self.items, (queue, certify))
-            }
+            PartMemory::Chunks(pipe) => reach(pipe).draw(site, systems, &self.items, queue),
         }
     }
 
@@ -468,7 +465,7 @@ fn reach<V>(mutex: &mut Mutex<V>) -> &mut V {
 
 /// The plan of all items, and memory for what it reads and writes.
 struct Whole<E: Executor, T: Value> {
-    plan: Box<dyn GpuSolver<E, T>>,
+    plan: ConfirmedPlan<E, T>,
     values: E::Buffer<T>,
     b: E::Buffer<T>,
     x: E::Buffer<T>,
@@ -480,7 +477,7 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
-    fn new(executor: &E, plan: Box<dyn GpuSolver<E, T>>, lens: Lens) -> Result<Self, SolveError> {
+    fn new(executor: &E, plan: ConfirmedPlan<E, T>, lens: Lens) -> Result<Self, SolveError> {
         Ok(Self {
             plan,
             values: executor.alloc(lens.values)?,
@@ -491,12 +488,12 @@ where
     }
 
     fn replace_limits(&mut self, site: &Site<E>, items: &[u32]) -> Result<(), SolveError> {
-        Ok(self.plan.replace_limits(&site.executor, &options_of(&site.options, items))?)
+        self.plan.replace_limits(&site.executor, &options_of(&site.options, items))
     }
 
     fn bytes(&self) -> u64 {
         let values = self.values.len() + self.b.len() + self.x.len();
-        (values * size_of::<T>()) as u64 + self.plan.explain().bytes()
+        (values * size_of::<T>()) as u64 + self.plan.bytes()
     }
 
     fn send_values(
@@ -530,16 +527,12 @@ where
         Ok(())
     }
 
-    fn start(&mut self) -> Result<(), SolveError> {
-        Ok(self.plan.solve(&self.values, &self.b, self.guess, &mut self.x)?)
-    }
-
-    fn start_again(&mut self) -> Result<(), SolveError> {
-        Ok(self.plan.solve_again(&self.values, &self.b, self.guess, &mut self.x)?)
+    fn start(&mut self, again: bool) -> Result<(), SolveError> {
+        self.plan.solve(again, (&self.values, &self.b), self.guess, &mut self.x)
     }
 
     fn start_transposed_again(&mut self) -> Result<(), SolveError> {
-        Ok(self.plan.solve_transposed_again(&self.b, self.guess, &mut self.x)?)
+        Ok(self.plan.plan.solve_transposed_again(&self.b, self.guess, &mut self.x)?)
     }
 
     fn receive(
@@ -551,7 +544,7 @@ where
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         systems.scatter(items, target.x, staging, |host| executor.copy_to_host(&self.x, host))?;
-        let solved = self.plan.outcomes()?;
+        let solved = self.plan.plan.outcomes()?;
         systems.take_outcomes(items, |place| solved[place].clone(), target.outcomes);
         Ok(())
     }

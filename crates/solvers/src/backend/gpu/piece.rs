@@ -13,7 +13,7 @@ use super::OneGpu;
 use super::composed::{ComposedItems, Room, composes};
 use super::divide::{Divided, May, Refused, divide, is_unsupported};
 use super::part::{Part, PartResults, Site};
-use super::several::{Certify, Queue, span};
+use super::several::{Queue, span};
 use super::staging::{Staging, Systems};
 use crate::backend::Chunks;
 use crate::error::go_on;
@@ -289,10 +289,9 @@ where
         &mut self,
         systems: Systems<'_, T>,
         queue: &Queue<'_, T>,
-        certify: &Certify<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
         match &mut self.parts[..] {
-            [part] => part.draw(&self.site, systems, queue, certify),
+            [part] => part.draw(&self.site, systems, queue),
             _ => (0, Ok(())),
         }
     }

@@ -5,10 +5,11 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::Scheme;
 
+use super::composed::ComposedItems;
 use super::divide::May;
 use super::part::{Part, PartResults};
 use super::piece::{Piece, Wanted};
-use super::several::{Certify, Queue, Window, cut, estimated_cost};
+use super::several::{Queue, Window, cut, estimated_cost};
 use super::size::Size;
 use super::staging::Systems;
 use super::{GpuBackend, OneGpu};
@@ -332,25 +333,29 @@ where
         if self.backend.gpus.len() > 1 { &self.runs } else { &[] }
     }
 
+    /// The items that the composed solver solves, ascending.
+    pub(super) fn composed_items(&self) -> Vec<u32> {
+        let composed = self.pieces.iter().filter_map(|piece| piece.composed.as_ref());
+        let mut items: Vec<u32> = composed.flat_map(ComposedItems::items).collect();
+        items.sort_unstable();
+        items
+    }
+
     /// Solves all systems of the pieces, on several GPUs. `guesses` are the initial guesses, unless
-    /// they are 0. The thread of a GPU calls `certify` with the results of a chunk or piece, while
-    /// the GPU goes on.
+    /// they are 0.
     pub(super) fn run(
         &mut self,
         systems: Systems<'_, T>,
         vectors: (&[T], Option<&[T]>),
         target: PartResults<'_, T>,
-        certify: &Certify<'_, T>,
     ) -> Result<(), SolveError> {
         if self.drawn.is_some() {
-            return self.run_queue(systems, vectors.0, target, certify);
+            return self.run_queue(systems, vectors.0, target);
         }
         let is_loss = |_: &GpuError| true;
         self.on_each(systems, vectors, target, is_loss, &|piece, systems, b, mut target| {
             piece.begin(systems, b, target.reborrow())?;
-            piece.finish(systems, b, target.reborrow())?;
-            certify(systems, b, target);
-            Ok(())
+            piece.finish(systems, b, target)
         })
     }
 
@@ -360,7 +365,6 @@ where
         systems: Systems<'_, T>,
         b: &[T],
         target: PartResults<'_, T>,
-        certify: &Certify<'_, T>,
     ) -> Result<(), SolveError> {
         self.begin_count()?;
         let items = self.drawn.clone().unwrap_or_default();
@@ -372,10 +376,8 @@ where
                 return Err(self.lost_error());
             }
             let pieces = self.pieces.iter_mut().map(|piece| (piece.gpu, piece)).collect();
-            let drawn = self
-                .backend
-                .teams
-                .each(pieces, |gpu, piece| (gpu, piece.draw(systems, &queue, certify)));
+            let draw = |gpu, piece: &mut Piece<E, T>| (gpu, piece.draw(systems, &queue));
+            let drawn = self.backend.teams.each(pieces, draw);
             let mut other = None;
             for (gpu, (ended, result)) in drawn {
                 self.runs[gpu].systems += ended;

@@ -7,14 +7,12 @@ use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Lender, PinnedValues, V
 use sparsebatch_solve_core::Outcome;
 
 use super::part::{PartResults, Site};
-use super::plan::options_of;
-use super::several::{Certify, Queue, Window};
+use super::plan::{ConfirmedPlan, options_of};
+use super::several::{Queue, Window};
 use super::staging::Systems;
 use crate::SolveError;
 use crate::error::go_on;
-use crate::gpu::GpuSolver;
-use crate::gpu::{Guess, PinnedOutcomes, ValueSquares};
-use crate::share::shares_values;
+use crate::gpu::{Guess, PinnedOutcomes};
 
 /// Plans for chunks, and memory for several of them.
 ///
@@ -25,9 +23,7 @@ use crate::share::shares_values;
 pub(super) struct Pipe<E: Executor, T: Value> {
     /// Which items of the part are in each chunk.
     chunks: Vec<Range<usize>>,
-    plans: Vec<Box<dyn GpuSolver<E, T>>>,
-    /// Sums of squares of the values of a whole chunk, where items have one pattern.
-    squares: Option<ValueSquares<E, T>>,
+    plans: Vec<ConfirmedPlan<E, T>>,
     uploads: E,
     downloads: E,
     device: Vec<OnDevice<E, T>>,
@@ -37,7 +33,6 @@ pub(super) struct Pipe<E: Executor, T: Value> {
 /// Memory of the GPU for a chunk.
 struct OnDevice<E: Executor, T: Value> {
     values: E::Buffer<T>,
-    squares: E::Buffer<f64>,
     b: E::Buffer<T>,
     x: E::Buffer<T>,
 }
@@ -45,7 +40,6 @@ struct OnDevice<E: Executor, T: Value> {
 /// Memory of the host for a chunk.
 struct OnHost<E: Executor, T: Value> {
     values: E::Pinned<T>,
-    squares: E::Pinned<f64>,
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
@@ -57,8 +51,6 @@ struct OnHost<E: Executor, T: Value> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lens {
     pub(super) values: usize,
-    /// Items of equal pattern whose squares the GPU adds up; none where the host does.
-    pub(super) squares: usize,
     pub(super) rows: usize,
     pub(super) systems: usize,
 }
@@ -73,7 +65,7 @@ where
     pub(super) fn new(
         executor: &E,
         chunks: Vec<Range<usize>>,
-        plans: Vec<Box<dyn GpuSolver<E, T>>>,
+        plans: Vec<ConfirmedPlan<E, T>>,
         lens: &[Lens],
         at_once: usize,
     ) -> Result<Self, SolveError> {
@@ -84,7 +76,6 @@ where
         let most = |of: fn(&Lens) -> usize| lens.iter().map(of).max().unwrap_or(0);
         let most = Lens {
             values: most(|lens| lens.values),
-            squares: most(|lens| lens.squares),
             rows: most(|lens| lens.rows),
             systems: most(|lens| lens.systems),
         };
@@ -93,20 +84,15 @@ where
         let mut branches = executor.branches(2)?.into_iter();
         let mut branch = || branches.next().unwrap_or_else(|| executor.clone());
         let (uploads, downloads) = (branch(), branch());
-        let squares = match lens[0].squares {
-            0 => None,
-            items => Some(ValueSquares::new(executor, items, lens[0].values / items)?),
-        };
-        Ok(Self { chunks, plans, squares, uploads, downloads, device, host })
+        Ok(Self { chunks, plans, uploads, downloads, device, host })
     }
 
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
         let values = |of: &OnDevice<E, T>| of.values.len() + of.b.len() + of.x.len();
         let values: usize = self.device.iter().map(values).sum();
-        let squares: usize = self.device.iter().map(|of| of.squares.len()).sum();
-        let plans: u64 = self.plans.iter().map(|plan| plan.explain().bytes()).sum();
-        (values * size_of::<T>() + squares * size_of::<f64>()) as u64 + plans
+        let plans: u64 = self.plans.iter().map(ConfirmedPlan::bytes).sum();
+        (values * size_of::<T>()) as u64 + plans
     }
 
     /// Gives the plans the limits of the site's options. Those of the systems of each chunk come
@@ -157,7 +143,7 @@ where
         site: &Site<E>,
         systems: Systems<'_, T>,
         items: &[u32],
-        (queue, certify): (&Queue<'_, T>, &Certify<'_, T>),
+        queue: &Queue<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
         let mut running: Vec<Option<Window<'_, T>>> = Vec::new();
         running.resize_with(self.host.len(), || None);
@@ -169,7 +155,7 @@ where
             loop {
                 go_on(&site.options.watch)?;
                 let slot = turn % running.len();
-                ended += self.receive_window(turn, systems, items, &mut running[slot], certify)?;
+                ended += self.receive_window(turn, systems, items, &mut running[slot])?;
                 let Some(window) = queue.take(self.chunks[0].len()) else { break };
                 let window = running[slot].insert(window);
                 let systems = Systems { first: window.first, ..systems };
@@ -179,7 +165,7 @@ where
             }
             for later in turn..turn + running.len() {
                 let slot = later % running.len();
-                ended += self.receive_window(later, systems, items, &mut running[slot], certify)?;
+                ended += self.receive_window(later, systems, items, &mut running[slot])?;
             }
             Ok(())
         });
@@ -187,24 +173,20 @@ where
         (ended, drawn)
     }
 
-    /// [`Pipe::receive`] into the window of a chunk, whose outcomes are confirmed. Returns the
-    /// number of its systems.
+    /// [`Pipe::receive`] into the window of a chunk. Returns the number of its systems.
     fn receive_window(
         &mut self,
         later: usize,
         systems: Systems<'_, T>,
         items: &[u32],
         running: &mut Option<Window<'_, T>>,
-        certify: &Certify<'_, T>,
     ) -> Result<usize, SolveError> {
         let Some(window) = running else { return Ok(0) };
         let systems = Systems { first: window.first, ..systems };
         let target = PartResults { x: &mut *window.x, outcomes: &mut *window.outcomes };
         self.receive(later, systems, items, target)?;
-        let Window { b, x, outcomes, .. } = running.take().expect("checked above");
-        let ended = outcomes.iter().flatten().count();
-        certify(systems, b, PartResults { x, outcomes });
-        Ok(ended)
+        let ended = running.take().map(|window| window.outcomes.iter().flatten().count());
+        Ok(ended.unwrap_or(0))
     }
 
     /// Makes ready for a solve of a batch.
@@ -217,29 +199,15 @@ where
         self.abandon(site);
         let values = systems.values_len(&items[self.chunks[0].clone()]);
         if self.device[0].values.len() != values {
-            // The batch now shares its values, or no longer does; it has one pattern either way.
-            let items = if shares_values(systems.batch) { 0 } else { self.chunks[0].len() };
+            // The batch now shares its values, or no longer does. All or nothing: after an error the
+            // next solve finds memory of one size.
             let executor = &site.executor;
-            let squares = match items {
-                0 => None,
-                items => Some(ValueSquares::new(executor, items, values / items)?),
-            };
-            // All or nothing: after an error the next solve finds memory of one size.
-            let device =
-                self.device.iter().map(|_| Ok((executor.alloc(values)?, executor.alloc(items)?)));
+            let device = self.device.iter().map(|_| executor.alloc(values));
             let device = device.collect::<Result<Vec<_>, GpuError>>()?;
-            let host = self
-                .host
-                .iter()
-                .map(|_| Ok((executor.alloc_pinned(values)?, executor.alloc_pinned(items)?)));
+            let host = self.host.iter().map(|_| executor.alloc_pinned(values));
             let host = host.collect::<Result<Vec<_>, GpuError>>()?;
-            self.squares = squares;
-            for (own, new) in self.device.iter_mut().zip(device) {
-                (own.values, own.squares) = new;
-            }
-            for (own, new) in self.host.iter_mut().zip(host) {
-                (own.values, own.squares) = new;
-            }
+            self.device.iter_mut().zip(device).for_each(|(own, new)| own.values = new);
+            self.host.iter_mut().zip(host).for_each(|(own, new)| own.values = new);
         }
         Ok(())
     }
@@ -279,7 +247,7 @@ where
         items: &[u32],
         (b, x): (&'a [T], &[T]),
     ) -> Result<(), SolveError> {
-        let Self { chunks, plans, squares, uploads, downloads, device, host } = self;
+        let Self { chunks, plans, uploads, downloads, device, host } = self;
         let items = &items[chunk.clone()];
         let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
         let plan = &mut plans[turn % plan_count];
@@ -314,14 +282,10 @@ where
             plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;
         }
         site.executor.join(std::slice::from_ref(uploads))?;
-        if let Some(squares) = squares {
-            squares.apply(&device.values, &mut device.squares)?;
-        }
-        plan.solve(&device.values, &device.b, guess, &mut device.x)?;
+        plan.solve(false, (&device.values, &device.b), guess, &mut device.x)?;
         // Before the next solve, which may write to the same memory.
-        plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
+        plan.plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
         site.executor.fork(std::slice::from_ref(downloads))?;
-        downloads.copy_to_pinned(&device.squares, &mut host.squares)?;
         downloads.copy_to_pinned(&device.x, &mut host.x)?;
         Ok(())
     }
@@ -342,12 +306,8 @@ where
         };
         let items = &items[chunk];
         // All are read before anything is stored: x stays a guess where one of them fails.
-        let (solved, squares) = (host.outcomes.read()?, host.squares.as_slice()?);
+        let solved = host.outcomes.read()?;
         systems.scatter_from(items, host.x.as_slice()?, target.x);
-        if self.squares.is_some() {
-            let sums = items.iter().zip(squares);
-            sums.for_each(|(&item, &sum)| systems.bounds.take_squares(item as usize, sum));
-        }
         host.running = None;
         systems.take_outcomes(items, |place| solved.outcome(place), target.outcomes);
         Ok(())
@@ -356,9 +316,8 @@ where
 
 impl<E: Executor, T: Value> OnDevice<E, T> {
     fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
-        let values = executor.alloc(lens.values)?;
-        let squares = executor.alloc(lens.squares)?;
-        Ok(Self { values, squares, b: executor.alloc(lens.rows)?, x: executor.alloc(lens.rows)? })
+        let (values, b) = (executor.alloc(lens.values)?, executor.alloc(lens.rows)?);
+        Ok(Self { values, b, x: executor.alloc(lens.rows)? })
     }
 }
 
@@ -366,7 +325,6 @@ impl<E: Executor, T: Value> OnHost<E, T> {
     fn new(executor: &E, lens: Lens) -> Result<Self, SolveError> {
         Ok(Self {
             values: executor.alloc_pinned(lens.values)?,
-            squares: executor.alloc_pinned(lens.squares)?,
             b: executor.alloc_pinned(lens.rows)?,
             x: executor.alloc_pinned(lens.rows)?,
             outcomes: PinnedOutcomes::new(executor, lens.systems)?,

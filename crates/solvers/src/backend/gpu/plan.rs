@@ -1,8 +1,14 @@
-//! How the plans of a batch are made.
+//! How the plans of a batch are made: [`ConfirmedPlan`].
 
-use sparsebatch_solve_core::SolveOptions;
+use sparsebatch_cuda::{Executor, Value};
+use sparsebatch_formats::{CsrPatternRef, RaggedCsr};
+use sparsebatch_solve_core::{Scheme, SolveOptions};
 
-use crate::gpu::{FactoredTuning, GpuTuning, SolverTuning};
+use crate::SolveError;
+use crate::gpu::{
+    Confirmer, FactoredTuning, GpuSolver, GpuTuning, Guess, SolverTuning, solver_for,
+    solver_for_ragged,
+};
 
 /// The tuning of every plan: a system is solved alike however many have its pattern, and whatever
 /// the chunks. `max_bytes` is the device memory that a plan may take, where that is known.
@@ -20,4 +26,78 @@ pub(super) fn options_of(options: &SolveOptions, items: &[u32]) -> SolveOptions 
     let nrhs = options.nrhs;
     let systems = |&item: &u32| item as usize * nrhs..(item as usize + 1) * nrhs;
     options.for_systems(&items.iter().flat_map(systems).collect::<Vec<_>>())
+}
+
+/// A plan whose verdicts are confirmed on the device, behind each solve.
+pub(super) struct ConfirmedPlan<E: Executor, T: Value> {
+    pub(super) plan: Box<dyn GpuSolver<E, T>>,
+    confirmer: Confirmer<E, T>,
+}
+
+impl<E: Executor + Clone + Send + Sync + 'static, T: Value> ConfirmedPlan<E, T> {
+    /// The plan of `nitems` systems of a pattern.
+    ///
+    /// # Errors
+    /// Those of [`solver_for`] and [`Confirmer::new`].
+    pub(super) fn new(
+        executor: &E,
+        scheme: Scheme,
+        (pattern, nitems): (CsrPatternRef<'_>, usize),
+        options: &SolveOptions,
+        tuning: &SolverTuning,
+    ) -> Result<Self, SolveError> {
+        // Both compile kernels.
+        let (plan, confirmer) = rayon::join(
+            || solver_for::<E, T>(executor, scheme, (pattern, nitems), options, tuning),
+            || Confirmer::<E, T>::prepare(executor, pattern.ncols()),
+        );
+        let plan = plan?;
+        confirmer?;
+        let confirmer = Confirmer::new(executor, pattern, nitems, options)?;
+        Ok(Self { plan, confirmer })
+    }
+
+    /// The plan of the systems of a ragged batch.
+    ///
+    /// # Errors
+    /// Those of [`solver_for_ragged`] and [`Confirmer::ragged`].
+    pub(super) fn ragged(
+        executor: &E,
+        scheme: Scheme,
+        batch: &RaggedCsr<T>,
+        options: &SolveOptions,
+        tuning: &SolverTuning,
+    ) -> Result<Self, SolveError> {
+        let plan = solver_for_ragged::<E, T>(executor, scheme, batch, options, tuning)?;
+        Ok(Self { plan, confirmer: Confirmer::ragged(executor, batch, options)? })
+    }
+
+    /// Bytes on the device.
+    pub(super) fn bytes(&self) -> u64 {
+        self.plan.explain().bytes() + self.confirmer.bytes()
+    }
+
+    pub(super) fn replace_limits(
+        &mut self,
+        executor: &E,
+        options: &SolveOptions,
+    ) -> Result<(), SolveError> {
+        self.plan.replace_limits(executor, options)?;
+        Ok(self.confirmer.replace_limits(options)?)
+    }
+
+    /// Starts a solve, by the factors that the plan keeps if `again`.
+    pub(super) fn solve(
+        &mut self,
+        again: bool,
+        (values, b): (&E::Buffer<T>, &E::Buffer<T>),
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+    ) -> Result<(), SolveError> {
+        match again {
+            true => self.plan.solve_again(values, b, guess, x)?,
+            false => self.plan.solve(values, b, guess, x)?,
+        }
+        Ok(self.plan.confirm(&self.confirmer, values, b, x)?)
+    }
 }

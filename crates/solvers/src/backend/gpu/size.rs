@@ -17,8 +17,10 @@ pub(super) struct Size {
     pub(super) plan: u64,
 }
 
-/// Bytes of a plan per system: outcome and limits.
-pub(super) const SYSTEM_BYTES: u64 = 45;
+/// Bytes of a plan per system: outcome and limits, where they are given per system for the plan and
+/// to confirm its verdicts.
+pub(super) const SYSTEM_BYTES: u64 = 25 + 2 * LIMIT_BYTES;
+pub(super) const LIMIT_BYTES: u64 = 20;
 
 /// Bounds of the default size of a chunk. Below the lower bound, copies and launches take longer to
 /// start than to run; above the upper bound they do not become faster.
@@ -35,8 +37,7 @@ impl Size {
         let shared = shares_values(batch);
         Self {
             fixed: pattern_bytes(pattern) + if shared { nnz * value } else { 0 },
-            // With the sum of squares of an item's values.
-            data: nrhs * 2 * nrows * value + if shared { 0 } else { nnz * value + 8 },
+            data: nrhs * 2 * nrows * value + if shared { 0 } else { nnz * value },
             plan: nrhs * SYSTEM_BYTES,
         }
     }
@@ -48,9 +49,17 @@ impl Size {
     }
 }
 
-/// Bytes of a pattern: columns of 16 bits, half of them padding, and what a row needs.
+/// Bytes of a pattern: columns of 16 bits, half of them padding, what a row needs, and what
+/// confirms verdicts.
 pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
-    4 * pattern.nnz() as u64 + 16 * pattern.nrows() as u64
+    let (nrows, nnz) = (pattern.nrows() as u64, pattern.nnz() as u64);
+    4 * nnz + 16 * nrows + confirming_bytes(pattern)
+}
+
+/// Bytes of the pattern by which the verdicts of a plan are confirmed.
+pub(super) fn confirming_bytes(pattern: CsrPatternRef<'_>) -> u64 {
+    let column = if pattern.ncols() <= 1 << 16 { 2 } else { 4 };
+    column * pattern.nnz() as u64 + 4 * (pattern.nrows() as u64 + 1)
 }
 
 impl Chunks {

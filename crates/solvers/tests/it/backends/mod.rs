@@ -28,7 +28,6 @@ mod repeats;
 mod several;
 mod several_faults;
 mod shift;
-mod squares;
 mod static_pivoting;
 mod statuses;
 mod watch;

@@ -19,9 +19,9 @@
 //! GPU than in the solve before would have to be analysed there, which takes longer than the solve.
 //!
 //! **Results.** The thread of a GPU gets a [`Window`]: the part of `x` and of the outcomes that
-//! belongs to consecutive items, cut apart beforehand, and confirms the verdicts of a chunk while
-//! its GPU solves the next. Guesses, bounds and what the CPU solves belong to the whole batch and
-//! are done by the calling thread, as for one GPU. The bits are those of one GPU, since plans
+//! belongs to consecutive items, cut apart beforehand. Plans confirm verdicts on their GPU. Guesses,
+//! systems that did not converge and what the CPU solves belong to the whole batch and are done by
+//! the calling thread, as for one GPU. The bits are those of one GPU, since plans
 //! depend neither on the number of systems nor on chunks, and all GPUs plan for the same model
 //! (`Backend::gpus`).
 //!
@@ -44,14 +44,8 @@ use std::process;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::part::PartResults;
-use super::staging::Systems;
-
 pub(super) use cut::{cut, estimated_cost};
 pub(super) use queue::{Queue, Window};
-
-/// Confirms outcomes; `b` and the results begin with the first item of the systems.
-pub(super) type Certify<'c, T> = dyn Fn(Systems<'_, T>, &[T], PartResults<'_, T>) + Sync + 'c;
 
 /// The threads of several GPUs.
 pub(crate) struct Teams {

@@ -101,7 +101,6 @@ impl<'a, T: Scalar> Queue<'a, T> {
 mod tests {
     use sparsebatch_formats::{Batch, Csr, UniformBatch};
 
-    use super::super::super::certify::Bounds;
     use super::*;
 
     /// Takes chunks of `most` items by turns, gives the second one back, and returns the rows that
@@ -114,8 +113,7 @@ mod tests {
     ) -> Vec<(Range<usize>, usize)> {
         let matrix = Csr::try_new(2, 2, vec![0, 1, 2], vec![0, 1], vec![1.0, 1.0]).unwrap();
         let batch = Batch::Uniform(UniformBatch::shared(matrix, nitems));
-        let bounds = Bounds::new(&batch);
-        let systems = Systems { nrhs, ..Systems::new(&batch, &bounds) };
+        let systems = Systems { nrhs, ..Systems::new(&batch) };
         let b: Vec<f64> = (0..2 * nitems * nrhs).map(|row| row as f64).collect();
         let (mut x, mut outcomes) = (b.clone(), vec![None; nitems * nrhs]);
         let window = Window::whole((items.len(), nitems), &b, &mut x, &mut outcomes);
