@@ -1,8 +1,9 @@
 //! Batches that stay on the GPU: bits, verdicts and reports as from the host, also from a graph.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
-use sparsebatch_cuda::device::{DevicePool, measure_bandwidth};
+use sparsebatch_cuda::device::{DevicePool, Event, measure_bandwidth};
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
@@ -646,6 +647,86 @@ fn overlaps_are_refused() {
             ] {
                 assert!(matches!(refused, Some(SolveError::Argument(_))), "{data:?} {refused:?}");
             }
+        }
+    }
+}
+
+/// Solves in a row.
+const IN_A_ROW: usize = 20;
+
+/// Microseconds of one enqueued solve by the device's clock; of each of twenty enqueued ones; of each
+/// of twenty in a graph; the same by the host's clock.
+fn times_in_a_row(solve: impl FnMut(), device: &Device) -> [f64; 4] {
+    let solve = RefCell::new(solve);
+    let solve = || (solve.borrow_mut())();
+    let solves = || (0..IN_A_ROW).for_each(|_| solve());
+    let graph = device.capture(|_| {
+        solves();
+        Ok(())
+    });
+    let graph = graph.unwrap();
+    // SAFETY: the caller's buffers and solver are alive until the launches are waited for.
+    #[expect(unsafe_code, reason = "the launch of a graph")]
+    let launch = || unsafe { graph.launch() }.unwrap();
+    let [begin, end] = [0, 1].map(|_| Event::new(device).unwrap());
+    // The device is busy while all of it is launched, so that the host's share does not count.
+    let by_device = |work: &dyn Fn()| {
+        median_of_five(|_| {
+            (0..4).for_each(|_| launch());
+            begin.record(device).unwrap();
+            work();
+            end.record(device).unwrap();
+            end.wait().unwrap();
+            1e3 * f64::from(begin.elapsed_ms(&end).unwrap())
+        })
+    };
+    let wall = median_of_five(|_| {
+        let begin = Instant::now();
+        launch();
+        device.synchronize().unwrap();
+        begin.elapsed().as_secs_f64() * 1e6
+    });
+    let each = |all: f64| all / IN_A_ROW as f64;
+    [by_device(&solve), each(by_device(&solves)), each(by_device(&launch)), each(wall)]
+}
+
+/// A graph of twenty solves, by the device's clock and by the host's, beside solves that are
+/// enqueued.
+#[test]
+fn twenty_solves_from_a_graph_take_so_long() {
+    let Some(device) = device_or_skip() else { return };
+    let nitems = systems(1000);
+    for (family, nrows) in
+        [(Family::Tri, 32), (Family::Tri, 128), (Family::Lap2d, 64), (Family::Rand9, 54)]
+    {
+        let problem = Problem::new(family, nrows).unwrap().batch(nitems).unwrap();
+        let mut copy = Vec::new();
+        let values: Vec<f64> =
+            (0..nitems).flat_map(|i| problem.batch.values_in(i, &mut copy).to_vec()).collect();
+        let (values, b) = (device.upload(&values).unwrap(), device.upload(&problem.rhs).unwrap());
+        let is_symmetric = |of: &SolveOptions| of.method != Method::Cg || family != Family::Rand9;
+        for options in methods().into_iter().take(5).skip(1).filter(is_symmetric) {
+            let mut solver: DeviceSolver<Device, f64> =
+                DeviceSolver::new(&device, &problem.batch, &options).unwrap();
+            let mut x = device.alloc_zeroed(problem.rhs.len()).unwrap();
+            assert!(solver.solve(&values, &b, Guess::Zero, &mut x).unwrap().all_converged());
+            let expected = device.download(&x).unwrap();
+
+            let [one, enqueued, graph, wall] = times_in_a_row(
+                || {
+                    solver
+                        .enqueue(&values, &b, Guess::Zero, &mut x)
+                        .unwrap_or_else(|e| panic!("{e}"))
+                },
+                &device,
+            );
+
+            assert_eq!(device.download(&x).unwrap(), expected);
+            println!(
+                "{family:?} {nrows} {} {}, {nitems} items, us a solve: one {one:.2}, enqueued \
+                 {enqueued:.2}, graph {graph:.2}, by the host {wall:.2}",
+                options.method, options.preconditioner
+            );
         }
     }
 }
