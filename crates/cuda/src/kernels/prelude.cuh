@@ -287,6 +287,17 @@ __device__ __forceinline__ void for_each_product(u64 nproblems, const u64* probl
     }
 }
 
+constexpr u32 CACHE_LINE = 128;
+
+// Brings the cache line of an address in global memory to L2.
+__device__ __forceinline__ void prefetch(const void* global) {
+#if !defined(SPARSEBATCH_EMU)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+#else
+    static_cast<void>(global);
+#endif
+}
+
 // Asynchronous copies into shared memory (sm_80 and newer). An emulation brings its own.
 #if !defined(SPARSEBATCH_EMU)
 

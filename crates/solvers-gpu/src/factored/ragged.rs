@@ -367,7 +367,7 @@ impl Joined {
             let columns = if is_wide { all.wide_columns.len() } else { all.columns.len() };
             all.patterns.extend([
                 table.nrows as u64 | (table.nnz as u64) << 32,
-                table.nfactors as u64,
+                table.nfactors as u64 | (table.words.words.len() as u64) << 32,
                 all.words.len() as u64,
                 all.starts.len() as u64,
                 all.index.len() as u64,

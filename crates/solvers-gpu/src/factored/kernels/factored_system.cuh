@@ -100,17 +100,32 @@ struct Factored : Shape {
         first_row = load(own + 2);
         item = u32(load(own + 3));
         first_kept = load(own + 4);
-        const u64 sizes = load(of_pattern);
+        const u64 sizes = load(of_pattern), lengths = load(of_pattern + 1);
         const FactoredPattern<Index>& all = task.pattern;
         pattern = {u32(sizes),
                    u32(sizes >> 32),
-                   u32(load(of_pattern + 1)),
+                   u32(lengths),
                    all.words + load(of_pattern + 2),
                    all.starts + load(of_pattern + 3),
                    all.index + load(of_pattern + 4),
                    all.columns + load(of_pattern + 5),
                    all.sources + load(of_pattern + 6)};
+        // Where each system has a pattern of its own, every slice would wait for device memory.
+        ahead(pattern.words, u64(lengths >> 32) * sizeof(u32));
+        ahead(pattern.sources, u64(pattern.nfactors) * sizeof(u32));
+        ahead(pattern.index, u64(pattern.nrows) * sizeof(u32));
+        ahead(pattern.columns, u64(pattern.nnz) * sizeof(Index));
         arrange();
+    }
+
+    // Brings an array of the pattern to L2.
+    template <typename T>
+    __device__ __forceinline__ void ahead(const T* array, u64 bytes) const {
+        const u8* const first = reinterpret_cast<const u8*>(array);
+#pragma unroll 1
+        for (u64 at = lane * CACHE_LINE; at < bytes; at += GROUP * CACHE_LINE) {
+            prefetch(first + at);
+        }
     }
 
     __device__ __forceinline__ V* vector(u32 number) const {
