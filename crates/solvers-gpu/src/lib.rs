@@ -48,9 +48,9 @@ pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_f
 pub use choose::{taken_together, takes_several_patterns};
 #[doc(hidden)]
 pub use common::{
-    ArrayMove, FailedSystem, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits, OutcomeMemory,
-    OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span, SpanList, check_apart,
-    kernels_in_words,
+    ArrayMove, FailedSystem, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits,
+    NO_SUBSTITUTION, OutcomeMemory, OutcomeSlices, Outcomes, PinnedOutcomes, Settled, Span,
+    SpanList, check_apart, kernels_in_words,
 };
 pub use common::{
     Confirmer, DeferredSolve, DeviceOutcomes, GpuSolver, Guess, LaunchReport, LaunchShape, Layouts,

@@ -20,7 +20,7 @@ pub use outcomes::DeviceOutcomes;
 pub use outcomes::{HostOutcomes, Limits, OutcomeMemory, OutcomeSlices, Outcomes, PinnedOutcomes};
 pub use report::{LaunchReport, LaunchShape, PlanReport, kernels_in_words};
 pub use shift::ShiftedValues;
-pub use solver::{DeferredSolve, GpuSolver};
+pub use solver::{DeferredSolve, GpuSolver, NO_SUBSTITUTION};
 pub use task::{Guess, Layouts, check_apart};
 
 /// Bytes that all banks of shared memory hand out at a time.

@@ -496,7 +496,11 @@ impl HostOutcomes {
     }
 
     /// The status of a system.
+    ///
+    /// # Panics
+    /// If there is no such system.
     pub fn status(&self, s: usize) -> Status {
+        assert!(s < self.len, "there are {} systems", self.len);
         let of_eight = self.words()[3 * self.systems + s / 8];
         Status::ALL[usize::from((of_eight >> (8 * (s % 8))) as u8)]
     }

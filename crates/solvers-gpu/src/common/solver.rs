@@ -13,7 +13,8 @@ use crate::GpuSolveError;
 pub type DeferredSolve<'a, B> = (&'a B, &'a B);
 
 /// The refusal of solves whose verdicts come later.
-const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
+#[doc(hidden)]
+pub const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
     what: "substitution without verdicts by this solver",
     instead: "take solve_again",
 };
@@ -109,11 +110,11 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when there are not so many; [`GpuSolveError::Unsupported`] for
-    /// plans of several patterns and of several methods.
+    /// plans of several patterns and of several methods, and for [`RaggedLu`](crate::RaggedLu).
     fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         let _ = items;
         Err(GpuSolveError::Unsupported {
-            what: "the first items alone of several patterns or methods",
+            what: "the first items alone by this solver",
             instead: "make a solver of these items",
         })
     }

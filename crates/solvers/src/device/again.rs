@@ -72,11 +72,13 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 
     /// The array of the matrices that the solver keeps, for a caller who forms them there, which
     /// saves the copy of [`DeviceSolver::factor`]: item-major, the values of all items. The first
-    /// call allocates it. [`DeviceSolver::factor_in_place`] has to follow.
+    /// call allocates it. [`DeviceSolver::factor_in_place`] has to follow; solves with the matrices
+    /// that were kept before have to be finished.
     ///
     /// # Errors
     /// [`SolveError::Unsupported`] with [`DeviceData::transposed`](crate::DeviceData::transposed)
-    /// and for interleaved values; [`SolveError::Gpu`] when there is no memory.
+    /// and for interleaved values; [`SolveError::Gpu`] when there is no memory. Nothing is kept
+    /// then.
     pub fn kept_values(&mut self) -> Result<&mut E::Buffer<T>, SolveError> {
         if self.staged_values.is_some() {
             return Err(SolveError::Unsupported {

@@ -162,7 +162,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_len("x", staged.moves.total(), x.len())?;
         if let Some(guess) = start {
             staged.moves.to_item_major("b", b, &mut staged.b)?;
-            if guess == Guess::InX {
+            // All of it is moved back.
+            if guess == Guess::InX || self.active < self.extents.nitems() {
                 staged.moves.to_item_major("x", x, &mut staged.x)?;
             }
         }

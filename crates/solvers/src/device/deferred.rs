@@ -2,7 +2,7 @@
 //! [`DeviceSolver::substitute`] and [`DeviceSolver::verify`].
 
 use super::DeviceSolver;
-use crate::gpu::{DeferredSolve, DeviceOutcomes, check_apart};
+use crate::gpu::{DeferredSolve, DeviceOutcomes, NO_SUBSTITUTION, check_apart};
 use crate::{GpuExecutor, SolveError, SolveScalar};
 
 impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
@@ -16,7 +16,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`DeviceSolver::factor`], and does not check the result: [`DeviceSolver::verify`] does, for
     /// several solves together, and then reads the matrices once for all of them. Meant for
     /// right-hand sides that depend on earlier solutions, as in the stages of a Rosenbrock method.
-    /// Returns at once; see [`GpuLu::substitute`](crate::gpu::GpuLu::substitute).
+    /// Returns at once, but for the first call, which compiles kernels and allocates memory; see
+    /// [`GpuLu::substitute`](crate::gpu::GpuLu::substitute).
     ///
     /// # Errors
     /// [`SolveError::NotFactored`] without kept factors; [`SolveError::Unsupported`] where the
@@ -50,10 +51,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 
     fn check_substitutes(&self) -> Result<(), SolveError> {
         if !self.substitutes() {
-            return Err(SolveError::Unsupported {
-                what: "substitution without verdicts by this solver",
-                instead: "take solve_again",
-            });
+            return Err(NO_SUBSTITUTION.into());
         }
         match &self.matrices {
             Some(kept) if kept.has_factors => Ok(()),

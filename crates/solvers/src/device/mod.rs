@@ -78,8 +78,8 @@ use transposed::TransposedSide;
 /// leaves unsolved, and to see whether a matrix looks semidefinite or is singular.
 /// [`DeviceSolver::solve`] is both; [`DeviceSolver::factor`] and [`DeviceSolver::solve_again`]
 /// serve several solves with the same matrices, [`DeviceSolver::substitute`] and
-/// [`DeviceSolver::verify`] those of an integrator's stages, and [`DeviceSolver::set_active`] solves
-/// the first items alone. Verdicts, and solutions of systems that converge by
+/// [`DeviceSolver::verify`] those of an integrator's stages, and [`DeviceSolver::set_active`]
+/// restricts solves to the first items. Verdicts, and solutions of systems that converge by
 /// the first method, are those of `BatchSolver` on the same GPU.
 ///
 /// # Examples
@@ -346,12 +346,19 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 
     /// From now on only the first `items` items take part in factorisations and solves, and in
     /// reports. Arrays keep their lengths; the elements of other items in `x` and in the outcomes on
-    /// the device are not touched. A solve that was started has to be finished before.
+    /// the device are not touched. A solve that was started has to be finished before. Graphs that
+    /// were recorded before keep the number of items of then, and have to be recorded anew. Where
+    /// the number grows, kept factors are those of too few items: solves make their own until
+    /// [`DeviceSolver::factor`] is called.
     ///
     /// # Errors
-    /// [`SolveError::Argument`] when there are not so many items; [`SolveError::Unsupported`] where
-    /// the items have several patterns or several methods, or some go through the host.
+    /// [`SolveError::Argument`] when there are not so many items; [`SolveError::Unsupported`] for
+    /// fewer items than all where they have several patterns or several methods, where some go
+    /// through the host, and with [`LuForm::BySystem`](crate::LuForm::BySystem).
     pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
+        if items == self.active {
+            return Ok(());
+        }
         if !self.others.is_empty() {
             return Err(SolveError::Unsupported {
                 what: "the first items alone where some items go through the host",
@@ -359,8 +366,14 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
             });
         }
         self.plan.set_active(items)?;
-        // Its plan, if it has one, is for all items.
-        self.transposed = None;
+        if items > self.active {
+            // The factors are those of fewer items.
+            self.transposed = self.transposed.take().filter(|transposed| transposed.has_plan());
+            self.matrices.iter_mut().for_each(|kept| kept.has_factors = false);
+        }
+        if let Some(transposed) = &mut self.transposed {
+            transposed.set_active(items)?;
+        }
         self.started = None;
         self.active = items;
         Ok(())

@@ -57,6 +57,21 @@ pub(super) struct TransposedSide<E: GpuExecutor, T: SolveScalar> {
 }
 
 impl<E: GpuExecutor, T: SolveScalar> TransposedSide<E, T> {
+    /// Whether it is not solved by the factors of the matrices.
+    pub(super) fn has_plan(&self) -> bool {
+        self.side.plan.is_some()
+    }
+
+    /// Restricts its plan, if it has one, to the first items.
+    pub(super) fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
+        if let Some(plan) = &mut self.side.plan {
+            plan.set_active(items)?;
+        }
+        // There may be factors of fewer items.
+        self.is_current = false;
+        Ok(())
+    }
+
     /// Bytes on the device.
     pub(super) fn bytes(&self) -> u64 {
         let of_plan = self

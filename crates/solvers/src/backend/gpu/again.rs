@@ -21,9 +21,9 @@ pub(super) struct KeptBatch<T> {
     batch: Batch<T>,
     /// Whether their values are those on the device.
     pub(super) is_on_device: bool,
-    /// The transposed matrices, to certify verdicts of their solves, and whether their values are
-    /// those of the kept matrices.
-    transposed: Option<(TransposedBatch<T>, bool)>,
+    /// The transposed matrices, to certify verdicts of their solves, and what bounds the rounding
+    /// errors of their residuals, once their values are those of the kept matrices.
+    transposed: Option<(TransposedBatch<T>, Option<Unconfirmed>)>,
 }
 
 /// Plans confirm the verdicts of solves by their factors.
@@ -49,7 +49,7 @@ where
         }
         let (batch, transposed) = match before {
             Some(KeptBatch { transposed, .. }) => {
-                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, false)))
+                (batch.with_own_values(), transposed.map(|(transposed, _)| (transposed, None)))
             }
             None => (batch.with_own_values(), None),
         };
@@ -171,17 +171,20 @@ where
         let start = Part::start_transposed_again;
         let mut outcomes =
             self.run_kept(kept, start, (nrhs, b, guesses.as_deref()), x, criteria)?;
-        let (transposed, follows) = match &mut kept.transposed {
-            Some(transposed) => transposed,
-            none => none.insert((TransposedBatch::new(&kept.batch), true)),
+        let (transposed, unconfirmed) = match &mut kept.transposed {
+            Some(transposed) => {
+                if transposed.1.is_none() {
+                    transposed.0.follow(&kept.batch);
+                }
+                transposed
+            }
+            none => none.insert((TransposedBatch::new(&kept.batch), None)),
         };
-        if !*follows {
-            transposed.follow(&kept.batch);
-            *follows = true;
-        }
-        let target = PartResults { x, outcomes: &mut outcomes };
-        let (matrices, vectors) = ((transposed.batch(), nrhs), (b, guesses.as_deref()));
-        certify(matrices, vectors, target, criteria, &Unconfirmed::All);
+        let batch = transposed.batch();
+        let unconfirmed = unconfirmed.get_or_insert_with(|| Unconfirmed::all(batch));
+        let (target, vectors) =
+            (PartResults { x, outcomes: &mut outcomes }, (b, guesses.as_deref()));
+        certify((batch, nrhs), vectors, target, criteria, unconfirmed);
         Ok(told(outcomes, self.nitems * nrhs))
     }
 
@@ -196,7 +199,6 @@ where
     ) -> Result<Vec<Option<Outcome>>, SolveError> {
         // Another batch was solved since.
         let sends_values = !kept.is_on_device;
-        kept.is_on_device = true;
         let matrices = kept.matrices();
         let watch = criteria.watch.as_ref();
         let starts_at_zero = guesses.is_none();
@@ -213,6 +215,7 @@ where
                 piece.run_again(systems, sends_values, &start, b, target)
             },
         )?;
+        kept.is_on_device = true;
         Ok(outcomes)
     }
 }

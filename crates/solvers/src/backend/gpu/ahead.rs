@@ -6,9 +6,9 @@ use sparsebatch_cuda::{DeviceInfo, KernelKey, MemoryMeter, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_solve_core::{Scheme, SolveOptions, classes};
 
-use super::plan::tuning;
+use super::plan::{ConfirmedPlan, tuning};
 use crate::choose::Chosen;
-use crate::gpu::{solver_for, solver_for_ragged, takes_several_patterns};
+use crate::gpu::takes_several_patterns;
 
 /// Most patterns of a scheme whose plans are rehearsed.
 const MOST_PATTERNS: usize = 16;
@@ -41,10 +41,10 @@ pub(super) fn kernels_ahead<T: CpuScalar + Value>(
     plans.par_iter().for_each(|(scheme, planned)| match planned {
         Planned::One { item, nitems } => {
             let systems = (batch.pattern(*item), *nitems);
-            solver_for::<_, T>(&meter, *scheme, systems, &options, &tuning(None)).ok();
+            ConfirmedPlan::<_, T>::new(&meter, *scheme, systems, &options, &tuning(None)).ok();
         }
         Planned::Several(some) => {
-            solver_for_ragged::<_, T>(&meter, *scheme, some, &options, &tuning(None)).ok();
+            ConfirmedPlan::<_, T>::ragged(&meter, *scheme, some, &options, &tuning(None)).ok();
         }
     });
     meter.kernels()

@@ -11,22 +11,47 @@ use sparsebatch_solve_core::verdict::{Sizes, System, frobenius_norm, keeps_rules
 use sparsebatch_solve_core::{Criteria, Outcome, Status};
 
 use super::part::PartResults;
-use crate::share::rows_of;
+use crate::share::{rows_of, shares_values};
 
 /// The items whose converged systems the device has not confirmed.
 pub(super) enum Unconfirmed {
     /// These, ascending.
     Items(Vec<u32>),
-    All,
+    /// All, with `||A||_F` and the sizes of each, or of one that stands for all.
+    All(Vec<(f64, Sizes)>),
 }
 
 impl Unconfirmed {
+    /// All items of a batch that is solved several times.
+    pub(super) fn all<T: CpuScalar>(batch: &Batch<T>) -> Self {
+        let items = if shares_values(batch) { batch.nitems().min(1) } else { batch.nitems() };
+        let of = |copy: &mut Vec<T>, item| bounds_of(batch, item, copy);
+        Self::All((0..items).into_par_iter().with_min_len(16).map_init(Vec::new, of).collect())
+    }
+
     fn contains(&self, item: usize) -> bool {
         match self {
             Self::Items(items) => items.binary_search(&(item as u32)).is_ok(),
-            Self::All => true,
+            Self::All(_) => true,
         }
     }
+
+    /// `||A||_F` and the sizes of an item.
+    fn bounds<T: CpuScalar>(
+        &self,
+        batch: &Batch<T>,
+        item: usize,
+        copy: &mut Vec<T>,
+    ) -> (f64, Sizes) {
+        match self {
+            Self::All(known) => *known.get(item).unwrap_or(&known[0]),
+            Self::Items(_) => bounds_of(batch, item, copy),
+        }
+    }
+}
+
+fn bounds_of<T: CpuScalar>(batch: &Batch<T>, item: usize, copy: &mut Vec<T>) -> (f64, Sizes) {
+    (frobenius_norm(batch.values_in(item, copy)), Sizes::of(batch.pattern(item)))
 }
 
 /// A copy of the initial guesses; `None` if they are 0 in all systems to be solved.
@@ -78,13 +103,13 @@ pub(super) fn certify<T: CpuScalar>(
     let tasks = tasks.into_par_iter().with_min_len(16);
     tasks.for_each_init(Vec::new, |copy, (system, rows, x, outcome)| {
         let item = system / nrhs;
-        let (pattern, values) = (batch.pattern(item), batch.values_in(item, copy));
         if outcome.status == Status::Converged {
-            let norms = [frobenius_norm(values), norm2(x)];
-            if keeps_rules::<T>(system, criteria, Sizes::of(pattern), norms, outcome) {
+            let (norm, sizes) = unconfirmed.bounds(batch, item, copy);
+            if keeps_rules::<T>(system, criteria, sizes, [norm, norm2(x)], outcome) {
                 return;
             }
         }
+        let (pattern, values) = (batch.pattern(item), batch.values_in(item, copy));
         let system = System::new(system, pattern, values, &b[rows.clone()], criteria);
         system.confirm(guesses.map(|guesses| &guesses[rows]), x, outcome);
     });

@@ -68,7 +68,14 @@ impl<E: Executor + Clone + Send + Sync + 'static, T: Value> ConfirmedPlan<E, T> 
         options: &SolveOptions,
         tuning: &SolverTuning,
     ) -> Result<Self, SolveError> {
-        let plan = solver_for_ragged::<E, T>(executor, scheme, batch, options, tuning)?;
+        let rows = (0..batch.nitems()).map(|item| batch.item(item).pattern().nrows());
+        let most_rows = rows.max().unwrap_or(0);
+        let (plan, confirmer) = rayon::join(
+            || solver_for_ragged::<E, T>(executor, scheme, batch, options, tuning),
+            || Confirmer::<E, T>::prepare(executor, most_rows),
+        );
+        let plan = plan?;
+        confirmer?;
         Ok(Self { plan, confirmer: Confirmer::ragged(executor, batch, options)? })
     }
 

@@ -83,6 +83,50 @@ fn the_first_items_are_solved_alone() {
     }
 }
 
+/// Also where vectors are copied to another order and back.
+#[test]
+fn interleaved_vectors_of_other_items_are_not_touched() {
+    let (executor, batch) = (Emulator::new(Order::Forward), chains::<f64>());
+    let data = DeviceData::new().vectors(Layout::Interleaved);
+    let mut solver = DeviceSolver::with_data(&executor, &batch, &lu(), data).unwrap();
+    let values = executor.upload(&values_of(&batch)).unwrap();
+    let b = executor.upload(&rhs(&batch, 1)).unwrap();
+    let mut x = executor.upload(&[7.0; 8 * ITEMS]).unwrap();
+    solver.set_active(5).unwrap();
+
+    assert!(solver.solve(&values, &b, Guess::Zero, &mut x).unwrap().all_converged());
+
+    let x = executor.download(&x).unwrap();
+    for (at, &x) in x.iter().enumerate() {
+        assert_eq!(x == 7.0, at % ITEMS >= 5, "{at}");
+    }
+}
+
+/// Factors of fewer items serve no solve of more.
+#[test]
+fn more_items_than_have_factors_are_solved_without_them() {
+    let (executor, batch) = (Emulator::new(Order::Forward), chains::<f64>());
+    let (mut solver, values) = made(&executor, &batch, &lu());
+    let b = executor.upload(&rhs(&batch, 1)).unwrap();
+    let mut x = executor.alloc(b.len()).unwrap();
+    solver.set_active(4).unwrap();
+    solver.factor(&values).unwrap();
+    assert!(solver.solve_transposed_again(&b, Guess::Zero, &mut x).unwrap().all_converged());
+
+    solver.set_active(ITEMS).unwrap();
+
+    assert!(!solver.keeps_factors());
+    assert!(matches!(solver.substitute(&b, &mut x), Err(SolveError::NotFactored)));
+    for _ in 0..2 {
+        let report = solver.solve_again(&b, Guess::Zero, &mut x).unwrap();
+        assert!(report.all_converged() && report.nsystems() == ITEMS);
+        let report = solver.solve_transposed_again(&b, Guess::Zero, &mut x).unwrap();
+        assert!(report.all_converged() && report.nsystems() == ITEMS);
+        solver.factor(&values).unwrap();
+        assert!(solver.keeps_factors());
+    }
+}
+
 /// Failing systems climb where they take part, and are not looked at where they do not.
 #[test]
 fn items_that_do_not_take_part_do_not_climb() {
@@ -112,6 +156,9 @@ fn items_that_do_not_take_part_do_not_climb() {
 #[test]
 fn several_patterns_and_methods_are_solved_whole() {
     let executor = Emulator::new(Order::Forward);
+    let by_system = lu().lu_form(LuForm::BySystem);
+    let mut solver = DeviceSolver::new(&executor, &chains::<f64>(), &by_system).unwrap();
+    assert!(matches!(solver.set_active(1), Err(SolveError::Unsupported { .. })));
     let batch = ragged([chain::<f64>(8, 2.5), chain(9, 2.5)]);
     let mut solver = DeviceSolver::new(&executor, &batch, &lu()).unwrap();
 
@@ -119,9 +166,11 @@ fn several_patterns_and_methods_are_solved_whole() {
 
     assert_eq!(
         refused.to_string(),
-        "the first items alone of several patterns or methods is not supported on the GPU yet: \
-         make a solver of these items"
+        "the first items alone by this solver is not supported on the GPU yet: make a solver of \
+         these items"
     );
+    // All of them may be.
+    solver.set_active(2).unwrap();
 }
 
 /// Matrices that are formed in the solver's own array are solved as those that are given.

@@ -61,13 +61,14 @@ fn the_others_end_the_batch_of_a_gpu_that_fails_in_a_solve() {
                 let expected = alone(&batch, &b, guess, &options);
                 for (left, call, error) in [
                     (0, Call::Launch, lost()),
+                    (1, Call::Launch, lost()),
                     (2, Call::Launch, lost()),
                     (0, Call::CopyToHost, lost()),
                     (1, Call::CopyToHost, lost()),
                     (0, Call::Launch, full()),
                 ] {
                     if bytes > 1 && left > 1 {
-                        // Each piece is one launch.
+                        // Each piece is two launches.
                         continue;
                     }
                     let what = format!("{} {bytes} {left} {call:?} {error}", options.method);

@@ -129,7 +129,7 @@ impl<E: GpuExecutor> SparseStages<E> {
             let vectors = |count| (0..count).map(|_| vector()).collect::<Result<Vec<_>, _>>();
             let b = vectors(if together { stages } else { 1 })?;
             let mut level = Level { places, solver, b, u: vectors(stages)? };
-            level.warm_up(executor, equations, together)?;
+            level.warm_up(executor, together)?;
             levels.push(level);
         }
         let DeviceInfo { name, .. } = executor.info();
@@ -155,21 +155,13 @@ fn solver<E: GpuExecutor>(
 impl<E: GpuExecutor> Level<E> {
     /// Factorises and solves once: the first calls compile and allocate, which a run should not
     /// include.
-    fn warm_up(
-        &mut self,
-        executor: &E,
-        equations: &Equations,
-        together: bool,
-    ) -> Result<(), BurningError> {
-        let mut identity = vec![0.0; equations.pattern().nnz()];
-        equations.identity(&mut identity);
-        self.solver.factor(&executor.upload(&identity)?)?;
+    fn warm_up(&mut self, executor: &E, together: bool) -> Result<(), BurningError> {
+        executor.fill_zero(self.solver.kept_values()?)?;
+        self.solver.factor_in_place()?;
         if together {
             self.solver.substitute(&self.b[0], &mut self.u[0])?;
             self.verify()?;
         }
-        // The memory of all matrices.
-        self.solver.kept_values()?;
         Ok(())
     }
 
