@@ -2,7 +2,9 @@
 
 use kernel_emu::{Emulator, Order};
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
-use sparsebatch_solvers::{Backend, Chunks, Gpu, Method, Status, solve_on_executor};
+use sparsebatch_solvers::{
+    Backend, BatchReport, BatchSolver, Chunks, Gpu, LuForm, Method, Status, solve_on_executor,
+};
 
 use crate::common::{cases, one_step};
 
@@ -33,17 +35,48 @@ fn a_singular_system_does_not_converge_by_a_residual_that_vanishes_by_chance() {
             let solved =
                 solve_on_executor(&backend, &batch, &b, guess.as_deref(), &options).unwrap();
 
-            for (item, system) in solved.report.systems.iter().enumerate() {
-                let outcome = &system.outcome;
-                if item % 2 == 1 {
-                    assert_eq!(outcome.status, Status::Converged, "{item}");
-                } else {
-                    // The smallest residual norm of any x is 0.3535.
-                    assert_ne!(outcome.status, Status::Converged, "{item}");
-                    assert!(outcome.residual_norm > 0.35, "{item}: {}", outcome.residual_norm);
-                    // At most the residual norm of the guess.
-                    assert!(outcome.residual_norm < 1.5, "{item}: {}", outcome.residual_norm);
-                }
+            check(&solved.report);
+        }
+    }
+}
+
+/// Healthy systems converge, the others do not.
+fn check(report: &BatchReport) {
+    for (item, system) in report.systems.iter().enumerate() {
+        let outcome = &system.outcome;
+        if item % 2 == 1 {
+            assert_eq!(outcome.status, Status::Converged, "{item}");
+        } else {
+            // The smallest residual norm of any x is 0.3535.
+            assert_ne!(outcome.status, Status::Converged, "{item}");
+            assert!(outcome.residual_norm > 0.35, "{item}: {}", outcome.residual_norm);
+            // At most the residual norm of the guess.
+            assert!(outcome.residual_norm < 1.5, "{item}: {}", outcome.residual_norm);
+        }
+    }
+}
+
+/// The same with limits of each system's own, in chunks the last of which is not full, for batches of
+/// one pattern and ragged ones, by either form of the LU, and by kept factors.
+#[test]
+fn the_same_holds_for_limits_of_their_own_and_for_kept_factors() {
+    let (batch, b) = singular_beside_healthy(201);
+    let ragged: Batch<f64> = (0..201).map(|item| batch.to_csr(item)).collect();
+    let tolerances: Vec<f64> = (0..201).map(|item| 1e-8 * f64::from(item % 3 + 1)).collect();
+    for form in [LuForm::ByPattern, LuForm::BySystem] {
+        let options = one_step().method(Method::Lu).lu_form(form).rel_tol(tolerances.clone());
+        for batch in [&batch, &ragged] {
+            for &bytes in cases(&[1000, 1 << 20]) {
+                let chunks = Chunks::default().bytes(bytes).at_once(2);
+                let gpu = Gpu::new(Emulator::new(Order::Forward)).chunks(chunks);
+                let backend = Backend::Gpu(gpu);
+                let mut solver = BatchSolver::on_executor(&backend, batch, None, &options).unwrap();
+                let mut x = vec![0.0; b.len()];
+                check(&solver.solve(batch, &b, &mut x).unwrap());
+
+                solver.factor(batch).unwrap();
+                let mut x = vec![0.0; b.len()];
+                check(&solver.solve_again(&b, &mut x).unwrap());
             }
         }
     }
