@@ -37,7 +37,8 @@ pub fn frobenius_norm<T: Scalar>(values: &[T]) -> f64 {
     if (1e-280..1e280).contains(&sum) { sum.sqrt() } else { norm2(values) }
 }
 
-/// `sum v_i^2` in 32 interleaved partial sums that are added in pairs: four chains of additions with the widest vectors.
+/// `sum v_i^2` in 32 interleaved partial sums that are added in pairs: four chains of additions
+/// with the widest vectors.
 struct ManySquares<'a, T>(&'a [T]);
 
 impl<T: Scalar> Part for ManySquares<'_, T> {

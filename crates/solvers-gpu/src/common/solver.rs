@@ -124,8 +124,8 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         false
     }
 
-    /// Solves every system with the factors of the last [`GpuSolver::factor`] and does not check the
-    /// result: [`GpuSolver::verify`] does, for several solves together. See
+    /// Solves every system with the factors of the last [`GpuSolver::factor`] and does not check
+    /// the result: [`GpuSolver::verify`] does, for several solves together. See
     /// [`GpuLu::substitute`](crate::GpuLu::substitute).
     ///
     /// # Errors
@@ -140,7 +140,8 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// [`GpuLu::verify`](crate::GpuLu::verify).
     ///
     /// # Errors
-    /// Those of [`GpuSolver::substitute`]; [`GpuSolveError::Argument`] for another number of solves.
+    /// Those of [`GpuSolver::substitute`]; [`GpuSolveError::Argument`] for another number of
+    /// solves.
     fn verify(&mut self, solves: &[DeferredSolve<'_, E::Buffer<T>>]) -> Result<(), GpuSolveError> {
         let _ = solves;
         Err(NO_SUBSTITUTION)

@@ -36,8 +36,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// [`DeviceSolver::solve_again`].
     ///
     /// # Errors
-    /// Those of [`DeviceSolver::substitute`]; [`SolveError::Argument`] for another number of solves,
-    /// and before the first substitution.
+    /// Those of [`DeviceSolver::substitute`]; [`SolveError::Argument`] for another number of
+    /// solves, and before the first substitution.
     pub fn verify(&mut self, solves: &[DeferredSolve<'_, E::Buffer<T>>]) -> Result<(), SolveError> {
         self.check_substitutes()?;
         Ok(self.plan.verify(solves)?)

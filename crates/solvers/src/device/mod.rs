@@ -345,10 +345,10 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     }
 
     /// From now on only the first `items` items take part in factorisations and solves, and in
-    /// reports. Arrays keep their lengths; the elements of other items in `x` and in the outcomes on
-    /// the device are not touched. A solve that was started has to be finished before. Graphs that
-    /// were recorded before keep the number of items of then, and have to be recorded anew. Where
-    /// the number grows, kept factors are those of too few items: solves make their own until
+    /// reports. Arrays keep their lengths; the elements of other items in `x` and in the outcomes
+    /// on the device are not touched. A solve that was started has to be finished before. Graphs
+    /// that were recorded before keep the number of items of then, and have to be recorded anew.
+    /// Where the number grows, kept factors are those of too few items: solves make their own until
     /// [`DeviceSolver::factor`] is called.
     ///
     /// # Errors

@@ -654,8 +654,8 @@ fn overlaps_are_refused() {
 /// Solves in a row.
 const IN_A_ROW: usize = 20;
 
-/// Microseconds of one enqueued solve by the device's clock; of each of twenty enqueued ones; of each
-/// of twenty in a graph; the same by the host's clock.
+/// Microseconds of one enqueued solve by the device's clock; of each of twenty enqueued ones; of
+/// each of twenty in a graph; the same by the host's clock.
 fn times_in_a_row(solve: impl FnMut(), device: &Device) -> [f64; 4] {
     let solve = RefCell::new(solve);
     let solve = || (solve.borrow_mut())();

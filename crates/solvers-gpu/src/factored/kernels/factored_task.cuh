@@ -52,10 +52,9 @@
 // RAGGED, systems of several patterns (`nsystems` and the queue count those of the launch):
 // - items: FACTORED_ITEM_WORDS for each item of the launch: its pattern, where its values begin,
 //   where its rows of b and x begin, its number in the batch, where its kept factors begin.
-// - patterns: FACTORED_PATTERN_WORDS for each: nrows and nnz (high half), nfactors and the number of
-//   its words (high half), then where its
-//   part of words, starts, index, columns and sources begins. Offsets within a part are as above;
-//   the part of words begins at an even place.
+// - patterns: FACTORED_PATTERN_WORDS for each: nrows and nnz (high half), nfactors and the number
+//   of its words (high half), then where its part of words, starts, index, columns and sources
+//   begins. Offsets within a part are as above; the part of words begins at an even place.
 // - shared_stride, workspace_stride: values of a group, which suffice for all systems of the launch.
 #pragma once
 

@@ -1,8 +1,8 @@
 //! Completes the verdicts of the GPU by the rules of the CPU: [`certify`].
 //!
 //! Plans confirm on the device which systems converged
-//! ([`ConfirmedPlan`](super::plan::ConfirmedPlan)). What is left for the host are systems that did not,
-//! which get the better of their guess and their x, and verdicts that no confirmer has seen.
+//! ([`ConfirmedPlan`](super::plan::ConfirmedPlan)). What is left for the host are systems that did
+//! not, which get the better of their guess and their x, and verdicts that no confirmer has seen.
 
 use rayon::prelude::*;
 use sparsebatch_cpu_ref::CpuScalar;
@@ -74,8 +74,8 @@ pub(super) fn guesses<T: CpuScalar>(
 
 /// Confirms outcomes of a batch, or corrects them by [`System::confirm`]: those of systems that did
 /// not converge, and those that are `unconfirmed`. `guesses` are the initial guesses, unless they
-/// were 0. Cost: a pass over the outcomes, and one or two products for each of these systems, on all
-/// cores.
+/// were 0. Cost: a pass over the outcomes, and one or two products for each of these systems, on
+/// all cores.
 pub(super) fn certify<T: CpuScalar>(
     (batch, nrhs): (&Batch<T>, usize),
     (b, guesses): (&[T], Option<&[T]>),

@@ -57,7 +57,8 @@ enum PartMemory<E: Executor, T: Value> {
     Chunks(Mutex<Pipe<E, T>>),
 }
 
-/// Bytes per item of a plan of several patterns, and of its confirmer, for the addresses of the item.
+/// Bytes per item of a plan of several patterns, and of its confirmer, for the addresses of the
+/// item.
 const RAGGED_BYTES: usize = 24 + 32;
 
 /// The invariant that `expect` names: parts are loaded before they are solved.

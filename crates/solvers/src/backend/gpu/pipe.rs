@@ -199,8 +199,8 @@ where
         self.abandon(site);
         let values = systems.values_len(&items[self.chunks[0].clone()]);
         if self.device[0].values.len() != values {
-            // The batch now shares its values, or no longer does. All or nothing: after an error the
-            // next solve finds memory of one size.
+            // The batch now shares its values, or no longer does. All or nothing: after an error
+            // the next solve finds memory of one size.
             let executor = &site.executor;
             let device = self.device.iter().map(|_| executor.alloc(values));
             let device = device.collect::<Result<Vec<_>, GpuError>>()?;

@@ -56,8 +56,8 @@ fn check(report: &BatchReport) {
     }
 }
 
-/// The same with limits of each system's own, in chunks the last of which is not full, for batches of
-/// one pattern and ragged ones, by either form of the LU, and by kept factors.
+/// The same with limits of each system's own, in chunks the last of which is not full, for batches
+/// of one pattern and ragged ones, by either form of the LU, and by kept factors.
 #[test]
 fn the_same_holds_for_limits_of_their_own_and_for_kept_factors() {
     let (batch, b) = singular_beside_healthy(201);

@@ -19,10 +19,10 @@
 //! GPU than in the solve before would have to be analysed there, which takes longer than the solve.
 //!
 //! **Results.** The thread of a GPU gets a [`Window`]: the part of `x` and of the outcomes that
-//! belongs to consecutive items, cut apart beforehand. Plans confirm verdicts on their GPU. Guesses,
-//! systems that did not converge and what the CPU solves belong to the whole batch and are done by
-//! the calling thread, as for one GPU. The bits are those of one GPU, since plans
-//! depend neither on the number of systems nor on chunks, and all GPUs plan for the same model
+//! belongs to consecutive items, cut apart beforehand. Plans confirm verdicts on their GPU.
+//! Guesses, systems that did not converge and what the CPU solves belong to the whole batch and are
+//! done by the calling thread, as for one GPU. The bits are those of one GPU, since plans depend
+//! neither on the number of systems nor on chunks, and all GPUs plan for the same model
 //! (`Backend::gpus`).
 //!
 //! **Faults.** An error of a GPU in the analysis or in a solve takes that GPU out of the analysed
