@@ -143,6 +143,11 @@ pub(crate) fn shares_values<T: Scalar>(batch: &Batch<T>) -> bool {
     matches!(batch, Batch::Uniform(batch) if batch.is_shared())
 }
 
+/// The number of columns of the widest item; 0 without items.
+pub(crate) fn most_cols<T: Scalar>(batch: &RaggedCsr<T>) -> usize {
+    (0..batch.nitems()).map(|item| batch.item(item).pattern().ncols()).max().unwrap_or(0)
+}
+
 /// The part of item-major vectors that belongs to a system.
 pub(crate) fn rows_of<T: Scalar>(batch: &Batch<T>, nrhs: usize, system: usize) -> Range<usize> {
     let (item, rhs) = (system / nrhs, system % nrhs);

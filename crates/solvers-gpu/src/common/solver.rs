@@ -109,7 +109,7 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// keep their lengths; their elements for the other items are not touched, outcomes included.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] when there are not so many; [`GpuSolveError::Unsupported`] for
+    /// [`GpuSolveError::Argument`] when there are fewer items; [`GpuSolveError::Unsupported`] for
     /// plans of several patterns and of several methods, and for [`RaggedLu`](crate::RaggedLu).
     fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         let _ = items;

@@ -41,6 +41,7 @@ use crate::gpu::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, OutcomeMemory, PlanReport,
     RefusedItems, SchemeItems, ValueGradient, check_apart, solver_for_batch,
 };
+use crate::share::most_cols;
 use crate::solver::{check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
@@ -142,14 +143,11 @@ fn prepare<E: GpuExecutor, T: SolveScalar>(
     executor: &E,
     batch: &Batch<T>,
 ) -> Result<(), SolveError> {
-    let most_rows = match batch {
-        Batch::Uniform(uniform) => uniform.pattern().nrows(),
-        Batch::Ragged(ragged) => {
-            let rows = (0..ragged.nitems()).map(|item| ragged.item(item).pattern().nrows());
-            rows.max().unwrap_or(0)
-        }
+    let ncols = match batch {
+        Batch::Uniform(uniform) => uniform.pattern().ncols(),
+        Batch::Ragged(ragged) => most_cols(ragged),
     };
-    Confirmer::<E, T>::prepare(executor, most_rows)?;
+    Confirmer::<E, T>::prepare(executor, ncols)?;
     Ok(ItemList::prepare::<T>(executor)?)
 }
 
@@ -243,13 +241,11 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         backend.prepare(batch, &choices);
         let (scheme, reason) = (choices[0].scheme, choices[0].reason.clone());
         // All compile kernels.
-        let ((chosen, others, plan), prepared) = {
-            let (planned, prepared) = rayon::join(
-                || plan_for(executor, batch, choices, options),
-                || prepare::<E, T>(executor, batch),
-            );
-            (planned?, prepared)
-        };
+        let (planned, prepared) = rayon::join(
+            || plan_for(executor, batch, choices, options),
+            || prepare::<E, T>(executor, batch),
+        );
+        let (chosen, others, plan) = planned?;
         prepared?;
         let extents = ItemExtents::of(batch);
         let sources = transposed.as_ref().map(TransposedBatch::sources).transpose()?;
@@ -347,12 +343,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// From now on only the first `items` items take part in factorisations and solves, and in
     /// reports. Arrays keep their lengths; the elements of other items in `x` and in the outcomes
     /// on the device are not touched. A solve that was started has to be finished before. Graphs
-    /// that were recorded before keep the number of items of then, and have to be recorded anew.
+    /// that were recorded before keep their number of items, and have to be recorded again.
     /// Where the number grows, kept factors are those of too few items: solves make their own until
     /// [`DeviceSolver::factor`] is called.
     ///
     /// # Errors
-    /// [`SolveError::Argument`] when there are not so many items; [`SolveError::Unsupported`] for
+    /// [`SolveError::Argument`] when there are fewer items; [`SolveError::Unsupported`] for
     /// fewer items than all where they have several patterns or several methods, where some go
     /// through the host, and with [`LuForm::BySystem`](crate::LuForm::BySystem).
     pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {

@@ -6,9 +6,10 @@ use sparsebatch_solve_core::{Scheme, SolveOptions};
 
 use crate::SolveError;
 use crate::gpu::{
-    Confirmer, FactoredTuning, GpuSolver, GpuTuning, Guess, SolverTuning, solver_for,
-    solver_for_ragged,
+    Confirmer, FactoredTuning, GpuSolveError, GpuSolver, GpuTuning, Guess, SolverTuning,
+    solver_for, solver_for_ragged,
 };
+use crate::share::most_cols;
 
 /// The tuning of every plan: a system is solved alike however many have its pattern, and whatever
 /// the chunks. `max_bytes` is the device memory that a plan may take, where that is known.
@@ -26,6 +27,18 @@ pub(super) fn options_of(options: &SolveOptions, items: &[u32]) -> SolveOptions 
     let nrhs = options.nrhs;
     let systems = |&item: &u32| item as usize * nrhs..(item as usize + 1) * nrhs;
     options.for_systems(&items.iter().flat_map(systems).collect::<Vec<_>>())
+}
+
+/// Makes a plan while the kernel of its confirmer, for patterns of `ncols` columns, is compiled.
+fn beside_confirmer<E: Executor + Clone + Send + Sync + 'static, T: Value>(
+    executor: &E,
+    ncols: usize,
+    plan: impl FnOnce() -> Result<Box<dyn GpuSolver<E, T>>, GpuSolveError> + Send,
+) -> Result<Box<dyn GpuSolver<E, T>>, SolveError> {
+    let (plan, compiled) = rayon::join(plan, || Confirmer::<E, T>::prepare(executor, ncols));
+    let plan = plan?;
+    compiled?;
+    Ok(plan)
 }
 
 /// A plan whose verdicts are confirmed on the device, behind each solve.
@@ -46,15 +59,9 @@ impl<E: Executor + Clone + Send + Sync + 'static, T: Value> ConfirmedPlan<E, T> 
         options: &SolveOptions,
         tuning: &SolverTuning,
     ) -> Result<Self, SolveError> {
-        // Both compile kernels.
-        let (plan, confirmer) = rayon::join(
-            || solver_for::<E, T>(executor, scheme, (pattern, nitems), options, tuning),
-            || Confirmer::<E, T>::prepare(executor, pattern.ncols()),
-        );
-        let plan = plan?;
-        confirmer?;
-        let confirmer = Confirmer::new(executor, pattern, nitems, options)?;
-        Ok(Self { plan, confirmer })
+        let plan = || solver_for::<E, T>(executor, scheme, (pattern, nitems), options, tuning);
+        let plan = beside_confirmer(executor, pattern.ncols(), plan)?;
+        Ok(Self { plan, confirmer: Confirmer::new(executor, pattern, nitems, options)? })
     }
 
     /// The plan of the systems of a ragged batch.
@@ -68,14 +75,8 @@ impl<E: Executor + Clone + Send + Sync + 'static, T: Value> ConfirmedPlan<E, T> 
         options: &SolveOptions,
         tuning: &SolverTuning,
     ) -> Result<Self, SolveError> {
-        let rows = (0..batch.nitems()).map(|item| batch.item(item).pattern().nrows());
-        let most_rows = rows.max().unwrap_or(0);
-        let (plan, confirmer) = rayon::join(
-            || solver_for_ragged::<E, T>(executor, scheme, batch, options, tuning),
-            || Confirmer::<E, T>::prepare(executor, most_rows),
-        );
-        let plan = plan?;
-        confirmer?;
+        let plan = || solver_for_ragged::<E, T>(executor, scheme, batch, options, tuning);
+        let plan = beside_confirmer(executor, most_cols(batch), plan)?;
         Ok(Self { plan, confirmer: Confirmer::ragged(executor, batch, options)? })
     }
 

@@ -56,7 +56,7 @@ fn check(report: &BatchReport) {
     }
 }
 
-/// The same with limits of each system's own, in chunks the last of which is not full, for batches
+/// The same with limits of each system's own, in chunks whose last one is not full, for batches
 /// of one pattern and ragged ones, by either form of the LU, and by kept factors.
 #[test]
 fn the_same_holds_for_limits_of_their_own_and_for_kept_factors() {
