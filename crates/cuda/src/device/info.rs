@@ -42,6 +42,12 @@ impl DeviceInfo {
         format!("sm_{major}{minor}")
     }
 
+    /// The most blocks of a cluster: 8, which every GPU with clusters supports, from compute
+    /// capability 9.0 on, or 1.
+    pub fn most_blocks_of_cluster(&self) -> u32 {
+        if self.compute_capability >= (9, 0) { 8 } else { 1 }
+    }
+
     /// Queries the driver for the GPU of a context.
     pub(super) fn of(context: &CudaContext, driver_version: CudaVersion) -> Result<Self, GpuError> {
         let number = |attribute| {

@@ -20,9 +20,6 @@ pub struct LaunchConfig {
     pub cluster: u32,
 }
 
-/// Maximum cluster size that every device with clusters supports.
-const MAX_CLUSTER: u32 = 8;
-
 impl LaunchConfig {
     /// A one-dimensional launch without dynamic shared memory and clusters.
     pub fn linear(blocks: u32, threads: u32) -> Self {
@@ -60,7 +57,7 @@ impl LaunchConfig {
             let expected = format!("at most {} bytes", info.shared_bytes_per_block);
             return refuse("shared_bytes", expected, self.shared_bytes.to_string());
         }
-        let most = if info.compute_capability >= (9, 0) { MAX_CLUSTER } else { 1 };
+        let most = info.most_blocks_of_cluster();
         if self.cluster == 0 || self.cluster > most {
             let expected = format!("1 to {most} blocks on this device");
             return refuse("cluster", expected, self.cluster.to_string());

@@ -9,8 +9,7 @@ use super::tables::{
 };
 use super::tuning::check_tuning;
 use super::{
-    GpuTuning, GroupShape, MAX_CLUSTER, MAX_ROWS, ValuePlace, group_bytes, has_clusters, most_rows,
-    reserved_bytes, stored,
+    GpuTuning, GroupShape, MAX_ROWS, ValuePlace, group_bytes, most_rows, reserved_bytes, stored,
 };
 use crate::GpuSolveError;
 use crate::fused::pattern::{has_empty_column, places_a_row, share_of_neighbours, widths};
@@ -53,9 +52,9 @@ pub(crate) fn choose(
 ) -> Result<GroupShape, GpuSolveError> {
     let nrows = pattern.nrows();
     if nrows > most_rows(info) {
-        let what = match has_clusters(info) {
-            false => "systems of more than 4096 rows",
-            true => "systems of more than 32768 rows",
+        let what = match info.most_blocks_of_cluster() {
+            1 => "systems of more than 4096 rows",
+            _ => "systems of more than 32768 rows",
         };
         return Err(GpuSolveError::Unsupported { what, instead: "take the composed solver" });
     }
@@ -209,8 +208,9 @@ fn choose_cluster(
     check_tuning(pattern.nrows(), info, tuning)?;
     let only = tuning.group.map(|group| [group]);
     let groups = only.as_ref().map_or(CLUSTERS, |only| &only[..]);
+    let most = info.most_blocks_of_cluster();
     let fits = |&(place, (threads, rows)): &(ValuePlace, (u32, u32))| {
-        let cluster = (threads / THREADS_IN_CLUSTER.min(threads / 2)).min(MAX_CLUSTER);
+        let cluster = (threads / THREADS_IN_CLUSTER.min(threads / 2)).min(most);
         let cluster = tuning.cluster.unwrap_or(cluster);
         let (parts, width, near, mixed) = (1, 0, false, false);
         let vectors = vectors(method, (threads, rows), width, mixed, Load::Many, tuning);

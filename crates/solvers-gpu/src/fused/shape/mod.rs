@@ -150,17 +150,11 @@ impl GroupShape {
 /// The most rows of a system per block (`MAX_ROWS`) and per cluster.
 const MAX_ROWS: usize = 4096;
 const MAX_ROWS_OF_CLUSTER: usize = 32_768;
-/// The most blocks of a cluster on any device with clusters.
-const MAX_CLUSTER: u32 = 8;
 
 /// The most rows of a system that [`FusedSolver`](super::FusedSolver) takes on a device: 4,096 with
 /// one block per system; 32,768 with a cluster of blocks, from compute capability 9.0 on.
 pub fn most_rows(info: &DeviceInfo) -> usize {
-    if has_clusters(info) { MAX_ROWS_OF_CLUSTER } else { MAX_ROWS }
-}
-
-fn has_clusters(info: &DeviceInfo) -> bool {
-    info.compute_capability >= (9, 0)
+    if info.most_blocks_of_cluster() > 1 { MAX_ROWS_OF_CLUSTER } else { MAX_ROWS }
 }
 
 /// Shared memory of a block beside its groups' own: partial sums of warps, in a cluster those of

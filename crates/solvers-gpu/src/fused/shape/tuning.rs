@@ -4,7 +4,7 @@ use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_solve_core::ArgumentError;
 
 use super::tables::THREADS_IN_CLUSTER;
-use super::{MAX_CLUSTER, MAX_ROWS, MAX_ROWS_OF_CLUSTER, ValuePlace, has_clusters};
+use super::{MAX_ROWS, MAX_ROWS_OF_CLUSTER, ValuePlace};
 use crate::GpuSolveError;
 
 /// Overrides of a plan's own choices, for experiments. `None` leaves a choice to the plan.
@@ -60,7 +60,7 @@ pub(super) fn check_tuning(
     tuning: &GpuTuning,
 ) -> Result<(), GpuSolveError> {
     let cluster = tuning.cluster.unwrap_or(1);
-    let most = if has_clusters(info) { MAX_CLUSTER } else { 1 };
+    let most = info.most_blocks_of_cluster();
     let is_too_large = nrows > MAX_ROWS && tuning.cluster == Some(1);
     if !cluster.is_power_of_two() || cluster > most || is_too_large {
         return Err(GpuSolveError::Argument(ArgumentError::OutOfRange {
@@ -73,7 +73,7 @@ pub(super) fn check_tuning(
     if let Some((threads, rows)) = tuning.group {
         // With the number of blocks left open, blocks have their usual size.
         let blocks = match tuning.cluster {
-            None if nrows > MAX_ROWS => (threads / THREADS_IN_CLUSTER).clamp(2, MAX_CLUSTER),
+            None if nrows > MAX_ROWS => (threads / THREADS_IN_CLUSTER).clamp(2, most.max(2)),
             _ => cluster,
         };
         let (least, rows_of_group) = match blocks {
