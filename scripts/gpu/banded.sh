@@ -7,7 +7,8 @@
 #              sparsebatch-solvers) and sparsebatch
 #   RESULTS    folder for logs, rows and reports
 #   PART       tests, memcheck, tri, tri-f32, few, large; penta, penta-f32, penta-few, penta-large: the same
-#              for pentadiagonal systems [default: tests memcheck tri penta]
+#              for pentadiagonal systems; blocks, blocks-f32, blocks-few: systems that the blocks of a cluster
+#              solve together [default: tests memcheck tri penta]
 # CUDA's libraries must be on LD_LIBRARY_PATH. A part of rows that takes longer than PART_SECONDS (default
 # 570) is ended; its rows so far stay in RESULTS/PART.jsonl.part. The part memcheck solves SANITIZER_SYSTEMS
 # (default 12) systems of each size.
@@ -55,7 +56,7 @@ for name in "$@"; do
         few) part few solvers --case tri "${methods[@]}" --batch 1,10,100 ;;
         large)
             part large solvers --batch 100,1000,10000 --case "tri 2048" --case "tri 4096" \
-                --case "tri 6656" --case "tri 8192" "${methods[@]}"
+                --case "tri 6656" "${methods[@]}"
             ;;
         penta) part penta solvers "${penta[@]}" "${methods[@]}" --batch 1000,10000,65536 ;;
         penta-f32)
@@ -65,6 +66,16 @@ for name in "$@"; do
         penta-large)
             part penta-large solvers --batch 100,1000,10000 --case "penta 2048" --case "penta 3584" \
                 "${methods[@]}"
+            ;;
+        blocks | blocks-f32)
+            precision=f64
+            [[ $name == blocks ]] || precision=f32
+            part "$name" solvers --batch 100,1000,10000 --case "tri 8192" --case "tri 10000" \
+                --case "penta 4096" --case "penta 8192" --method banded --precision $precision
+            ;;
+        blocks-few)
+            part blocks-few solvers --batch 1,10,100,1000 --case "tri 16384" --case "tri 32768" \
+                --case "penta 16384" --case "penta 28672" --method banded
             ;;
         *)
             echo "unknown part $name" >&2

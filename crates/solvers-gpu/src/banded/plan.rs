@@ -6,7 +6,7 @@ use sparsebatch_solve_core::symbolic::Band;
 use sparsebatch_solve_core::{ArgumentError, Method, Outcome, Scheme, SolveOptions, check_len};
 
 use super::kernels;
-use super::shape::{BandedShape, BandedTuning, MOST_HALF_WIDTH};
+use super::shape::{BandedShape, BandedTuning, BlockLimits, MOST_HALF_WIDTH};
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
@@ -20,7 +20,8 @@ const FROM_GUESS: u32 = 1;
 
 /// Elimination without pivoting within the [`Band`] of the pattern of a uniform batch: tridiagonal
 /// and pentadiagonal systems, in the order of their rows or in reverse Cuthill-McKee order. A group
-/// of 8 to 512 threads solves each system; one launch covers all systems.
+/// of 8 to 512 threads solves each system, or a cluster of 4 or 8 blocks where the system exceeds the
+/// shared memory of one; one launch covers all systems.
 ///
 /// Each thread eliminates among rows of its own, and cyclic reduction solves for what the rows of
 /// neighbouring threads have in common. Values, right-hand sides and solutions go through device
@@ -64,6 +65,8 @@ pub struct BandedSolver<E: Executor, T: Value> {
     order: Option<E::Buffer<u16>>,
     /// Where each entry lies in the band, for all but whole tridiagonal patterns.
     places: Option<E::Buffer<u16>>,
+    /// For clusters with `places`: where the entries of each block begin, and which they are.
+    entries: Option<E::Buffer<u32>>,
     limits: Limits<E>,
     outcomes: Outcomes<E>,
     value: std::marker::PhantomData<T>,
@@ -77,9 +80,11 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     /// [`GpuSolveError::Argument`] for a matrix that is not square and for options out of range;
     /// [`GpuSolveError::Symbolic`] for a pattern that is no band; [`GpuSolveError::Unsupported`] for
     /// options that the GPU does not support, for more than two diagonals on a side of the main one,
-    /// and for systems that exceed the shared memory of a block: on an NVIDIA H200 more than 6,656
-    /// rows (f32: 8,704) with three diagonals, more than 3,584 (f32: 5,632) with five;
-    /// [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
+    /// and for systems that exceed the shared memory of a cluster of 8 blocks: more than 34,816 rows
+    /// with three diagonals, more than 28,672 with five. Before compute capability 9.0 there are no
+    /// clusters, and they may not exceed the shared memory of a block (with 227 KiB: 6,656 and
+    /// 3,584 rows, in f32 8,704 and 5,632); [`GpuSolveError::Gpu`] when an allocation or the
+    /// compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -120,19 +125,36 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
         let band = Band::of(pattern)?;
-        let most_shared = executor.info().shared_bytes_per_block;
+        let info = executor.info();
+        let limits = BlockLimits {
+            shared_bytes: info.shared_bytes_per_block,
+            cluster: info.most_blocks_of_cluster(),
+        };
         let size = size_of::<T>();
-        let shape = BandedShape::choose((nrows, band.half_width()), size, most_shared, tuning)?;
+        let shape = BandedShape::choose((nrows, band.half_width()), size, limits, tuning)?;
         let (width, rows, threads) = (shape.half_width, shape.rows_per_thread, shape.threads);
-        let expression = format!("banded<{}, {width}, {rows}, {threads}>", T::CPP);
+        let cluster = match shape.cluster {
+            1 => String::new(),
+            blocks => format!(", {blocks}"),
+        };
+        let expression = format!("banded<{}, {width}, {rows}, {threads}{cluster}>", T::CPP);
         let key = KernelKey::new(&kernels::BANDED, expression);
         executor.prepare(std::slice::from_ref(&key))?;
         let order: Option<Vec<u16>> =
             band.order().map(|order| order.iter().map(|&row| row as u16).collect());
-        let places = places(pattern, &band, &shape);
+        let (places, entries) = places(pattern, &band, &shape).unzip();
         let upload = |array: Option<Vec<u16>>| array.map(|array| executor.upload(&array));
-        let blocks = shape.blocks(nitems, tuning);
-        let shared_bytes = shape.shared_bytes(size);
+        let entries = entries.filter(|_| shape.cluster > 1);
+        let mut config = LaunchConfig {
+            shared_bytes: shape.shared_bytes(size),
+            cluster: shape.cluster,
+            ..LaunchConfig::linear(shape.blocks(nitems, tuning), shape.block)
+        };
+        if shape.cluster > 1 {
+            // To begin a cluster takes longer than to go on with another system.
+            let most = executor.resident_clusters(&key, config)? * shape.cluster;
+            config.grid[0] = config.grid[0].min(most);
+        }
         Ok(Self {
             executor: executor.clone(),
             nrows,
@@ -143,9 +165,10 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
             is_factored: false,
             key,
             shape,
-            config: LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, shape.block) },
+            config,
             order: upload(order).transpose()?,
             places: upload(places).transpose()?,
+            entries: entries.map(|entries| executor.upload(&entries)).transpose()?,
             limits: Limits::new(executor, criteria)?,
             outcomes: Outcomes::new(executor, systems)?,
             value: std::marker::PhantomData,
@@ -186,6 +209,7 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
             .scalar(self.nnz as u32)
             .raw(self.order.as_ref().map_or(0, KernelBuffer::raw))
             .raw(self.places.as_ref().map_or(0, KernelBuffer::raw))
+            .raw(self.entries.as_ref().map_or(0, KernelBuffer::raw))
             .input(values)
             .scalar(if shared { 0 } else { self.nnz as u64 })
             .input(b)
@@ -194,9 +218,10 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
         // SAFETY: the arguments are those of `banded`; lengths were checked here; `with_tuning` made
-        // `order` a permutation of the rows and `places` of the pattern, within the band of a group,
-        // took a kernel with room for the rows, and the shared memory of that; x overlaps neither
-        // values nor b, and everything else belongs to the plan.
+        // `order` a permutation of the rows, `places` of the pattern, within the band of a block, and
+        // `entries` a permutation of the entries, took a kernel with room for the rows, and the
+        // shared memory of that; x overlaps neither values nor b, and everything else belongs to the
+        // plan.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }?;
         Ok(())
     }
@@ -220,16 +245,18 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
 
 /// The diagonals with entries on each side of the main one, in the order of the [`Band`] of a
 /// pattern that [`BandedSolver`] takes by default; `None` where it refuses the pattern.
-/// `value_bytes`: bytes of a value; `shared_bytes`: shared memory of a block.
+/// `value_bytes`: bytes of a value; `shared_bytes`: shared memory of a block; `cluster`: the most
+/// blocks of a cluster.
 pub fn banded_half_width(
     pattern: CsrPatternRef<'_>,
     value_bytes: usize,
-    shared_bytes: u32,
+    (shared_bytes, cluster): (u32, u32),
 ) -> Option<usize> {
     let nrows = pattern.nrows();
+    let limits = BlockLimits { shared_bytes, cluster };
     let fits = |half_width: usize| {
         let tuning = BandedTuning::default();
-        BandedShape::choose((nrows, half_width), value_bytes, shared_bytes, &tuning).is_ok()
+        BandedShape::choose((nrows, half_width), value_bytes, limits, &tuning).is_ok()
     };
     // No order is looked for where none would do.
     let has_room = pattern.nnz() <= (2 * MOST_HALF_WIDTH + 1) * nrows;
@@ -240,9 +267,15 @@ pub fn banded_half_width(
     fits(half_width).then_some(half_width)
 }
 
-/// Where each entry lies in the band, row by row; `None` where entry `k` lies at `k + 1`, as those
-/// of a whole tridiagonal pattern do.
-fn places(pattern: CsrPatternRef<'_>, band: &Band, shape: &BandedShape) -> Option<Vec<u16>> {
+/// Where the entries lie in the bands of their blocks, block by block and row by row; and, for all
+/// blocks, where their entries begin, the end of the last, and the numbers of the entries in that
+/// order. `None` where entry `k` lies at `k + 1` of the band of all rows, as those of a whole
+/// tridiagonal pattern do.
+fn places(
+    pattern: CsrPatternRef<'_>,
+    band: &Band,
+    shape: &BandedShape,
+) -> Option<(Vec<u16>, Vec<u32>)> {
     let nrows = pattern.nrows();
     let is_whole = pattern.nnz() + 2 == 3 * nrows;
     if band.order().is_none() && band.half_width() <= 1 && is_whole {
@@ -253,12 +286,22 @@ fn places(pattern: CsrPatternRef<'_>, band: &Band, shape: &BandedShape) -> Optio
         inverse[row as usize] = place;
     }
     let (width, diagonals) = (shape.half_width as usize, shape.diagonals());
-    let of_row = |row: usize| {
-        let (inverse, at) = (&inverse, inverse[row]);
-        let columns = pattern.col_idx()[pattern.row(row)].iter();
-        columns.map(move |&col| (at * diagonals + inverse[col as usize] + width - at) as u16)
-    };
-    Some((0..nrows).flat_map(of_row).collect())
+    let of_block = shape.rows_of_block();
+    let (mut places, mut begins, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    for block in 0..shape.cluster as usize {
+        begins.push(places.len() as u32);
+        for row in (0..nrows).filter(|&row| inverse[row] / of_block == block) {
+            let at = inverse[row];
+            for k in pattern.row(row) {
+                let col = inverse[pattern.col_idx()[k] as usize];
+                places.push((at % of_block * diagonals + col + width - at) as u16);
+                numbers.push(k as u32);
+            }
+        }
+    }
+    begins.push(places.len() as u32);
+    begins.append(&mut numbers);
+    Some((places, begins))
 }
 
 fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
@@ -363,7 +406,7 @@ where
             patterns: 1,
             nrows: self.nrows,
             nnz: self.nnz,
-            threads_per_system: self.shape.threads,
+            threads_per_system: self.shape.threads * self.shape.cluster,
             systems_per_block: self.shape.systems_per_block(),
             threads_per_block: self.shape.block,
             blocks: self.config.grid[0],
@@ -371,10 +414,11 @@ where
             shape: LaunchShape::Banded(self.shape),
         };
         let words = |array: &Option<E::Buffer<u16>>| array.as_ref().map_or(0, KernelBuffer::len);
+        let entries = self.entries.as_ref().map_or(0, KernelBuffer::len);
         PlanReport {
             scheme: Scheme::Banded,
             launches: vec![launch],
-            pattern_bytes: 2 * (words(&self.order) + words(&self.places)) as u64,
+            pattern_bytes: (2 * (words(&self.order) + words(&self.places)) + 4 * entries) as u64,
             workspace_bytes: (systems
                 * (Outcomes::<E>::BYTES_A_SYSTEM + self.limits.bytes_a_system()))
                 as u64,

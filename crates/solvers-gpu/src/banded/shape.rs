@@ -12,37 +12,58 @@ const LANES: u32 = 32;
 /// The most diagonals on each side of the main one that there are kernels for.
 pub(super) const MOST_HALF_WIDTH: usize = 2;
 
-/// A kernel: rows per thread, and threads per system.
-type Instance = (u32, u32);
+/// A kernel: rows per thread, threads per system in one block, and blocks per system.
+type Instance = (u32, u32, u32);
 
 /// Kernels for tridiagonal systems, by the number of rows that they have room for. A thread with
 /// many rows has much work that needs no other thread, and few threads exchange little; more than 17
-/// rows do not stay in the registers that let a multiprocessor hold enough systems.
+/// rows do not stay in the registers that let a multiprocessor hold enough systems. What exceeds
+/// the shared memory of a block is spread over a cluster of blocks, so small that a multiprocessor
+/// holds several.
 const TRIDIAGONAL: &[Instance] = &[
-    (3, 8),
-    (5, 8),
-    (9, 8),
-    (9, 16),
-    (9, 32),
-    (17, 32),
-    (17, 64),
-    (17, 128),
-    (17, 256),
-    (13, 512),
-    (17, 512),
+    (3, 8, 1),
+    (5, 8, 1),
+    (9, 8, 1),
+    (9, 16, 1),
+    (9, 32, 1),
+    (17, 32, 1),
+    (17, 64, 1),
+    (17, 128, 1),
+    (17, 256, 1),
+    (13, 512, 1),
+    (17, 512, 1),
+    (17, 128, 4),
+    (17, 128, 8),
+    (17, 256, 8),
 ];
 
 /// Kernels for two diagonals on each side.
-const PENTADIAGONAL: &[Instance] =
-    &[(5, 8), (9, 8), (9, 16), (9, 32), (9, 64), (9, 128), (9, 256), (7, 512), (11, 512)];
+const PENTADIAGONAL: &[Instance] = &[
+    (5, 8, 1),
+    (9, 8, 1),
+    (9, 16, 1),
+    (9, 32, 1),
+    (9, 64, 1),
+    (9, 128, 1),
+    (9, 256, 1),
+    (7, 512, 1),
+    (11, 512, 1),
+    (17, 128, 2),
+    (9, 128, 4),
+    (9, 128, 8),
+    (9, 256, 8),
+    (7, 512, 8),
+];
 
 /// Choices that a plan makes by itself where they are `None`. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BandedTuning {
-    /// Threads per system: 8, 16, 32, 64, 128, 256 or 512, as far as there is a kernel for the number
-    /// of rows.
+    /// Threads per system in one block: 8, 16, 32, 64, 128, 256 or 512, as far as there is a kernel
+    /// for the number of rows.
     pub threads: Option<u32>,
+    /// Blocks per system: 1, 2, 4 or 8, as far as there is a kernel for the number of rows.
+    pub cluster: Option<u32>,
     /// The most blocks of the launch. Default: one for each group of systems.
     pub max_blocks: Option<u32>,
 }
@@ -50,8 +71,18 @@ pub struct BandedTuning {
 sparsebatch_formats::option_setters! {
     BandedTuning {
         threads: Option<u32>,
+        cluster: Option<u32>,
         max_blocks: Option<u32>,
     }
+}
+
+/// What a block may have on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockLimits {
+    /// Bytes of shared memory.
+    pub(super) shared_bytes: u32,
+    /// The most blocks of a cluster.
+    pub(super) cluster: u32,
 }
 
 /// The shape of a launch of [`BandedSolver`](crate::BandedSolver).
@@ -62,19 +93,21 @@ pub struct BandedShape {
     pub half_width: u32,
     /// Rows that a thread holds.
     pub rows_per_thread: u32,
-    /// Threads that solve a system.
+    /// Threads of a block that solve a system.
     pub(super) threads: u32,
+    /// Blocks that solve a system together, each with consecutive rows.
+    pub(super) cluster: u32,
     /// Threads of a block.
     pub(super) block: u32,
 }
 
 impl BandedShape {
     /// The shape for systems of `nrows` rows, with elements of `size` bytes, whose entries are at
-    /// most `half_width` from the diagonal, on a GPU with `most_shared` bytes for a block.
+    /// most `half_width` from the diagonal, on a GPU with these limits.
     pub(super) fn choose(
         (nrows, half_width): (usize, usize),
         size: usize,
-        most_shared: u32,
+        limits: BlockLimits,
         tuning: &BandedTuning,
     ) -> Result<Self, GpuSolveError> {
         if tuning.max_blocks == Some(0) {
@@ -94,34 +127,46 @@ impl BandedShape {
                 });
             }
         };
-        let shape = |&(rows_per_thread, threads): &Instance| Self {
+        let shape = |&(rows_per_thread, threads, cluster): &Instance| Self {
             half_width,
             rows_per_thread,
             threads,
+            cluster,
             block: threads.max(2 * LANES),
         };
-        let mut fitting = instances
-            .iter()
-            .map(shape)
-            .filter(|shape| nrows <= shape.rows() && shape.shared_bytes(size) <= most_shared);
-        if let Some(threads) = tuning.threads {
-            return fitting.find(|shape| shape.threads == threads).ok_or_else(|| {
+        let mut fitting = instances.iter().map(shape).filter(|shape| {
+            nrows <= shape.rows()
+                && shape.shared_bytes(size) <= limits.shared_bytes
+                && shape.cluster <= limits.cluster
+        });
+        let BandedTuning { threads, cluster, .. } = *tuning;
+        if threads.is_some() || cluster.is_some() {
+            let is_asked = |shape: &Self| {
+                threads.is_none_or(|threads| shape.threads == threads)
+                    && cluster.is_none_or(|cluster| shape.cluster == cluster)
+            };
+            return fitting.find(is_asked).ok_or_else(|| {
                 GpuSolveError::Argument(ArgumentError::OutOfRange {
-                    name: "threads",
-                    expected: "threads per system that there is a kernel for",
-                    found: threads.to_string(),
+                    name: if threads.is_some() { "threads" } else { "cluster" },
+                    expected: "threads and blocks per system that there is a kernel for",
+                    found: format!("{threads:?} threads, {cluster:?} blocks"),
                 })
             });
         }
         fitting.next().ok_or(GpuSolveError::Unsupported {
-            what: "banded elimination of systems that exceed a multiprocessor",
+            what: "banded elimination of systems that exceed a multiprocessor, or a cluster of them",
             instead: "take the sparse LU, or the banded one on the CPU",
         })
     }
 
-    /// Rows that a group of threads has room for.
-    fn rows(&self) -> usize {
+    /// Rows that a block has room for, of each of its systems.
+    pub(super) fn rows_of_block(&self) -> usize {
         self.rows_per_thread as usize * self.threads as usize
+    }
+
+    /// Rows that all threads of a system have room for.
+    fn rows(&self) -> usize {
+        self.rows_of_block() * self.cluster as usize
     }
 
     /// Diagonals of the band, the main one included.
@@ -138,24 +183,33 @@ impl BandedShape {
     pub(super) fn shared_bytes(&self, size: usize) -> u32 {
         let (groups, width) = (self.systems_per_block() as usize, self.half_width as usize);
         let is_block = self.threads > LANES;
-        let told = if is_block { (2 * width * width + width) * self.threads as usize } else { 0 };
-        let scratch = if is_block { 5 * (self.threads / LANES) as usize } else { 1 };
-        let values = groups * self.rows() * (self.diagonals() + 1) + told;
+        let numbers = 2 * width * width + width;
+        let told = if is_block { numbers * self.threads as usize } else { 0 };
+        let warps = (self.threads * self.cluster / LANES) as usize;
+        let scratch = if is_block { 5 * warps } else { 1 };
+        let ends = (1 + 2 * self.cluster as usize) * numbers + 2 * width;
+        let ends = if self.cluster > 1 { ends } else { 0 };
+        let values = groups * self.rows_of_block() * (self.diagonals() + 1) + told + ends;
         ((values * size).next_multiple_of(8) + groups * scratch * 8) as u32
     }
 
-    /// Blocks for `nitems` items.
+    /// Blocks for `nitems` items, whole clusters.
     pub(super) fn blocks(&self, nitems: usize, tuning: &BandedTuning) -> u32 {
         const MOST: u32 = i32::MAX as u32;
         let needed = (nitems as u64).div_ceil(u64::from(self.systems_per_block()));
-        needed.min(u64::from(tuning.max_blocks.unwrap_or(MOST).min(MOST))).max(1) as u32
+        let most = tuning.max_blocks.unwrap_or(MOST).min(MOST) / self.cluster;
+        needed.min(u64::from(most)).max(1) as u32 * self.cluster
     }
 }
 
 impl fmt::Display for BandedShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (width, rows) = (self.half_width, self.rows_per_thread);
-        write!(f, "{rows} rows a thread, {width} diagonals on each side")
+        write!(f, "{rows} rows a thread, {width} diagonals on each side")?;
+        match self.cluster {
+            1 => Ok(()),
+            blocks => write!(f, ", {blocks} blocks a system"),
+        }
     }
 }
 
@@ -163,7 +217,7 @@ impl fmt::Display for BandedShape {
 mod tests {
     use super::*;
 
-    const H200: u32 = 232_448;
+    const H200: BlockLimits = BlockLimits { shared_bytes: 232_448, cluster: 8 };
 
     fn shape(nrows: usize, half_width: usize, size: usize) -> Result<BandedShape, GpuSolveError> {
         BandedShape::choose((nrows, half_width), size, H200, &BandedTuning::default())
@@ -172,27 +226,52 @@ mod tests {
     #[test]
     fn the_smallest_kernel_with_room_is_taken() {
         for (nrows, half_width, expected) in [
-            (0, 0, (3, 8)),
-            (32, 1, (5, 8)),
-            (64, 1, (9, 8)),
-            (256, 1, (9, 32)),
-            (512, 1, (17, 32)),
-            (1024, 1, (17, 64)),
-            (6656, 1, (13, 512)),
-            (1024, 2, (9, 128)),
-            (3584, 2, (7, 512)),
+            (0, 0, (3, 8, 1)),
+            (32, 1, (5, 8, 1)),
+            (64, 1, (9, 8, 1)),
+            (256, 1, (9, 32, 1)),
+            (512, 1, (17, 32, 1)),
+            (1024, 1, (17, 64, 1)),
+            (6656, 1, (13, 512, 1)),
+            (6657, 1, (17, 128, 4)),
+            (8705, 1, (17, 128, 8)),
+            (34_816, 1, (17, 256, 8)),
+            (1024, 2, (9, 128, 1)),
+            (3584, 2, (7, 512, 1)),
+            (3585, 2, (17, 128, 2)),
+            (4353, 2, (9, 128, 4)),
+            (28_672, 2, (7, 512, 8)),
         ] {
             let found = shape(nrows, half_width, 8).unwrap();
-            assert_eq!((found.rows_per_thread, found.threads), expected, "{nrows} {half_width}");
+            let found = (found.rows_per_thread, found.threads, found.cluster);
+            assert_eq!(found, expected, "{nrows} {half_width}");
         }
-        assert_eq!(shape(8704, 1, 4).unwrap().rows_per_thread, 17);
+        let in_f32 = shape(8704, 1, 4).unwrap();
+        assert_eq!((in_f32.rows_per_thread, in_f32.cluster), (17, 1));
     }
 
     #[test]
     fn what_exceeds_shared_memory_or_two_diagonals_is_refused() {
-        for (nrows, half_width) in [(6657, 1), (3585, 2), (10, 3)] {
-            let refused = shape(nrows, half_width, 8);
-            assert!(matches!(refused, Err(GpuSolveError::Unsupported { .. })), "{nrows}");
+        let refused = |nrows, half_width, limits| {
+            let tuning = BandedTuning::default();
+            let shape = BandedShape::choose((nrows, half_width), 8, limits, &tuning);
+            assert!(matches!(shape, Err(GpuSolveError::Unsupported { .. })), "{nrows}");
+        };
+        for (nrows, half_width) in [(34_817, 1), (28_673, 2), (10, 3)] {
+            refused(nrows, half_width, H200);
         }
+        // Without clusters.
+        for (nrows, half_width) in [(6657, 1), (3585, 2)] {
+            refused(nrows, half_width, BlockLimits { cluster: 1, ..H200 });
+        }
+    }
+
+    #[test]
+    fn launches_have_whole_clusters() {
+        let shape = shape(8000, 1, 8).unwrap();
+        assert_eq!(shape.blocks(3, &BandedTuning::default()), 12);
+        assert_eq!(shape.blocks(3, &BandedTuning::default().max_blocks(Some(9))), 8);
+        assert_eq!(shape.blocks(3, &BandedTuning::default().max_blocks(Some(1))), 4);
+        assert_eq!(shape.blocks(0, &BandedTuning::default()), 4);
     }
 }

@@ -294,7 +294,7 @@ mod tests {
 
     /// As much shared memory as an H200 has.
     fn gpu() -> Target {
-        Target::Gpu(OnChip { shared_bytes: 232_448, value_bytes: 8 })
+        Target::Gpu(OnChip { shared_bytes: 232_448, cluster: 8, value_bytes: 8 })
     }
 
     fn chosen(matrix: Csr<f64>, target: Target) -> Chosen {
@@ -403,8 +403,8 @@ mod tests {
         let colours = |preconditioner: Preconditioner| preconditioner.with_order(Order::Multicolor);
         let ic0 = Scheme::Cg(colours(Preconditioner::IC0));
         let ilu0 = Scheme::BiCgStab(colours(Preconditioner::ILU0));
-        let small = Target::Gpu(OnChip { shared_bytes: 167_936, value_bytes: 8 });
-        let single = Target::Gpu(OnChip { shared_bytes: 232_448, value_bytes: 4 });
+        let small = Target::Gpu(OnChip { shared_bytes: 167_936, cluster: 8, value_bytes: 8 });
+        let single = Target::Gpu(OnChip { shared_bytes: 232_448, cluster: 8, value_bytes: 4 });
         for (n, below, target, expected) in [
             (2025, -1.0, gpu(), CG),
             (2116, -1.0, gpu(), ic0),
@@ -468,7 +468,7 @@ mod tests {
         let stiff = |n| dense(n, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
         assert_eq!(chosen(stiff(70), gpu()).scheme, Scheme::Lu);
         // Unless its factors do not fit.
-        let small = Target::Gpu(OnChip { shared_bytes: 4096, value_bytes: 8 });
+        let small = Target::Gpu(OnChip { shared_bytes: 4096, cluster: 8, value_bytes: 8 });
         assert_eq!(chosen(stiff(70), small).scheme, BICGSTAB);
         // Dense elimination takes less time where it is possible, and pivots besides.
         for n in [8, 20, 54, 64] {
@@ -523,7 +523,9 @@ mod tests {
     #[test]
     fn bands_that_exceed_shared_memory_are_not_eliminated() {
         let tri = |n| Problem::new(Family::Tri, n).unwrap().batch(1).unwrap().batch;
-        let on = |shared_bytes, value_bytes| Target::Gpu(OnChip { shared_bytes, value_bytes });
+        let on = |shared_bytes, value_bytes| {
+            Target::Gpu(OnChip { shared_bytes, cluster: 8, value_bytes })
+        };
         for (n, target, expected) in [
             (6656, gpu(), true),
             (6657, gpu(), false),
@@ -562,7 +564,7 @@ mod tests {
         {
             let batch = Problem::new(family, n).unwrap().batch(1).unwrap().batch;
             for shared_bytes in [2048, 1 << 14, 1 << 17] {
-                let target = Target::Gpu(OnChip { shared_bytes, value_bytes: 8 });
+                let target = Target::Gpu(OnChip { shared_bytes, cluster: 8, value_bytes: 8 });
                 let features = PatternFeatures::new(batch.pattern(0), target);
                 for rel_tol in [0.0, 1e-15, 1e-10, 1e-2, 0.5] {
                     let is_direct = |flags| {

@@ -75,6 +75,8 @@ const BICGSTAB_SHARE: f64 = 0.125;
 pub(crate) struct OnChip {
     /// Shared memory of a block.
     pub(crate) shared_bytes: u64,
+    /// The most blocks of a cluster.
+    pub(crate) cluster: u32,
     /// Bytes of a value.
     pub(crate) value_bytes: u64,
 }
@@ -84,6 +86,7 @@ impl OnChip {
     pub(crate) fn new(info: &DeviceInfo, value_bytes: usize) -> Self {
         Self {
             shared_bytes: u64::from(info.shared_bytes_per_block),
+            cluster: info.most_blocks_of_cluster(),
             value_bytes: value_bytes as u64,
         }
     }
@@ -98,7 +101,7 @@ impl OnChip {
     /// Diagonals on each side of a pattern that banded elimination takes; `None` for others.
     pub(crate) fn band(self, pattern: CsrPatternRef<'_>) -> Option<usize> {
         let shared_bytes = u32::try_from(self.shared_bytes).unwrap_or(u32::MAX);
-        banded_half_width(pattern, self.value_bytes as usize, shared_bytes)
+        banded_half_width(pattern, self.value_bytes as usize, (shared_bytes, self.cluster))
     }
 
     /// Whether incomplete factors by colours are quicker than Jacobi in CG and BiCGStab: in f64,

@@ -16,10 +16,13 @@ fn options() -> SolveOptions {
 /// cyclically, so that only another order makes them a band.
 fn batch<T: SolveScalar>(n: usize, half: usize, step: usize, items: usize) -> (Batch<T>, Vec<T>) {
     let place = |row: usize| row * step % n;
+    let mut row_at = vec![0; n];
+    (0..n).for_each(|row| row_at[place(row)] = row as i32);
     let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
-    for row in 0..n {
-        let near = |col: &usize| place(row).abs_diff(place(*col)) <= half;
-        col_idx.extend((0..n).filter(near).map(|col| col as i32));
+    for at in (0..n).map(place) {
+        let near = &mut row_at[at.saturating_sub(half)..(at + half + 1).min(n)].to_vec();
+        near.sort_unstable();
+        col_idx.append(near);
         row_ptr.push(col_idx.len() as i32);
     }
     let pattern = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
@@ -44,25 +47,28 @@ fn batch<T: SolveScalar>(n: usize, half: usize, step: usize, items: usize) -> (B
 }
 
 fn check<T: SolveScalar>(device: &Device, n: usize, half: usize, step: usize) {
-    let items = systems(200).max(8);
+    let items = systems(if n > 5000 { 20 } else { 200 }).max(8);
     let (batch, b) = batch::<T>(n, half, step, items);
     let Batch::Uniform(uniform) = &batch else { unreachable!() };
     let BatchValues::ItemMajor(values) = uniform.values() else { unreachable!() };
     let (values, on_b) = (device.upload(values).unwrap(), device.upload(&b).unwrap());
     let cpu = solve(&batch, &b, None, &options()).unwrap().report;
-    for threads in [None, Some(8), Some(16), Some(32), Some(64), Some(128), Some(256), Some(512)] {
-        let tuning = BandedTuning::default().threads(threads);
+    let all = [None, Some(8), Some(16), Some(32), Some(64), Some(128), Some(256), Some(512)];
+    let in_a_block = all.map(|threads| BandedTuning::default().threads(threads));
+    let in_blocks = [2, 4, 8].map(|blocks| BandedTuning::default().cluster(Some(blocks)));
+    let large = BandedTuning::default().threads(Some(256)).cluster(Some(8));
+    for tuning in in_a_block.into_iter().chain(in_blocks).chain([large]) {
         let pattern = uniform.pattern().view();
         let plan = BandedSolver::with_tuning(device, pattern, items, &options(), &tuning);
         let Ok(mut plan) = plan else {
-            assert!(threads.is_some(), "{n}");
+            assert!(tuning != BandedTuning::default(), "{n}");
             continue;
         };
         let mut x = device.alloc_zeroed(b.len()).unwrap();
         plan.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
         let found = plan.outcomes().unwrap();
         for (system, (gpu, cpu)) in found.iter().zip(&cpu.systems).enumerate() {
-            let what = format!("{} n {n} {half} {threads:?} {system}: {gpu:?}", T::CPP);
+            let what = format!("{} n {n} {half} {tuning:?} {system}: {gpu:?}", T::CPP);
             assert_eq!(gpu.status, cpu.outcome.status, "{what} {:?}", cpu.outcome);
         }
         assert!(found.iter().filter(|o| o.status == Status::Converged).count() >= items - 3);
@@ -78,7 +84,7 @@ fn check<T: SolveScalar>(device: &Device, n: usize, half: usize, step: usize) {
         // SAFETY: buffers and plan are alive until the download has waited.
         #[expect(unsafe_code, reason = "the launch of a graph")]
         unsafe { graph.launch() }.unwrap();
-        assert_eq!(bits(device.download(&x).unwrap()), first, "{n} {threads:?}");
+        assert_eq!(bits(device.download(&x).unwrap()), first, "{n} {tuning:?}");
     }
 }
 
@@ -97,6 +103,24 @@ fn every_pentadiagonal_kernel_ends_as_the_cpu() {
     for n in [3, 31, 33, 40, 72, 100, 144, 288, 576, 1000, 2304, 3584] {
         check::<f64>(&device, n, 2, 1);
         check::<f32>(&device, n, 2, 1);
+    }
+}
+
+#[test]
+fn systems_of_several_blocks_end_as_on_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for (n, half, step) in [
+        (6657, 1, 1),
+        (8705, 1, 7),
+        (17_409, 1, 1),
+        (32_768, 1, 1),
+        (3585, 2, 1),
+        (4609, 2, 7),
+        (9217, 2, 1),
+        (18_433, 2, 1),
+    ] {
+        check::<f64>(&device, n, half, step);
+        check::<f32>(&device, n, half, step);
     }
 }
 

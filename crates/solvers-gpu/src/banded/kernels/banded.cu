@@ -17,8 +17,10 @@
 // pivot ends it; pivots are those of the parts and of the reduced system.
 //
 // Common to all instances:
-// - A group of GROUP threads solves a system, a thread has rows thread * K to thread * K + K - 1 of
-//   the GROUP * K; rows beyond the last one of the system are those of the identity.
+// - A group of GROUP threads solves a system, or a cluster of CLUSTER blocks of GROUP threads each.
+//   A thread has rows thread * K to thread * K + K - 1 of the GROUP * CLUSTER * K; rows beyond the
+//   last one of the system are those of the identity. A block has values and vectors of its own
+//   rows in its shared memory; borders, and x where a product needs it, are read from others.
 // - Values and right-hand side are staged in shared memory, K and 2 W + 1 being odd, so that equal
 //   rows of neighbouring threads are in different banks. Reciprocals of pivots, the upper factor
 //   and the solution are in registers.
@@ -29,10 +31,13 @@
 //   refinement, x twice with an initial guess), 25 B of outcome.
 //
 // Arguments:
-// - `nitems` < 2^32, nrhs >= 1, nrows <= GROUP * K.
+// - `nitems` < 2^32, nrhs >= 1, nrows <= GROUP * CLUSTER * K.
 // - `order`: position k of the band is row and column order[k] of A; null for the order of A.
 // - `places`: where each of the `nnz` entries lies in the band, row by row, 2 W + 1 diagonals each;
 //   null for a tridiagonal pattern with all entries in the order of A, where entry k lies at k + 1.
+// - `entries`, for clusters with `places`: CLUSTER + 1 numbers, from which to which place of the
+//   rest each block's entries are; the rest are the numbers of all entries, block by block. Each
+//   place is within the band of a block then, and stands where its entry does.
 // - `values`: `value_stride` elements from item to item, 0 if all items share them.
 // - `b`, `x`: item-major, one right-hand side after the other. `flags`: BANDED_GUESS.
 // - Dynamic shared memory: BandedBlock::BYTES.
@@ -113,24 +118,30 @@ struct Border {
     }
 
     // Eliminates the borders of two other threads, `before` and `behind`, whose equations are
-    // normalised. What is coupled is twice as far away then.
-    __device__ __forceinline__ void reduce(const Border& before, const Border& behind, bool& bad) {
+    // normalised. What is coupled is twice as far away then. A thread without such a neighbour keeps
+    // what it has on that side.
+    __device__ __forceinline__ void reduce(const Border& before, const Border& behind,
+                                           bool has_before, bool has_behind, bool& bad) {
         V middle[W][W], new_left[W][W], new_right[W][W], new_known[W];
 #pragma unroll
         for (u32 s = 0; s < W; ++s) {
             new_known[s] = known[s];
+            V of_before[W], of_behind[W];
 #pragma unroll
             for (u32 t = 0; t < W; ++t) {
-                new_known[s] -= left[s][t] * before.known[t] + right[s][t] * behind.known[t];
+                of_before[t] = has_before ? left[s][t] : V(0);
+                of_behind[t] = has_behind ? right[s][t] : V(0);
+                new_known[s] -= of_before[t] * before.known[t] + of_behind[t] * behind.known[t];
             }
 #pragma unroll
             for (u32 c = 0; c < W; ++c) {
-                V of_middle = V(s == c), of_left = V(0), of_right = V(0);
+                V of_middle = V(s == c);
+                V of_left = has_before ? V(0) : left[s][c], of_right = has_behind ? V(0) : right[s][c];
 #pragma unroll
                 for (u32 t = 0; t < W; ++t) {
-                    of_middle -= left[s][t] * before.right[t][c] + right[s][t] * behind.left[t][c];
-                    of_left -= left[s][t] * before.left[t][c];
-                    of_right -= right[s][t] * behind.right[t][c];
+                    of_middle -= of_before[t] * before.right[t][c] + of_behind[t] * behind.left[t][c];
+                    of_left -= of_before[t] * before.left[t][c];
+                    of_right -= of_behind[t] * behind.right[t][c];
                 }
                 middle[s][c] = of_middle;
                 new_left[s][c] = of_left;
@@ -157,8 +168,33 @@ struct FirstRows {
     V before[W][W], own[W][W], known[W];
 };
 
+// The threads that solve a system: CLUSTER times GROUP. The barriers of a solve lie between its sums,
+// so that none of those of sum_apart is needed.
+template <u32 GROUP, u32 CLUSTER>
+struct BandedThreads : ClusterTeam<GROUP * CLUSTER, CLUSTER> {
+    using Cluster = ClusterTeam<GROUP * CLUSTER, CLUSTER>;
+
+    __device__ __forceinline__ static void sync() {}
+
+    __device__ __forceinline__ static bool any_thread(bool of_thread, double* scratch) {
+        return sum_apart<BandedThreads>(of_thread ? 1.0f : 0.0f, scratch) != 0.0f;
+    }
+
+    // For the threads of a block, and for all of them.
+    __device__ __forceinline__ static void sync_block() { __syncthreads(); }
+
+    __device__ __forceinline__ static void sync_all() { cluster_sync(); }
+};
+
+template <u32 GROUP>
+struct BandedThreads<GROUP, 1> : Team<GROUP> {
+    __device__ __forceinline__ static void sync_block() { Team<GROUP>::sync(); }
+
+    __device__ __forceinline__ static void sync_all() { Team<GROUP>::sync(); }
+};
+
 // What threads of a group tell each other: COUNT numbers each, through shuffles, or through shared
-// memory where a group is a block.
+// memory where a group is a block; in a cluster, those of one block.
 template <typename V, u32 GROUP>
 struct Exchange {
     static constexpr bool IS_BLOCK = GROUP > WARP_THREADS;
@@ -203,44 +239,178 @@ struct Exchange {
     }
 };
 
+// What the blocks of a cluster tell each other, in the shared memory of each. The borders of a
+// block's first and last thread are expressed by those of the blocks' beside it: left * (last border
+// of the block before) + border + right * (first border of the block behind) = known.
+template <typename V, u32 W, u32 CLUSTER>
+struct Ends {
+    FirstRows<V, W> behind; // of the first thread of the block behind
+    struct {
+        Border<V, W> first, last;
+    } of[CLUSTER];
+    V before_own[W], behind_own[W]; // the last border of the block before, the first of that behind
+
+    // Solves the equations of all blocks, which have arrived: eliminates from the first block to the
+    // last, and substitutes. For one thread of each block.
+    __device__ __forceinline__ void solve(u32 rank, bool& bad) {
+        // The last border of the block before is known - coupling * (first border of this block).
+        V known[W], coupling[W][W];
+        set_zero(known, coupling);
+#pragma unroll 1
+        for (u32 block = 0; block < CLUSTER; ++block) {
+            Border<V, W> first = of[block].first;
+            const Border<V, W> last = of[block].last;
+            V middle[W][W], share[W][W], sum[W];
+#pragma unroll
+            for (u32 s = 0; s < W; ++s) {
+                sum[s] = last.known[s];
+#pragma unroll
+                for (u32 t = 0; t < W; ++t) {
+                    first.known[s] -= first.left[s][t] * known[t];
+                    sum[s] -= last.left[s][t] * known[t];
+                }
+#pragma unroll
+                for (u32 c = 0; c < W; ++c) {
+                    middle[s][c] = V(s == c);
+                    share[s][c] = V(0);
+#pragma unroll
+                    for (u32 t = 0; t < W; ++t) {
+                        middle[s][c] -= first.left[s][t] * coupling[t][c];
+                        share[s][c] += last.left[s][t] * coupling[t][c];
+                    }
+                }
+            }
+            first.normalise(middle, bad);
+#pragma unroll
+            for (u32 s = 0; s < W; ++s) {
+                known[s] = sum[s];
+#pragma unroll
+                for (u32 c = 0; c < W; ++c) {
+                    coupling[s][c] = last.right[s][c];
+                }
+#pragma unroll
+                for (u32 t = 0; t < W; ++t) {
+                    known[s] += share[s][t] * first.known[t];
+#pragma unroll
+                    for (u32 c = 0; c < W; ++c) {
+                        coupling[s][c] += share[s][t] * first.right[t][c];
+                    }
+                }
+            }
+            of[block].first = first;
+            set(of[block].last, known, coupling);
+        }
+        V next[W], ignored[W][W];
+        set_zero(next, ignored);
+#pragma unroll 1
+        for (u32 block = CLUSTER; block-- > 0;) {
+            if (block == rank) {
+                copy(next, behind_own);
+            }
+            V last[W];
+            substitute(of[block].last, next, last);
+            if (block + 1 == rank) {
+                copy(last, before_own);
+            }
+            V first[W];
+            substitute(of[block].first, next, first);
+            copy(first, next);
+        }
+        if (rank == 0) {
+            set_zero(before_own, ignored);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ static void copy(const V (&from)[W], V (&to)[W]) {
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            to[s] = from[s];
+        }
+    }
+
+    __device__ __forceinline__ static void set_zero(V (&vector)[W], V (&matrix)[W][W]) {
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            vector[s] = V(0);
+#pragma unroll
+            for (u32 c = 0; c < W; ++c) {
+                matrix[s][c] = V(0);
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void set(Border<V, W>& border, const V (&known)[W],
+                                               const V (&right)[W][W]) {
+        copy(known, border.known);
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            copy(right[s], border.right[s]);
+        }
+    }
+
+    // known - right * next
+    __device__ __forceinline__ static void substitute(const Border<V, W>& border, const V (&next)[W],
+                                                      V (&found)[W]) {
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+            found[s] = border.known[s];
+#pragma unroll
+            for (u32 t = 0; t < W; ++t) {
+                found[s] -= border.right[s][t] * next[t];
+            }
+        }
+    }
+};
+
 // Threads of a block and its shared memory: the bands of all groups, the right-hand sides of all,
-// what is exchanged, scratch.
-template <typename V, u32 W, u32 K, u32 GROUP>
+// what is exchanged among threads and among blocks, scratch.
+template <typename V, u32 W, u32 K, u32 GROUP, u32 CLUSTER>
 struct BandedBlock {
     static constexpr u32 THREADS = GROUP > 2 * WARP_THREADS ? GROUP : 2 * WARP_THREADS;
     static constexpr u32 GROUPS = THREADS / GROUP;
     static constexpr u32 ROWS = GROUP * K;
     static constexpr u32 DIAGONALS = 2 * W + 1;
     static constexpr u32 TOLD = GROUP > WARP_THREADS ? (2 * W * W + W) * GROUP : 0;
-    static constexpr u32 VALUES = GROUPS * ROWS * (DIAGONALS + 1) + TOLD;
+    static constexpr u32 ENDS_AT = GROUPS * ROWS * (DIAGONALS + 1) + TOLD;
+    static constexpr u32 VALUES = ENDS_AT + (CLUSTER > 1 ? sizeof(Ends<V, W, CLUSTER>) / sizeof(V) : 0);
     static constexpr u32 SCRATCH_AT = (VALUES * u32(sizeof(V)) + 7) / 8 * 8;
     // Blocks that a multiprocessor shall have registers for, about as many as it has shared memory
     // for: each of its four parts has 512 for each lane of a warp.
-    static constexpr u32 REGISTERS = W > 1 ? 128 : K > 9 ? 168 : K > 5 ? 96 : 80;
+    // Groups of several warps that have blocks of 2 x 2 in f64 would spill 60 to 100 bytes in 128.
+    static constexpr bool HAS_LARGE_BORDERS = sizeof(V) == 8 && GROUP > WARP_THREADS;
+    static constexpr u32 OF_TRIDIAGONAL = K > 9 ? 168 : K > 5 ? 96 : 80;
+    static constexpr u32 OF_PENTADIAGONAL = K > 9 ? 240 : HAS_LARGE_BORDERS ? 168 : 128;
+    static constexpr u32 REGISTERS = W > 1 ? OF_PENTADIAGONAL : OF_TRIDIAGONAL;
     static constexpr u32 MOST = 512 / REGISTERS * 4 * WARP_THREADS / THREADS;
     static constexpr u32 BLOCKS = MOST > 1 ? MOST : 1;
     // As `BandedShape::shared_bytes` (shape.rs) counts them.
-    static constexpr u32 BYTES = SCRATCH_AT + GROUPS * Team<GROUP>::SCRATCH * 8;
+    static constexpr u32 BYTES = SCRATCH_AT + GROUPS * BandedThreads<GROUP, CLUSTER>::SCRATCH * 8;
 };
 
 // One thread's part in the solves of its group.
-template <typename V, u32 W, u32 K, u32 GROUP>
+template <typename V, u32 W, u32 K, u32 GROUP, u32 CLUSTER>
 struct BandedGroup {
-    using Threads = Team<GROUP>;
-    using Block = BandedBlock<V, W, K, GROUP>;
+    using Threads = BandedThreads<GROUP, CLUSTER>;
+    using Block = BandedBlock<V, W, K, GROUP, CLUSTER>;
     static constexpr u32 D = 2 * W + 1;
-    static constexpr u32 ROWS = Block::ROWS;
+    static constexpr u32 ROWS = Block::ROWS;          // of a block
+    static constexpr u32 THREADS = GROUP * CLUSTER;   // that solve a system
     static constexpr u32 INNER = K - W; // rows before the border
     static_assert(K % 2 == 1 && K >= 2 * W, "rows in different banks; inner rows beside a border");
+    static_assert(CLUSTER == 1 || Block::GROUPS == 1, "a cluster of whole blocks");
 
     const u32 nrows;
     const u16* const order;
     const SystemLimits& limits;
-    const u32 thread;
-    V* const band; // of the group
-    V* const rhs;  // of the group: the right-hand side of A^-1 r, or x
+    const u32 local;     // the number of this thread in the part of the group that its block has
+    const u32 first_row; // of the block
+    const u32 thread;    // the number of this thread in the group
+    V* const band;       // of the block's rows of the group
+    V* const rhs;        // of these rows: the right-hand side of A^-1 r, or x
     double* const scratch;
     const Exchange<V, GROUP> exchange;
+    Ends<V, W, CLUSTER>* const ends; // in clusters
 
     const V* own_b;
     V* own_x;
@@ -252,14 +422,18 @@ struct BandedGroup {
 
     __device__ __forceinline__ BandedGroup(u32 all_rows, const u16* all_order,
                                            const SystemLimits& all_limits, u8* shared)
-        : nrows(all_rows), order(all_order), limits(all_limits), thread(threadIdx.x % GROUP),
+        : nrows(all_rows), order(all_order), limits(all_limits), local(threadIdx.x % GROUP),
+          first_row(CLUSTER > 1 ? cluster_rank() * ROWS : 0),
+          thread((CLUSTER > 1 ? cluster_rank() * GROUP : 0) + local),
           band(reinterpret_cast<V*>(shared) + threadIdx.x / GROUP * ROWS * D),
           rhs(reinterpret_cast<V*>(shared) + Block::GROUPS * ROWS * D + threadIdx.x / GROUP * ROWS),
           scratch(reinterpret_cast<double*>(shared + Block::SCRATCH_AT) +
                   threadIdx.x / GROUP * Threads::SCRATCH),
-          exchange{reinterpret_cast<V*>(shared) + Block::GROUPS * ROWS * (D + 1)} {
-        for (u32 k = thread; k < ROWS * D; k += GROUP) {
-            band[k] = V(k / D >= nrows && k % D == W ? 1 : 0);
+          exchange{reinterpret_cast<V*>(shared) + Block::GROUPS * ROWS * (D + 1)},
+          ends(reinterpret_cast<Ends<V, W, CLUSTER>*>(reinterpret_cast<V*>(shared) +
+                                                      Block::ENDS_AT)) {
+        for (u32 k = local; k < ROWS * D; k += GROUP) {
+            band[k] = V(first_row + k / D >= nrows && k % D == W ? 1 : 0);
         }
     }
 
@@ -268,9 +442,9 @@ struct BandedGroup {
         return order == nullptr ? k : u32(load(order + k));
     }
 
-    __device__ __forceinline__ const V* own_band() const { return band + thread * K * D; }
+    __device__ __forceinline__ const V* own_band() const { return band + local * K * D; }
 
-    __device__ __forceinline__ V* own_rhs() const { return rhs + thread * K; }
+    __device__ __forceinline__ V* own_rhs() const { return rhs + local * K; }
 
     // Elements of a vector in device memory of the own rows, 0 beyond the last row.
     __device__ __forceinline__ V element(const V* vector, u32 i) const {
@@ -278,31 +452,57 @@ struct BandedGroup {
         return k < nrows ? vector[number(k)] : V(0);
     }
 
-    // Starts to copy an item's values to the band.
-    __device__ __forceinline__ void fetch_values(const V* values, const u16* places, u32 nnz) const {
+    // Starts to copy an item's values to the band: those of the block's rows.
+    __device__ __forceinline__ void fetch_values(const V* values, const u16* places,
+                                                 const u32* entries, u32 nnz) const {
         if (places == nullptr) {
+            // Entry k of a whole tridiagonal pattern lies at k + 1 of the band of all rows.
+            const u32 begin = first_row * D;
+            const u32 end = CLUSTER > 1 ? minimum(nnz, begin + ROWS * D - 1) : nnz;
 #pragma unroll 4
-            for (u32 k = thread; k < nnz; k += GROUP) {
-                cp_async_value(band + k + 1, values + k);
+            for (u32 k = (begin == 0 ? 0 : begin - 1) + local; k < end; k += GROUP) {
+                cp_async_value(band + (k + 1 - begin), values + k);
+            }
+        } else if constexpr (CLUSTER > 1) {
+            const u32 end = load(entries + cluster_rank() + 1);
+            entries += CLUSTER + 1;
+#pragma unroll 4
+            for (u32 k = load(entries - CLUSTER - 1 + cluster_rank()) + local; k < end;
+                 k += GROUP) {
+                cp_async_value(band + load(places + k), values + load(entries + k));
             }
         } else {
 #pragma unroll 4
-            for (u32 k = thread; k < nnz; k += GROUP) {
+            for (u32 k = local; k < nnz; k += GROUP) {
                 cp_async_value(band + load(places + k), values + k);
             }
         }
     }
 
-    // Starts to copy b.
+    // Starts to copy b: the elements of the block's rows.
     __device__ __forceinline__ void fetch_b() const {
 #pragma unroll 4
-        for (u32 k = thread; k < ROWS; k += GROUP) {
-            if (k < nrows) {
-                cp_async_value(rhs + k, own_b + number(k));
+        for (u32 k = local; k < ROWS; k += GROUP) {
+            if (first_row + k < nrows) {
+                cp_async_value(rhs + k, own_b + number(first_row + k));
             } else {
                 rhs[k] = V(0);
             }
         }
+    }
+
+    // Element k - W of what the block's rows have in `rhs`, of its neighbours beyond these; 0 before
+    // the first row of the group and behind its last one.
+    __device__ __forceinline__ V told_x(u32 k) const {
+        const bool is_own = k >= W && k < ROWS + W;
+        if (CLUSTER == 1 || is_own) {
+            return is_own ? rhs[k - W] : V(0);
+        }
+        const u32 row = first_row + k;
+        if (row < W || row >= ROWS * CLUSTER + W) {
+            return V(0);
+        }
+        return *in_block_of_cluster(rhs + (row - W) % ROWS, (row - W) / ROWS);
     }
 
     __device__ __forceinline__ double norm(const V (&vector)[K]) const {
@@ -316,8 +516,7 @@ struct BandedGroup {
         V window[K + 2 * W];
 #pragma unroll
         for (u32 i = 0; i < K + 2 * W; ++i) {
-            const u32 k = thread * K + i;
-            window[i] = k >= W && k < ROWS + W ? rhs[k - W] : V(0);
+            window[i] = told_x(local * K + i);
         }
 #pragma unroll
         for (u32 i = 0; i < K; ++i) {
@@ -349,6 +548,9 @@ struct BandedGroup {
     __device__ __forceinline__ double size() const {
         V sum[K];
         multiply<true>(sum);
+        if constexpr (CLUSTER > 1) {
+            cluster_sync(); // the last sum has been read
+        }
 #pragma unroll
         for (u32 i = 0; i < K; ++i) {
             sum[i] += V(magnitude(double(element(own_b, i))));
@@ -397,10 +599,24 @@ struct BandedGroup {
         for (u32 distance = 1; distance < GROUP; distance *= 2) {
             Border<V, W> before, behind;
             exchange.ask(border, distance, before, behind);
-            border.reduce(before, behind, bad);
+            if constexpr (CLUSTER > 1) {
+                const bool has_before = local >= distance, has_behind = local + distance < GROUP;
+                border.reduce(before, behind, has_before, has_behind, bad);
+            } else {
+                border.reduce(before, behind, true, true, bad);
+            }
+        }
+        if constexpr (CLUSTER > 1) {
+            join_blocks(border, bad);
         }
         V before[W], ignored[W];
         exchange.ask(border.known, 1u, before, ignored);
+        if constexpr (CLUSTER > 1) {
+#pragma unroll
+            for (u32 s = 0; s < W; ++s) {
+                before[s] = local == 0 ? ends->before_own[s] : before[s];
+            }
+        }
         V y[K];
 #pragma unroll
         for (u32 i = 0; i < INNER; ++i) {
@@ -431,6 +647,30 @@ struct BandedGroup {
             x[i] = sum * inverse[i];
         }
         return bad;
+    }
+
+    // Solves for the borders of all threads, which are expressed by those of the blocks beside theirs.
+    __device__ __forceinline__ void join_blocks(Border<V, W>& border, bool& bad) const {
+        if (local == 0 || local == GROUP - 1) {
+#pragma unroll 1
+            for (u32 block = 0; block < CLUSTER; ++block) {
+                auto& of = in_block_of_cluster(ends, block)->of[cluster_rank()];
+                (local == 0 ? of.first : of.last) = border;
+            }
+        }
+        cluster_sync();
+        if (local == 0) {
+            ends->solve(cluster_rank(), bad);
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 s = 0; s < W; ++s) {
+#pragma unroll
+            for (u32 t = 0; t < W; ++t) {
+                border.known[s] -= border.left[s][t] * ends->before_own[t] +
+                                   border.right[s][t] * ends->behind_own[t];
+            }
+        }
     }
 
     // Eliminates among the own rows. On return `border` and `middle` are the equations of the own
@@ -495,8 +735,17 @@ struct BandedGroup {
             }
         }
         FirstRows<V, W> ignored, behind;
+        if constexpr (CLUSTER > 1) {
+            if (local == 0 && cluster_rank() > 0) {
+                in_block_of_cluster(ends, cluster_rank() - 1)->behind = first;
+            }
+            cluster_sync();
+        }
         exchange.ask(first, 1u, ignored, behind);
-        const bool is_last = thread == GROUP - 1;
+        const bool is_last = thread == THREADS - 1;
+        if constexpr (CLUSTER > 1) {
+            behind = local == GROUP - 1 && !is_last ? ends->behind : behind;
+        }
 #pragma unroll
         for (u32 s = 0; s < W; ++s) {
 #pragma unroll
@@ -546,8 +795,11 @@ struct BandedGroup {
         threshold = limits.threshold(system, rhs_norm);
         bool moved = false;
         if (has_guess) {
-            for (u32 k = thread; k < nrows; k += GROUP) {
+            for (u32 k = thread; k < nrows; k += THREADS) {
                 moved = moved || own_x[k] != V(0);
+            }
+            if constexpr (CLUSTER > 1) {
+                cluster_sync(); // the norm has been read
             }
             moved = Threads::any_thread(moved, scratch) && rhs_norm != 0;
         }
@@ -571,7 +823,7 @@ struct BandedGroup {
             }
             const double found = find_residual(from_x);
             residual = is_b ? rhs_norm : found;
-            Threads::sync();
+            Threads::sync_block();
 #pragma unroll
             for (u32 i = 0; i < K; ++i) {
                 own_rhs()[i] = moved ? from_x[i] : r[i];
@@ -581,12 +833,12 @@ struct BandedGroup {
 
     // Writes x to `rhs`, for all threads of the group.
     __device__ __forceinline__ void tell_x(const V (&x)[K]) const {
-        Threads::sync();
+        Threads::sync_block();
 #pragma unroll
         for (u32 i = 0; i < K; ++i) {
             own_rhs()[i] = x[i];
         }
-        Threads::sync();
+        Threads::sync_all();
     }
 
     // Ends the system if it is finished. `fresh`: no step was made yet; otherwise `stop` says how the
@@ -650,8 +902,8 @@ struct BandedGroup {
         if (state == RUNNING) {
             iteration += bad ? 0 : 1;
             residual = found;
-            for (u32 k = thread; k < nrows; k += GROUP) {
-                own_x[number(k)] = rhs[k];
+            for (u32 k = local; k < ROWS && first_row + k < nrows; k += GROUP) {
+                own_x[number(first_row + k)] = rhs[k];
             }
             stored = x_is_set = true;
         }
@@ -660,56 +912,59 @@ struct BandedGroup {
                                                                   : PASSED;
         judge(system, outcomes, false, stop);
         rhs_is_b = false;
-        Threads::sync();
+        Threads::sync_block();
         if (Threads::any(state == RUNNING)) {
 #pragma unroll
             for (u32 i = 0; i < K; ++i) {
                 own_rhs()[i] = r[i];
             }
             // What was written to x is read by other threads.
-            Threads::sync();
+            Threads::sync_block();
         }
     }
 
     // Writes the solution of a system that ended before any step: 0, or the guess.
     __device__ __forceinline__ void leave(bool exists) const {
         if (exists && !stored) {
-            for (u32 k = thread; k < nrows; k += GROUP) {
+            for (u32 k = thread; k < nrows; k += THREADS) {
                 own_x[k] = V(0);
             }
         }
     }
 };
 
-template <typename V, u32 W, u32 K, u32 GROUP>
-__global__ void __launch_bounds__(BandedBlock<V, W, K, GROUP>::THREADS,
-                                  BandedBlock<V, W, K, GROUP>::BLOCKS)
+template <typename V, u32 W, u32 K, u32 GROUP, u32 CLUSTER = 1>
+__global__ void __launch_bounds__(BandedBlock<V, W, K, GROUP, CLUSTER>::THREADS,
+                                  BandedBlock<V, W, K, GROUP, CLUSTER>::BLOCKS)
     banded(u32 nitems, u32 nrows, u32 nrhs, u32 nnz, const u16* __restrict__ order,
-           const u16* __restrict__ places, const V* __restrict__ values, u64 value_stride,
-           const V* __restrict__ b, V* __restrict__ x, u32 flags, SystemLimits limits,
-           SystemOutcomes outcomes) {
+           const u16* __restrict__ places, const u32* __restrict__ entries,
+           const V* __restrict__ values, u64 value_stride, const V* __restrict__ b,
+           V* __restrict__ x, u32 flags, SystemLimits limits, SystemOutcomes outcomes) {
     extern __shared__ __align__(16) u8 dynamic_shared[];
-    using Group = BandedGroup<V, W, K, GROUP>;
+    using Group = BandedGroup<V, W, K, GROUP, CLUSTER>;
     using Threads = typename Group::Threads;
-    constexpr u32 GROUPS = BandedBlock<V, W, K, GROUP>::GROUPS;
+    constexpr u32 GROUPS = BandedBlock<V, W, K, GROUP, CLUSTER>::GROUPS;
 
     const u32 number = threadIdx.x / GROUP;
+    const u32 teams = gridDim.x / CLUSTER;
     Group group(nrows, order, limits, dynamic_shared);
-    for (u64 first = u64(blockIdx.x) * GROUPS; first < nitems; first += u64(gridDim.x) * GROUPS) {
+    for (u64 first = u64(blockIdx.x / CLUSTER) * GROUPS; first < nitems;
+         first += u64(teams) * GROUPS) {
         // Groups without an item of their own go along with another's.
         const bool exists = first + number < nitems;
         const u64 item = exists ? first + number : first;
         // The band is set, or no thread reads the last one any more.
-        Threads::sync();
-        group.fetch_values(values + item * value_stride, places, nnz);
+        Threads::sync_block();
+        group.fetch_values(values + item * value_stride, places, entries, nnz);
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
             const u64 system = item * nrhs + rhs;
             group.own_b = b + system * nrows;
             group.own_x = x + system * nrows;
-            Threads::sync();
+            // In a cluster, also: sums of the last system have been read.
+            Threads::sync_all();
             group.fetch_b();
             cp_async_wait_all();
-            Threads::sync();
+            Threads::sync_block();
             group.enter(system, (flags & BANDED_GUESS) != 0, exists);
             group.judge(system, outcomes, true, PASSED);
             while (Threads::any(group.state == RUNNING)) {

@@ -36,6 +36,14 @@ fn agrees<T: SolveScalar>(n: usize, half: usize, look: Look) {
     let cpu = on_cpu(&systems, &options());
 
     let what = format!("{} n = {n}, {half} on a side, {look:?}", T::CPP);
+    let in_a_block = match (half, T::CPP) {
+        (1, "double") => n <= 6656,
+        (1, _) => n <= 8704,
+        (_, "double") => n <= 3584,
+        _ => n <= 5632,
+    };
+    let is_cluster = gpu.kernel.split(',').count() == 5;
+    assert_eq!(in_a_block, !is_cluster, "{what}: {}", gpu.kernel);
     assert_eq!(gpu.statuses(), vec![Status::Converged; items], "{what} {:?}", gpu.outcomes);
     compare(&what, &systems, &gpu, &cpu, SolveOptions::default_rel_tol::<T>());
     let size = cpu.x.iter().fold(0.0, |most: f64, x| most.max(x.to_f64().abs()));
@@ -64,6 +72,30 @@ fn pentadiagonal_systems_agree_in_f64() {
 fn pentadiagonal_systems_agree_in_f32() {
     PENTADIAGONAL.iter().for_each(|&n| agrees::<f32>(n, 2, Look::Whole));
     agrees::<f32>(5632, 2, Look::Whole);
+}
+
+/// Systems that the blocks of a cluster have together: limits of kernels and of blocks, a last block
+/// with one row and blocks without rows.
+#[test]
+fn systems_of_several_blocks_agree() {
+    for n in [6657, 8704, 8705, 10_881, 17_409] {
+        agrees::<f64>(n, 1, Look::Whole);
+    }
+    for n in [3585, 4609, 9217, 18_433] {
+        agrees::<f64>(n, 2, Look::Whole);
+    }
+    for (n, half) in [(9000, 1), (17_409, 1), (34_816, 1), (5633, 2), (18_500, 2)] {
+        agrees::<f32>(n, half, Look::Whole);
+    }
+}
+
+#[test]
+fn systems_of_several_blocks_with_holes_and_shuffled_rows_agree() {
+    for look in [Look::WithHoles, Look::Shuffled] {
+        for (n, half) in [(6700, 1), (9000, 1), (3700, 2), (6001, 2)] {
+            agrees::<f64>(n, half, look);
+        }
+    }
 }
 
 #[test]

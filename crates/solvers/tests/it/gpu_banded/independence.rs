@@ -13,13 +13,19 @@ use crate::gpu_banded::support::{Look, band, by_banded, options};
 use crate::gpu_lu::independence::{Flaw, flaw};
 use crate::gpu_lu::support::{matrix, mixed_tolerances};
 
-/// Number of rows, diagonals on each side, and threads per system.
-fn sizes() -> impl Strategy<Value = (usize, usize, Option<u32>)> {
+/// Number of rows, diagonals on each side, threads per system in a block, and blocks per system.
+fn sizes() -> impl Strategy<Value = (usize, usize, BandedTuning)> {
+    let threads = |threads: &'static [Option<u32>]| {
+        prop::sample::select(threads).prop_map(|some| BandedTuning::default().threads(some))
+    };
+    let usual = BandedTuning::default();
+    let blocks = usual.cluster(Some(4));
     prop_oneof![
-        (1usize..40, 1usize..3, Just(None)),
-        (1usize..145, Just(1), prop::sample::select(vec![None, Some(16), Some(32)])),
-        (1usize..145, Just(2), prop::sample::select(vec![None, Some(16), Some(64)])),
-        (145usize..600, 1usize..3, prop::sample::select(vec![None, Some(128)])),
+        (1usize..40, 1usize..3, Just(usual)),
+        (1usize..145, Just(1), threads(&[None, Some(16), Some(32)])),
+        (1usize..145, Just(2), threads(&[None, Some(16), Some(64)])),
+        (145usize..600, 1usize..3, threads(&[None, Some(128)])),
+        (1usize..4600, 1usize..3, Just(blocks)),
     ]
 }
 
@@ -48,14 +54,13 @@ fn batch<T: Scalar>(n: usize, half: usize, flaws: &[Flaw], seed: u64) -> Systems
 }
 
 fn check<T: SolveScalar>(
-    (n, half, threads): (usize, usize, Option<u32>),
+    (n, half, tuning): (usize, usize, BandedTuning),
     flaws: &[Flaw],
     seed: u64,
 ) -> Result<(), TestCaseError> {
     let systems = batch::<T>(n, half, flaws, seed);
     let mut options = options();
     options.rel_tol = mixed_tolerances(flaws.len(), seed);
-    let tuning = BandedTuning::default().threads(threads);
     let all = by_banded(&Emulator::new(Order::Forward), &systems, &options, &tuning);
     let what = format!("{} n = {n} {half} {tuning:?} {flaws:?} seed {seed}", T::CPP);
     // The same batch with another order of threads and one block.

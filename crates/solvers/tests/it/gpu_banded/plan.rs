@@ -43,7 +43,7 @@ fn what_it_does_not_take_is_refused_in_one_line() {
     }
     for (pattern, expected) in [
         (band(20, 3, Look::Whole), "more than two diagonals"),
-        (chain(6657), "exceed a multiprocessor"),
+        (chain(34_817), "exceed a multiprocessor"),
     ] {
         let plan = BandedSolver::<_, f64>::new(&emulator(), pattern.view(), 1, &options());
         let error = plan.map(drop).unwrap_err();
@@ -109,6 +109,7 @@ fn options_and_lengths_are_checked() {
     for (expected, tuning) in [
         ("threads", BandedTuning::default().threads(Some(48))),
         ("threads", BandedTuning::default().threads(Some(1024))),
+        ("cluster", BandedTuning::default().cluster(Some(3))),
         ("max_blocks", BandedTuning::default().max_blocks(Some(0))),
     ] {
         let plan = BandedSolver::<_, f64>::with_tuning(

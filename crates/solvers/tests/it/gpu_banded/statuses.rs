@@ -11,21 +11,39 @@ use crate::gpu_banded::support::{Look, band, by_banded, options};
 use crate::gpu_lu::statuses::{a_failure_keeps_the_guess, cases, end_as_expected, scaled, systems};
 use crate::gpu_lu::support::matrix;
 
+/// Systems that the blocks of a cluster have together.
+fn solve_in_blocks<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
+    let tuning = BandedTuning::default().cluster(Some(4));
+    by_banded(&Emulator::new(Order::Random(5)), systems, options, &tuning)
+}
+
 fn solve<T: SolveScalar>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     by_banded(&Emulator::new(Order::Random(5)), systems, options, &BandedTuning::default())
 }
 
 fn table<T: SolveScalar>() {
-    for (n, half) in
-        [(4, 1), (9, 1), (33, 1), (130, 1), (600, 1), (5, 2), (40, 2), (130, 2), (300, 2)]
-    {
+    for (n, half) in [
+        (4, 1),
+        (9, 1),
+        (33, 1),
+        (130, 1),
+        (600, 1),
+        (5, 2),
+        (40, 2),
+        (130, 2),
+        (300, 2),
+        (2500, 1),
+    ] {
         let cases = cases(n);
         let systems = systems::<T>(&band(n, half, Look::Whole), &cases);
-        let (gpu, cpu) = (solve(&systems, &options()), on_cpu(&systems, &options()));
-        let what = format!("{} n = {n}, {half} on a side", T::CPP);
-        // Without the ladder the CPU still permutes the rows of the case "equal rows".
-        end_as_expected(&what, &cases, &gpu, &cpu);
-        a_failure_keeps_the_guess(&cases, &gpu.x);
+        let cpu = on_cpu(&systems, &options());
+        let in_blocks = solve_in_blocks(&systems, &options());
+        for gpu in [solve(&systems, &options()), in_blocks] {
+            let what = format!("{} n = {n}, {half} on a side, {}", T::CPP, gpu.kernel);
+            // Without the ladder the CPU still permutes the rows of the case "equal rows".
+            end_as_expected(&what, &cases, &gpu, &cpu);
+            a_failure_keeps_the_guess(&cases, &gpu.x);
+        }
     }
 }
 
@@ -42,7 +60,7 @@ fn bad_systems_end_as_on_the_cpu_in_f32() {
 /// A zero pivot is told wherever it is: among the rows of a thread, and in the reduced system.
 #[test]
 fn a_zero_pivot_is_told_wherever_it_is() {
-    for (n, half) in [(20, 1), (100, 1), (40, 2), (700, 1)] {
+    for (n, half) in [(20, 1), (100, 1), (40, 2), (700, 1), (8900, 1), (4700, 2)] {
         let pattern = band(n, half, Look::Whole);
         let healthy = matrix::<f64>(&pattern, 1.5, 4);
         let view = pattern.view();

@@ -62,8 +62,16 @@ pub(crate) fn band(n: usize, half: usize, look: Look) -> CsrPattern {
         Look::Shuffled => row * 7 % n,
         _ => row,
     };
-    pattern_of(n, |row, col| {
-        let (row, col) = (place(row), place(col));
-        row == col || (row.abs_diff(col) <= half && !is_hole(row, col))
-    })
+    let mut row_at = vec![0; n];
+    (0..n).for_each(|row| row_at[place(row)] = row);
+    let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
+    for at in (0..n).map(place) {
+        let near = at.saturating_sub(half)..(at + half + 1).min(n);
+        let has = |&col: &usize| col == at || !is_hole(at, col);
+        let mut cols: Vec<i32> = near.filter(has).map(|col| row_at[col] as i32).collect();
+        cols.sort_unstable();
+        col_idx.append(&mut cols);
+        row_ptr.push(col_idx.len() as i32);
+    }
+    CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
 }
