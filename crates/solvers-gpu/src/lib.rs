@@ -41,7 +41,7 @@ mod lu;
 mod lu_columns;
 
 #[doc(hidden)]
-pub use banded::banded_half_width;
+pub use banded::banded_shape;
 pub use banded::{BandedShape, BandedSolver, BandedTuning};
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]

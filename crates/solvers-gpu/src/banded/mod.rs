@@ -9,5 +9,5 @@ pub(crate) mod kernels;
 mod plan;
 mod shape;
 
-pub use plan::{BandedSolver, banded_half_width};
+pub use plan::{BandedSolver, banded_shape};
 pub use shape::{BandedShape, BandedTuning};

@@ -20,8 +20,8 @@ const FROM_GUESS: u32 = 1;
 
 /// Elimination without pivoting within the [`Band`] of the pattern of a uniform batch: tridiagonal
 /// and pentadiagonal systems, in the order of their rows or in reverse Cuthill-McKee order. A group
-/// of 8 to 512 threads solves each system, or a cluster of 4 or 8 blocks where the system exceeds the
-/// shared memory of one; one launch covers all systems.
+/// of 8 to 512 threads solves each system, or a cluster of 4 or 8 blocks where the system exceeds
+/// the shared memory of one; one launch covers all systems.
 ///
 /// Each thread eliminates among rows of its own, and cyclic reduction solves for what the rows of
 /// neighbouring threads have in common. Values, right-hand sides and solutions go through device
@@ -78,13 +78,13 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] for a matrix that is not square and for options out of range;
-    /// [`GpuSolveError::Symbolic`] for a pattern that is no band; [`GpuSolveError::Unsupported`] for
-    /// options that the GPU does not support, for more than two diagonals on a side of the main one,
-    /// and for systems that exceed the shared memory of a cluster of 8 blocks: more than 34,816 rows
-    /// with three diagonals, more than 28,672 with five. Before compute capability 9.0 there are no
-    /// clusters, and they may not exceed the shared memory of a block (with 227 KiB: 6,656 and
-    /// 3,584 rows, in f32 8,704 and 5,632); [`GpuSolveError::Gpu`] when an allocation or the
-    /// compiler fails.
+    /// [`GpuSolveError::Symbolic`] for a pattern that is no band; [`GpuSolveError::Unsupported`]
+    /// for options that the GPU does not support, for more than two diagonals on a side of the main
+    /// one, and for systems that exceed the shared memory of a cluster of 8 blocks: more than
+    /// 34,816 rows with three diagonals, more than 28,672 with five. Before compute capability 9.0
+    /// there are no clusters, and they may not exceed the shared memory of a block (with 227 KiB:
+    /// 6,656 and 3,584 rows, in f32 8,704 and 5,632); [`GpuSolveError::Gpu`] when an allocation or
+    /// the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -217,11 +217,11 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
             .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 });
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
-        // SAFETY: the arguments are those of `banded`; lengths were checked here; `with_tuning` made
-        // `order` a permutation of the rows, `places` of the pattern, within the band of a block, and
-        // `entries` a permutation of the entries, took a kernel with room for the rows, and the
-        // shared memory of that; x overlaps neither values nor b, and everything else belongs to the
-        // plan.
+        // SAFETY: the arguments are those of `banded`; lengths were checked here; `with_tuning`
+        // made `order` a permutation of the rows, `places` of the pattern, within the band of a
+        // block, and `entries` a permutation of the entries, took a kernel with room for the rows,
+        // and the shared memory of that; x overlaps neither values nor b, and everything else
+        // belongs to the plan.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }?;
         Ok(())
     }
@@ -243,28 +243,26 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     }
 }
 
-/// The diagonals with entries on each side of the main one, in the order of the [`Band`] of a
-/// pattern that [`BandedSolver`] takes by default; `None` where it refuses the pattern.
-/// `value_bytes`: bytes of a value; `shared_bytes`: shared memory of a block; `cluster`: the most
-/// blocks of a cluster.
-pub fn banded_half_width(
+/// The shape that [`BandedSolver`] takes by default for a pattern, in the order of its [`Band`];
+/// `None` where it refuses the pattern. `value_bytes`: bytes of a value; `shared_bytes`: shared
+/// memory of a block; `cluster`: the most blocks of a cluster.
+pub fn banded_shape(
     pattern: CsrPatternRef<'_>,
     value_bytes: usize,
     (shared_bytes, cluster): (u32, u32),
-) -> Option<usize> {
+) -> Option<BandedShape> {
     let nrows = pattern.nrows();
     let limits = BlockLimits { shared_bytes, cluster };
-    let fits = |half_width: usize| {
+    let shape = |half_width: usize| {
         let tuning = BandedTuning::default();
-        BandedShape::choose((nrows, half_width), value_bytes, limits, &tuning).is_ok()
+        BandedShape::choose((nrows, half_width), value_bytes, limits, &tuning).ok()
     };
     // No order is looked for where none would do.
     let has_room = pattern.nnz() <= (2 * MOST_HALF_WIDTH + 1) * nrows;
-    if !(has_room && fits(0)) {
+    if !(has_room && shape(0).is_some()) {
         return None;
     }
-    let half_width = Band::of(pattern).ok()?.half_width();
-    fits(half_width).then_some(half_width)
+    shape(Band::of(pattern).ok()?.half_width())
 }
 
 /// Where the entries lie in the bands of their blocks, block by block and row by row; and, for all

@@ -96,7 +96,7 @@ pub struct BandedShape {
     /// Threads of a block that solve a system.
     pub(super) threads: u32,
     /// Blocks that solve a system together, each with consecutive rows.
-    pub(super) cluster: u32,
+    pub cluster: u32,
     /// Threads of a block.
     pub(super) block: u32,
 }

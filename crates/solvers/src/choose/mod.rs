@@ -18,6 +18,7 @@ use rayon::prelude::*;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
 use sparsebatch_solve_core::symbolic::{LuCosts, lu_costs};
 use sparsebatch_solve_core::{Engine, Order, PerSystem, Preconditioner, Scheme, classes};
+use sparsebatch_solvers_gpu::BandedShape;
 
 use self::flags::{Room, flags_of};
 use crate::share::shares_values;
@@ -61,9 +62,9 @@ pub(crate) struct PatternFeatures {
     /// Costs of the factors in minimum-degree order, if they are within the limit of the target and
     /// every diagonal entry is stored.
     pub(crate) factors: Option<LuCosts>,
-    /// Diagonals on each side in the order of the band, if banded elimination on a GPU takes them
-    /// and every diagonal entry is stored.
-    pub(crate) band: Option<usize>,
+    /// The shape of banded elimination on a GPU, if that takes the pattern and every diagonal entry
+    /// is stored.
+    pub(crate) band: Option<BandedShape>,
     /// Whether a GPU iterates quicker with incomplete factors by two colours than with Jacobi.
     pub(crate) prefers_factors: bool,
 }
@@ -523,16 +524,20 @@ mod tests {
     #[test]
     fn bands_that_exceed_shared_memory_are_not_eliminated() {
         let tri = |n| Problem::new(Family::Tri, n).unwrap().batch(1).unwrap().batch;
-        let on = |shared_bytes, value_bytes| {
-            Target::Gpu(OnChip { shared_bytes, cluster: 8, value_bytes })
+        let on = |shared_bytes, value_bytes, cluster| {
+            Target::Gpu(OnChip { shared_bytes, cluster, value_bytes })
         };
         for (n, target, expected) in [
-            (6656, gpu(), true),
-            (6657, gpu(), false),
-            (8704, on(232_448, 4), true),
-            (8705, on(232_448, 4), false),
-            (544, on(49_152, 8), true),
-            (6656, on(49_152, 8), false),
+            (6656, on(232_448, 8, 1), true),
+            (6657, on(232_448, 8, 1), false),
+            (8704, on(232_448, 4, 1), true),
+            (8705, on(232_448, 4, 1), false),
+            (544, on(49_152, 8, 1), true),
+            (6656, on(49_152, 8, 1), false),
+            // Spread over several blocks.
+            (6657, gpu(), true),
+            (34_816, gpu(), true),
+            (34_817, gpu(), false),
         ] {
             let choices = choose(&tri(n), &SolveOptions::default(), target);
             assert_eq!(choices[0].scheme == Scheme::Banded, expected, "{n}");

@@ -9,7 +9,9 @@
 // 1. A thread eliminates among its own K rows. The last W of them are its border; the K - W others
 //    are expressed by its border and that of the thread before.
 // 2. The borders of all threads form a block tridiagonal system with blocks of W x W. Each step of
-//    cyclic reduction doubles the distance of what is coupled, until nothing is.
+//    cyclic reduction doubles the distance of what is coupled, until nothing is. In a cluster each
+//    block does so with its own borders, up to those of the blocks beside it; then all blocks solve
+//    for the first and last border of each.
 // 3. With both borders known each thread substitutes in its rows.
 //
 // A system ends by the rules of the CPU's solvers, applied to the residual recomputed from x. A
@@ -118,8 +120,8 @@ struct Border {
     }
 
     // Eliminates the borders of two other threads, `before` and `behind`, whose equations are
-    // normalised. What is coupled is twice as far away then. A thread without such a neighbour keeps
-    // what it has on that side.
+    // normalised. What is coupled is twice as far away then. A thread without such a neighbour
+    // keeps what it has on that side.
     __device__ __forceinline__ void reduce(const Border& before, const Border& behind,
                                            bool has_before, bool has_behind, bool& bad) {
         V middle[W][W], new_left[W][W], new_right[W][W], new_known[W];
@@ -136,7 +138,8 @@ struct Border {
 #pragma unroll
             for (u32 c = 0; c < W; ++c) {
                 V of_middle = V(s == c);
-                V of_left = has_before ? V(0) : left[s][c], of_right = has_behind ? V(0) : right[s][c];
+                V of_left = has_before ? V(0) : left[s][c];
+                V of_right = has_behind ? V(0) : right[s][c];
 #pragma unroll
                 for (u32 t = 0; t < W; ++t) {
                     of_middle -= of_before[t] * before.right[t][c] + of_behind[t] * behind.left[t][c];
@@ -168,12 +171,10 @@ struct FirstRows {
     V before[W][W], own[W][W], known[W];
 };
 
-// The threads that solve a system: CLUSTER times GROUP. The barriers of a solve lie between its sums,
-// so that none of those of sum_apart is needed.
+// The threads that solve a system: CLUSTER times GROUP. The barriers of a solve lie between its
+// sums, so that none of those of sum_apart is needed.
 template <u32 GROUP, u32 CLUSTER>
 struct BandedThreads : ClusterTeam<GROUP * CLUSTER, CLUSTER> {
-    using Cluster = ClusterTeam<GROUP * CLUSTER, CLUSTER>;
-
     __device__ __forceinline__ static void sync() {}
 
     __device__ __forceinline__ static bool any_thread(bool of_thread, double* scratch) {
@@ -240,8 +241,8 @@ struct Exchange {
 };
 
 // What the blocks of a cluster tell each other, in the shared memory of each. The borders of a
-// block's first and last thread are expressed by those of the blocks' beside it: left * (last border
-// of the block before) + border + right * (first border of the block behind) = known.
+// block's first and last thread are expressed by those of the blocks' beside it: left * (last
+// border of the block before) + border + right * (first border of the block behind) = known.
 template <typename V, u32 W, u32 CLUSTER>
 struct Ends {
     FirstRows<V, W> behind; // of the first thread of the block behind
@@ -250,8 +251,8 @@ struct Ends {
     } of[CLUSTER];
     V before_own[W], behind_own[W]; // the last border of the block before, the first of that behind
 
-    // Solves the equations of all blocks, which have arrived: eliminates from the first block to the
-    // last, and substitutes. For one thread of each block.
+    // Solves the equations of all blocks, which have arrived: eliminates from the first block to
+    // the last, and substitutes. For one thread of each block.
     __device__ __forceinline__ void solve(u32 rank, bool& bad) {
         // The last border of the block before is known - coupling * (first border of this block).
         V known[W], coupling[W][W];
@@ -491,8 +492,8 @@ struct BandedGroup {
         }
     }
 
-    // Element k - W of what the block's rows have in `rhs`, of its neighbours beyond these; 0 before
-    // the first row of the group and behind its last one.
+    // Element k - W of what the block's rows have in `rhs`, of its neighbours beyond these; 0
+    // before the first row of the group and behind its last one.
     __device__ __forceinline__ V told_x(u32 k) const {
         const bool is_own = k >= W && k < ROWS + W;
         if (CLUSTER == 1 || is_own) {
@@ -649,7 +650,8 @@ struct BandedGroup {
         return bad;
     }
 
-    // Solves for the borders of all threads, which are expressed by those of the blocks beside theirs.
+    // Solves for the borders of all threads, which are expressed by those of the blocks beside
+    // theirs.
     __device__ __forceinline__ void join_blocks(Border<V, W>& border, bool& bad) const {
         if (local == 0 || local == GROUP - 1) {
 #pragma unroll 1

@@ -74,8 +74,8 @@ fn pentadiagonal_systems_agree_in_f32() {
     agrees::<f32>(5632, 2, Look::Whole);
 }
 
-/// Systems that the blocks of a cluster have together: limits of kernels and of blocks, a last block
-/// with one row and blocks without rows.
+/// Systems that the blocks of a cluster have together: limits of kernels and of blocks, a last
+/// block with one row and blocks without rows.
 #[test]
 fn systems_of_several_blocks_agree() {
     for n in [6657, 8704, 8705, 10_881, 17_409] {
