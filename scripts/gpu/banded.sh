@@ -8,7 +8,8 @@
 #   RESULTS    folder for logs, rows and reports
 #   PART       tests, memcheck, tri, tri-f32, few, large; penta, penta-f32, penta-few, penta-large: the same
 #              for pentadiagonal systems; blocks, blocks-f32, blocks-few: systems that the blocks of a cluster
-#              solve together [default: tests memcheck tri penta]
+#              solve together; wide, wide-f32: three and four diagonals on each side, beside the sparse LU
+#              [default: tests memcheck tri penta]
 # CUDA's libraries must be on LD_LIBRARY_PATH. A part of rows that takes longer than PART_SECONDS (default
 # 570) is ended; its rows so far stay in RESULTS/PART.jsonl.part. The part memcheck solves SANITIZER_SYSTEMS
 # (default 12) systems of each size.
@@ -76,6 +77,14 @@ for name in "$@"; do
         blocks-few)
             part blocks-few solvers --batch 1,10,100,1000 --case "tri 16384" --case "tri 32768" \
                 --case "penta 16384" --case "penta 28672" --method banded
+            ;;
+        wide | wide-f32)
+            precision=f64
+            [[ $name == wide ]] || precision=f32
+            bands=$results/bands
+            [[ -d $bands ]] || python3 "$(dirname "$0")/bands.py" "$bands"
+            part "$name" solvers --sets "$bands" --no-generated --batch 1000,10000 "${methods[@]}" \
+                --no-peer --precision $precision
             ;;
         *)
             echo "unknown part $name" >&2

@@ -18,10 +18,10 @@ use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport}
 /// A bit of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
 
-/// Elimination without pivoting within the [`Band`] of the pattern of a uniform batch: tridiagonal
-/// and pentadiagonal systems, in the order of their rows or in reverse Cuthill-McKee order. A group
-/// of 8 to 512 threads solves each system, or a cluster of 4 or 8 blocks where the system exceeds
-/// the shared memory of one; one launch covers all systems.
+/// Elimination without pivoting within the [`Band`] of the pattern of a uniform batch, which has at
+/// most four diagonals on each side of the main one, in the order of its rows or in reverse
+/// Cuthill-McKee order. A group of 4 to 512 threads solves each system, or a cluster of 4 or 8
+/// blocks where the system exceeds the shared memory of one; one launch covers all systems.
 ///
 /// Each thread eliminates among rows of its own, and cyclic reduction solves for what the rows of
 /// neighbouring threads have in common. Values, right-hand sides and solutions go through device
@@ -79,12 +79,13 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     /// # Errors
     /// [`GpuSolveError::Argument`] for a matrix that is not square and for options out of range;
     /// [`GpuSolveError::Symbolic`] for a pattern that is no band; [`GpuSolveError::Unsupported`]
-    /// for options that the GPU does not support, for more than two diagonals on a side of the main
-    /// one, and for systems that exceed the shared memory of a cluster of 8 blocks: more than
-    /// 34,816 rows with three diagonals, more than 28,672 with five. Before compute capability 9.0
-    /// there are no clusters, and they may not exceed the shared memory of a block (with 227 KiB:
-    /// 6,656 and 3,584 rows, in f32 8,704 and 5,632); [`GpuSolveError::Gpu`] when an allocation or
-    /// the compiler fails.
+    /// for options that the GPU does not support, for more than four diagonals on a side of the
+    /// main one, for fewer than 25 rows with more than two, and for systems that exceed the shared
+    /// memory of a cluster of 8 blocks: more than 34,816 rows with three diagonals, 28,672 with
+    /// five, 9,216 with more. Before compute capability 9.0 there are no clusters, and they may not
+    /// exceed the shared memory of a block (with 227 KiB: 6,656, 3,584, 2,304 and 1,152 rows with
+    /// one to four diagonals on a side, in f32 8,704, 5,632, 2,304 and 2,304);
+    /// [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,

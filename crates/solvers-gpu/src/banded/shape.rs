@@ -10,7 +10,7 @@ use crate::GpuSolveError;
 const LANES: u32 = 32;
 
 /// The most diagonals on each side of the main one that there are kernels for.
-pub(super) const MOST_HALF_WIDTH: usize = 2;
+pub(super) const MOST_HALF_WIDTH: usize = 4;
 
 /// A kernel: rows per thread, threads per system in one block, and blocks per system.
 type Instance = (u32, u32, u32);
@@ -55,12 +55,29 @@ const PENTADIAGONAL: &[Instance] = &[
     (7, 512, 8),
 ];
 
+/// Kernels for three and for four diagonals on each side.
+const WIDE: &[Instance] = &[
+    (9, 4, 1),
+    (9, 8, 1),
+    (9, 16, 1),
+    (9, 32, 1),
+    (9, 64, 1),
+    (9, 128, 1),
+    (9, 256, 1),
+    (9, 128, 4),
+    (9, 128, 8),
+];
+
+/// The least number of rows for these: the kernel for 36 rows takes longer for fewer than the
+/// sparse LU does.
+const LEAST_ROWS_OF_WIDE: usize = 25;
+
 /// Choices that a plan makes by itself where they are `None`. For experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BandedTuning {
-    /// Threads per system in one block: 8, 16, 32, 64, 128, 256 or 512, as far as there is a kernel
-    /// for the number of rows.
+    /// Threads per system in one block: 4, 8, 16, 32, 64, 128, 256 or 512, as far as there is a
+    /// kernel for the number of rows.
     pub threads: Option<u32>,
     /// Blocks per system: 1, 2, 4 or 8, as far as there is a kernel for the number of rows.
     pub cluster: Option<u32>,
@@ -89,7 +106,7 @@ pub(super) struct BlockLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BandedShape {
-    /// Diagonals on each side of the main one that the kernel takes: 1 or 2.
+    /// Diagonals on each side of the main one that the kernel takes: 1 to 4.
     pub half_width: u32,
     /// Rows that a thread holds.
     pub rows_per_thread: u32,
@@ -119,10 +136,17 @@ impl BandedShape {
         }
         let (half_width, instances) = match half_width {
             0 | 1 => (1, TRIDIAGONAL),
-            MOST_HALF_WIDTH => (2, PENTADIAGONAL),
+            2 => (2, PENTADIAGONAL),
+            3..=MOST_HALF_WIDTH if nrows < LEAST_ROWS_OF_WIDE => {
+                return Err(GpuSolveError::Unsupported {
+                    what: "banded elimination of fewer than 25 rows with over two diagonals a side",
+                    instead: "take the sparse LU, or the banded one on the CPU",
+                });
+            }
+            3..=MOST_HALF_WIDTH => (half_width as u32, WIDE),
             _ => {
                 return Err(GpuSolveError::Unsupported {
-                    what: "banded elimination with more than two diagonals on a side",
+                    what: "banded elimination with more than four diagonals on a side",
                     instead: "take the sparse LU, or the banded one on the CPU",
                 });
             }
@@ -154,7 +178,7 @@ impl BandedShape {
             });
         }
         fitting.next().ok_or(GpuSolveError::Unsupported {
-            what: "banded elimination of systems that exceed a multiprocessor, or a cluster of them",
+            what: "banded elimination of systems that exceed a multiprocessor or a cluster",
             instead: "take the sparse LU, or the banded one on the CPU",
         })
     }
@@ -165,7 +189,7 @@ impl BandedShape {
     }
 
     /// Rows that all threads of a system have room for.
-    fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows_of_block() * self.cluster as usize
     }
 
@@ -241,6 +265,11 @@ mod tests {
             (3585, 2, (17, 128, 2)),
             (4353, 2, (9, 128, 4)),
             (28_672, 2, (7, 512, 8)),
+            (25, 3, (9, 4, 1)),
+            (37, 4, (9, 8, 1)),
+            (2304, 3, (9, 256, 1)),
+            (2304, 4, (9, 128, 4)),
+            (9216, 4, (9, 128, 8)),
         ] {
             let found = shape(nrows, half_width, 8).unwrap();
             let found = (found.rows_per_thread, found.threads, found.cluster);
@@ -251,13 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_shared_memory_or_two_diagonals_is_refused() {
+    fn what_exceeds_shared_memory_or_four_diagonals_is_refused() {
         let refused = |nrows, half_width, limits| {
             let tuning = BandedTuning::default();
             let shape = BandedShape::choose((nrows, half_width), 8, limits, &tuning);
             assert!(matches!(shape, Err(GpuSolveError::Unsupported { .. })), "{nrows}");
         };
-        for (nrows, half_width) in [(34_817, 1), (28_673, 2), (10, 3)] {
+        for (nrows, half_width) in
+            [(34_817, 1), (28_673, 2), (9217, 3), (9217, 4), (24, 3), (90, 5)]
+        {
             refused(nrows, half_width, H200);
         }
         // Without clusters.

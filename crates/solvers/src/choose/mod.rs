@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_of_at_most_two_diagonals_on_a_side_are_eliminated_on_a_gpu() {
+    fn bands_of_at_most_four_diagonals_on_a_side_are_eliminated_on_a_gpu() {
         let ring = |distance: usize| [0, 1, 99].contains(&distance);
         // Neighbours lie 7 rows apart: a shuffled ring.
         let shuffled = |distance: usize| [0, 7, 93].contains(&distance);
@@ -503,6 +503,8 @@ mod tests {
             near(100, |distance| distance <= 1),
             near(100, |distance| distance <= 2),
             near(100, |distance| distance == 0 || distance == 2),
+            near(100, |distance| distance <= 3),
+            near(100, |distance| distance <= 4),
             near(100, ring),
             near(100, shuffled),
         ];
@@ -516,7 +518,9 @@ mod tests {
             let recorded = choose(&Batch::from(band), &options, gpu());
             assert_ne!(recorded[0].scheme, Scheme::Banded, "{number}");
         }
-        assert_ne!(chosen(near(100, |distance| distance <= 3), gpu()).scheme, Scheme::Banded);
+        assert_ne!(chosen(near(100, |distance| distance <= 5), gpu()).scheme, Scheme::Banded);
+        // Fewer rows than there are kernels for.
+        assert_ne!(chosen(near(24, |distance| distance <= 3), gpu()).scheme, Scheme::Banded);
         // Without entries on the diagonal.
         assert_ne!(chosen(near(100, |distance| distance == 1), gpu()).scheme, Scheme::Banded);
     }

@@ -30,8 +30,9 @@ mod nanoseconds {
     /// Banded elimination: constant, and per number that goes through device memory, of tridiagonal
     /// and of pentadiagonal systems. Within 3 % of the times of tridiagonal systems of 32 to 2,048
     /// rows in f64, where it is 1.8 times that of a copy, and within 17 % of those of pentadiagonal
-    /// ones of up to 1,024 rows; up to a third more than those in f32.
-    pub(super) const BANDED: [f64; 3] = [0.5, 0.0034, 0.007];
+    /// ones of up to 1,024 rows; up to a third more than those in f32. With three and four
+    /// diagonals on a side, for the rows of the kernel, within 26 and 30 % for 32 to 1,024 rows.
+    pub(super) const BANDED: [f64; 5] = [0.5, 0.0034, 0.007, 0.01, 0.014];
     /// How many times as long that takes where several blocks have a system together: 1.4 to 2.4
     /// times with 4,096 to 10,000 rows.
     pub(super) const SEVERAL_BLOCKS: f64 = 2.0;
@@ -151,7 +152,8 @@ impl OnChip {
         let of_band = |shape: BandedShape| {
             let half_width = shape.half_width as usize;
             let times = if shape.cluster > 1 { SEVERAL_BLOCKS } else { 1.0 };
-            BANDED[0] + times * BANDED[half_width] * (2 * half_width + 3) as f64 * nrows
+            let rows = if half_width > 2 { shape.rows() as f64 } else { nrows };
+            BANDED[0] + times * BANDED[half_width] * (2 * half_width + 3) as f64 * rows
         };
         let banded = band.map_or(f64::INFINITY, of_band);
         let of_lu = |factors: &LuCosts| {

@@ -53,7 +53,8 @@ fn check<T: SolveScalar>(device: &Device, n: usize, half: usize, step: usize) {
     let BatchValues::ItemMajor(values) = uniform.values() else { unreachable!() };
     let (values, on_b) = (device.upload(values).unwrap(), device.upload(&b).unwrap());
     let cpu = solve(&batch, &b, None, &options()).unwrap().report;
-    let all = [None, Some(8), Some(16), Some(32), Some(64), Some(128), Some(256), Some(512)];
+    let all =
+        [None, Some(4), Some(8), Some(16), Some(32), Some(64), Some(128), Some(256), Some(512)];
     let in_a_block = all.map(|threads| BandedTuning::default().threads(threads));
     let in_blocks = [2, 4, 8].map(|blocks| BandedTuning::default().cluster(Some(blocks)));
     let large = BandedTuning::default().threads(Some(256)).cluster(Some(8));
@@ -103,6 +104,18 @@ fn every_pentadiagonal_kernel_ends_as_the_cpu() {
     for n in [3, 31, 33, 40, 72, 100, 144, 288, 576, 1000, 2304, 3584] {
         check::<f64>(&device, n, 2, 1);
         check::<f32>(&device, n, 2, 1);
+    }
+}
+
+#[test]
+fn systems_with_three_and_four_diagonals_on_a_side_end_as_on_the_cpu() {
+    let Some(device) = device_or_skip() else { return };
+    for (n, half) in [25, 37, 73, 145, 289, 577, 1152, 2304, 4609]
+        .into_iter()
+        .flat_map(|n| [3, 4].map(|half| (n, half)))
+    {
+        check::<f64>(&device, n, half, 1);
+        check::<f32>(&device, n, half, if n == 145 { 7 } else { 1 });
     }
 }
 

@@ -382,7 +382,10 @@ struct BandedBlock {
     static constexpr bool HAS_LARGE_BORDERS = sizeof(V) == 8 && GROUP > WARP_THREADS;
     static constexpr u32 OF_TRIDIAGONAL = K > 9 ? 168 : K > 5 ? 96 : 80;
     static constexpr u32 OF_PENTADIAGONAL = K > 9 ? 240 : HAS_LARGE_BORDERS ? 168 : 128;
-    static constexpr u32 REGISTERS = W > 1 ? OF_PENTADIAGONAL : OF_TRIDIAGONAL;
+    static constexpr u32 OF_WIDE = sizeof(V) == 8 || W > 3 ? 240 : 168;
+    static constexpr u32 REGISTERS = W > 2   ? OF_WIDE
+                                     : W > 1 ? OF_PENTADIAGONAL
+                                             : OF_TRIDIAGONAL;
     static constexpr u32 MOST = 512 / REGISTERS * 4 * WARP_THREADS / THREADS;
     static constexpr u32 BLOCKS = MOST > 1 ? MOST : 1;
     // As `BandedShape::shared_bytes` (shape.rs) counts them.

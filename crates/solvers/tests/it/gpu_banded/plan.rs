@@ -42,7 +42,8 @@ fn what_it_does_not_take_is_refused_in_one_line() {
         assert!(!error.to_string().contains('\n'));
     }
     for (pattern, expected) in [
-        (band(20, 3, Look::Whole), "more than two diagonals"),
+        (band(40, 5, Look::Whole), "more than four diagonals"),
+        (band(20, 3, Look::Whole), "fewer than 25 rows"),
         (chain(34_817), "exceed a multiprocessor"),
     ] {
         let plan = BandedSolver::<_, f64>::new(&emulator(), pattern.view(), 1, &options());
@@ -146,7 +147,7 @@ fn options_and_lengths_are_checked() {
 
 #[test]
 fn right_hand_sides_and_shared_values_are_those_of_single_solves() {
-    for (n, half) in [(13, 1), (100, 2), (600, 1)] {
+    for (n, half) in [(13, 1), (100, 2), (600, 1), (50, 4)] {
         let nrhs = 3;
         let pattern = band(n, half, Look::Whole);
         let matrices: Vec<_> = (0..3).map(|item| matrix::<f64>(&pattern, 1.2, item)).collect();

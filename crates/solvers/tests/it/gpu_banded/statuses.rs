@@ -33,6 +33,8 @@ fn table<T: SolveScalar>() {
         (130, 2),
         (300, 2),
         (2500, 1),
+        (40, 3),
+        (90, 4),
     ] {
         let cases = cases(n);
         let systems = systems::<T>(&band(n, half, Look::Whole), &cases);
@@ -60,7 +62,8 @@ fn bad_systems_end_as_on_the_cpu_in_f32() {
 /// A zero pivot is told wherever it is: among the rows of a thread, and in the reduced system.
 #[test]
 fn a_zero_pivot_is_told_wherever_it_is() {
-    for (n, half) in [(20, 1), (100, 1), (40, 2), (700, 1), (8900, 1), (4700, 2)] {
+    for (n, half) in [(20, 1), (100, 1), (40, 2), (700, 1), (8900, 1), (4700, 2), (80, 3), (70, 4)]
+    {
         let pattern = band(n, half, Look::Whole);
         let healthy = matrix::<f64>(&pattern, 1.5, 4);
         let view = pattern.view();
