@@ -42,8 +42,9 @@ sparsebatch_formats::option_setters! {
 /// [`FactoredSolver`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`]
 /// where it takes the pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`]
 /// for banded LU, or the solver of the sparse LU where that does not take a band: with more than
-/// two diagonals on a side, or more rows than shared memory holds. Criteria, right-hand sides and
-/// precisions are those of `options`; its method and preconditioner are ignored.
+/// four diagonals on a side, too many rows, or too few with three or four diagonals. Criteria,
+/// right-hand sides and precisions are those of `options`; its method and preconditioner are
+/// ignored.
 ///
 /// # Errors
 /// Those of the solver; [`GpuSolveError::Unsupported`] for what it refuses, such as

@@ -9,7 +9,7 @@
 //! | `lu/` | sparse LU on chip |
 //! | `lu_columns/` | sparse LU on chip for systems of any patterns, a team of warps for each |
 //! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
-//! | `banded/` | elimination of tridiagonal and pentadiagonal systems, rows spread over threads |
+//! | `banded/` | elimination within a narrow band, rows spread over threads |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
 //! | `divided/` | batches of several patterns or schemes, in parts with a solver each |
 //! | `choose.rs` | the solver of a scheme: [`solver_for`] |

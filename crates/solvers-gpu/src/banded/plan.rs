@@ -1,5 +1,7 @@
 //! The plan: checked options, arrays on the device, launches, outcomes.
 
+use std::collections::HashSet;
+
 use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_solve_core::symbolic::Band;
@@ -20,7 +22,7 @@ const FROM_GUESS: u32 = 1;
 
 /// Elimination without pivoting within the [`Band`] of the pattern of a uniform batch, which has at
 /// most four diagonals on each side of the main one, in the order of its rows or in reverse
-/// Cuthill-McKee order. A group of 4 to 512 threads solves each system, or a cluster of 4 or 8
+/// Cuthill-McKee order. A group of 4 to 512 threads solves each system, or a cluster of 2, 4 or 8
 /// blocks where the system exceeds the shared memory of one; one launch covers all systems.
 ///
 /// Each thread eliminates among rows of its own, and cyclic reduction solves for what the rows of
@@ -80,12 +82,12 @@ impl<E: Executor + Clone, T: Value> BandedSolver<E, T> {
     /// [`GpuSolveError::Argument`] for a matrix that is not square and for options out of range;
     /// [`GpuSolveError::Symbolic`] for a pattern that is no band; [`GpuSolveError::Unsupported`]
     /// for options that the GPU does not support, for more than four diagonals on a side of the
-    /// main one, for fewer than 25 rows with more than two, and for systems that exceed the shared
-    /// memory of a cluster of 8 blocks: more than 34,816 rows with three diagonals, 28,672 with
-    /// five, 9,216 with more. Before compute capability 9.0 there are no clusters, and they may not
-    /// exceed the shared memory of a block (with 227 KiB: 6,656, 3,584, 2,304 and 1,152 rows with
-    /// one to four diagonals on a side, in f32 8,704, 5,632, 2,304 and 2,304);
-    /// [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
+    /// main one, for systems with three or four for whose number of rows the sparse LU is quicker,
+    /// and for systems that are too long: on an H200 more than 34,816 rows with one diagonal on a
+    /// side, 28,672 with two, 9,216 with three or four. Before compute capability 9.0 there are no
+    /// clusters of blocks, and a system has to fit in the shared memory of one block (163 KiB:
+    /// 4,352, 2,304, 1,152 and 1,152 rows with one to four diagonals on a side; f32: 8,704, 5,632,
+    /// 2,304 and 2,304); [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -260,10 +262,27 @@ pub fn banded_shape(
     };
     // No order is looked for where none would do.
     let has_room = pattern.nnz() <= (2 * MOST_HALF_WIDTH + 1) * nrows;
-    if !(has_room && shape(0).is_some()) {
+    if !(has_room && shape(0).is_some()) || is_surely_wide(pattern) {
         return None;
     }
     shape(Band::of(pattern).ok()?.half_width())
+}
+
+/// Whether no order makes a pattern a band of [`MOST_HALF_WIDTH`] diagonals on a side: in such an
+/// order `k` steps from a row lead at most `k` times as far, to one of `2 k MOST_HALF_WIDTH + 1`
+/// rows. Looks at the surroundings of the row in the middle, as far as there are fewer rows.
+fn is_surely_wide(pattern: CsrPatternRef<'_>) -> bool {
+    const MOST_STEPS: usize = 16;
+    let mut seen = HashSet::from([pattern.nrows() / 2]);
+    let mut last: Vec<usize> = seen.iter().copied().filter(|&row| row < pattern.nrows()).collect();
+    for steps in 1..=MOST_STEPS {
+        let next = last.iter().flat_map(|&row| &pattern.col_idx()[pattern.row(row)]);
+        last = next.map(|&col| col as usize).filter(|&col| seen.insert(col)).collect();
+        if seen.len() > 2 * steps * MOST_HALF_WIDTH + 1 {
+            return true;
+        }
+    }
+    false
 }
 
 /// Where the entries lie in the bands of their blocks, block by block and row by row; and, for all
@@ -423,5 +442,43 @@ where
                 as u64,
             kept_bytes: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sparsebatch_formats::CsrPattern;
+
+    use super::*;
+
+    /// A pattern of `n` rows with an entry wherever `has` says so.
+    fn pattern(n: usize, has: impl Fn(usize, usize) -> bool) -> CsrPattern {
+        let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
+        for row in 0..n {
+            col_idx.extend((0..n).filter(|&col| has(row, col)).map(|col| col as i32));
+            row_ptr.push(col_idx.len() as i32);
+        }
+        CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
+    }
+
+    #[test]
+    fn grids_are_surely_wide_and_no_band_is() {
+        let near = |(a, b): (usize, usize), distance| a.abs_diff(b) <= distance;
+        for n in [0, 1, 7, 300] {
+            for half in 0..=MOST_HALF_WIDTH {
+                let band = pattern(n, |row, col| near((row, col), half));
+                assert!(!is_surely_wide(band.view()), "{n} {half}");
+                // Rows lie 7 apart.
+                let shuffled = pattern(n, |row, col| near((row * 7 % n, col * 7 % n), half));
+                assert!(n % 7 == 0 || !is_surely_wide(shuffled.view()), "{n} {half}");
+            }
+        }
+        let grid = pattern(900, |row, col| {
+            let (x, y) = ((row % 30).abs_diff(col % 30), (row / 30).abs_diff(col / 30));
+            x + y <= 1
+        });
+        assert!(is_surely_wide(grid.view()));
+        assert!(is_surely_wide(pattern(40, |row, col| row == col || row == 0 || col == 0).view()));
+        assert_eq!(banded_shape(grid.view(), 8, (232_448, 8)), None);
     }
 }

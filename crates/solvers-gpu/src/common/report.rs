@@ -123,7 +123,11 @@ impl LaunchReport {
                 format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
             }
             LaunchShape::Banded(shape) => {
-                format!("{threads} threads x {} rows", shape.rows_per_thread)
+                let blocks = match shape.cluster {
+                    1 => String::new(),
+                    blocks => format!(", {blocks} blocks"),
+                };
+                format!("{threads} threads x {} rows{blocks}", shape.rows_per_thread)
             }
         };
         format!("{}({shape})", self.scheme.name())

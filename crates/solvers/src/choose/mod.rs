@@ -504,7 +504,7 @@ mod tests {
             near(100, |distance| distance <= 2),
             near(100, |distance| distance == 0 || distance == 2),
             near(100, |distance| distance <= 3),
-            near(100, |distance| distance <= 4),
+            near(130, |distance| distance <= 4),
             near(100, ring),
             near(100, shuffled),
         ];
@@ -518,7 +518,7 @@ mod tests {
             let recorded = choose(&Batch::from(band), &options, gpu());
             assert_ne!(recorded[0].scheme, Scheme::Banded, "{number}");
         }
-        assert_ne!(chosen(near(100, |distance| distance <= 5), gpu()).scheme, Scheme::Banded);
+        assert_ne!(chosen(near(200, |distance| distance <= 5), gpu()).scheme, Scheme::Banded);
         // Fewer rows than there are kernels for.
         assert_ne!(chosen(near(24, |distance| distance <= 3), gpu()).scheme, Scheme::Banded);
         // Without entries on the diagonal.
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_that_exceed_shared_memory_are_not_eliminated() {
+    fn bands_are_eliminated_where_a_block_or_a_cluster_holds_them() {
         let tri = |n| Problem::new(Family::Tri, n).unwrap().batch(1).unwrap().batch;
         let on = |shared_bytes, value_bytes, cluster| {
             Target::Gpu(OnChip { shared_bytes, cluster, value_bytes })

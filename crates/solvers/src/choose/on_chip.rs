@@ -31,10 +31,11 @@ mod nanoseconds {
     /// and of pentadiagonal systems. Within 3 % of the times of tridiagonal systems of 32 to 2,048
     /// rows in f64, where it is 1.8 times that of a copy, and within 17 % of those of pentadiagonal
     /// ones of up to 1,024 rows; up to a third more than those in f32. With three and four
-    /// diagonals on a side, for the rows of the kernel, within 26 and 30 % for 32 to 1,024 rows.
+    /// diagonals on a side, for the rows that the kernel has room for, 28 % below to 34 % above
+    /// those of 32 to 2,048 rows.
     pub(super) const BANDED: [f64; 5] = [0.5, 0.0034, 0.007, 0.01, 0.014];
-    /// How many times as long that takes where several blocks have a system together: 1.4 to 2.4
-    /// times with 4,096 to 10,000 rows.
+    /// How many times as long that takes where several blocks solve a system: 1.4 to 3 times with
+    /// 2,048 to 10,000 rows.
     pub(super) const SEVERAL_BLOCKS: f64 = 2.0;
     /// A product and its subtraction in a factorisation.
     pub(super) const LU_PAIR: f64 = 0.0006;
@@ -125,8 +126,8 @@ impl OnChip {
     /// iterations are estimated to be quicker. `has_history`: residuals are to be recorded, which
     /// neither banded nor dense elimination does.
     ///
-    /// Banded elimination: by the numbers of a system, the residual included. It takes a half to an
-    /// eighth of the time of the sparse LU at every size, and so takes its place. LU: by the
+    /// Banded elimination: by the numbers of a system, the residual included. It takes less
+    /// time than the sparse LU wherever there is a kernel, and so takes its place. LU: by the
     /// operations of the factorisation. Dense elimination: by the number of rows, as far as it
     /// takes them. CG, with Jacobi: by the number of iterations
     /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of

@@ -37,9 +37,9 @@
 // - `order`: position k of the band is row and column order[k] of A; null for the order of A.
 // - `places`: where each of the `nnz` entries lies in the band, row by row, 2 W + 1 diagonals each;
 //   null for a tridiagonal pattern with all entries in the order of A, where entry k lies at k + 1.
-// - `entries`, for clusters with `places`: CLUSTER + 1 numbers, from which to which place of the
-//   rest each block's entries are; the rest are the numbers of all entries, block by block. Each
-//   place is within the band of a block then, and stands where its entry does.
+// - `entries`, for clusters with `places`: CLUSTER + 1 offsets, then the numbers of all entries,
+//   those of the first block's rows first. Block c has positions offsets[c] to offsets[c + 1] - 1
+//   of that list and of `places`; its places count from its first row.
 // - `values`: `value_stride` elements from item to item, 0 if all items share them.
 // - `b`, `x`: item-major, one right-hand side after the other. `flags`: BANDED_GUESS.
 // - Dynamic shared memory: BandedBlock::BYTES.
@@ -377,8 +377,8 @@ struct BandedBlock {
     static constexpr u32 VALUES = ENDS_AT + (CLUSTER > 1 ? sizeof(Ends<V, W, CLUSTER>) / sizeof(V) : 0);
     static constexpr u32 SCRATCH_AT = (VALUES * u32(sizeof(V)) + 7) / 8 * 8;
     // Blocks that a multiprocessor shall have registers for, about as many as it has shared memory
-    // for: each of its four parts has 512 for each lane of a warp.
-    // Groups of several warps that have blocks of 2 x 2 in f64 would spill 60 to 100 bytes in 128.
+    // for: each of its four parts has 512 for each lane of a warp. Groups of several warps with
+    // blocks of 2 x 2 in f64 spill 60 to 100 bytes in 128, none in 168.
     static constexpr bool HAS_LARGE_BORDERS = sizeof(V) == 8 && GROUP > WARP_THREADS;
     static constexpr u32 OF_TRIDIAGONAL = K > 9 ? 168 : K > 5 ? 96 : 80;
     static constexpr u32 OF_PENTADIAGONAL = K > 9 ? 240 : HAS_LARGE_BORDERS ? 168 : 128;
@@ -563,7 +563,8 @@ struct BandedGroup {
     }
 
     // Subtracts from `row` multiples of the inner rows of the columns left of its diagonal. `each`
-    // gets the multiplier and the row. FIRST: only columns that serve further multipliers matter.
+    // gets the multiplier and the row. ONLY_LOWER: only columns that serve further multipliers
+    // matter.
     template <bool ONLY_LOWER, typename Upper, typename Each>
     __device__ __forceinline__ static void eliminate_row(u32 i, V (&row)[D], const V (&inverse)[K],
                                                          Upper upper, Each each) {

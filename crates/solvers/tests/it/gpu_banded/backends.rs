@@ -147,8 +147,9 @@ fn auto_eliminates_narrow_bands() {
         (band(40, 1, Look::Whole), true),
         (band(100, 1, Look::Shuffled), true),
         (band(70, 2, Look::WithHoles), true),
-        (band(40, 3, Look::Whole), true),
-        (band(60, 4, Look::Shuffled), true),
+        (band(60, 3, Look::Whole), true),
+        (band(40, 3, Look::Whole), false),
+        (band(60, 3, Look::Shuffled), true),
         (band(40, 5, Look::Whole), false),
         (band(6657, 1, Look::Whole), true),
     ] {

@@ -26,8 +26,8 @@ fn sizes() -> impl Strategy<Value = (usize, usize, BandedTuning)> {
         (1usize..145, Just(2), threads(&[None, Some(16), Some(64)])),
         (145usize..600, 1usize..3, threads(&[None, Some(128)])),
         (1usize..4600, 1usize..3, Just(blocks)),
-        (25usize..200, 3usize..5, threads(&[None, Some(64)])),
-        (25usize..4600, 3usize..5, Just(blocks)),
+        (1usize..144, 3usize..5, threads(&[Some(16), Some(64)])),
+        (1usize..4600, 3usize..5, Just(blocks)),
     ]
 }
 

@@ -43,7 +43,8 @@ fn what_it_does_not_take_is_refused_in_one_line() {
     }
     for (pattern, expected) in [
         (band(40, 5, Look::Whole), "more than four diagonals"),
-        (band(20, 3, Look::Whole), "fewer than 25 rows"),
+        (band(20, 3, Look::Whole), "the sparse LU is quicker"),
+        (band(145, 4, Look::Whole), "the sparse LU is quicker"),
         (chain(34_817), "exceed a multiprocessor"),
     ] {
         let plan = BandedSolver::<_, f64>::new(&emulator(), pattern.view(), 1, &options());
@@ -147,7 +148,16 @@ fn options_and_lengths_are_checked() {
 
 #[test]
 fn right_hand_sides_and_shared_values_are_those_of_single_solves() {
-    for (n, half) in [(13, 1), (100, 2), (600, 1), (50, 4)] {
+    let usual = BandedTuning::default();
+    let in_blocks = usual.cluster(Some(4));
+    for (n, half, tuning) in [
+        (13, 1, usual),
+        (100, 2, usual),
+        (600, 1, usual),
+        (120, 4, usual),
+        (2300, 1, in_blocks.max_blocks(Some(4))),
+        (1300, 3, in_blocks),
+    ] {
         let nrhs = 3;
         let pattern = band(n, half, Look::Whole);
         let matrices: Vec<_> = (0..3).map(|item| matrix::<f64>(&pattern, 1.2, item)).collect();
@@ -159,10 +169,12 @@ fn right_hand_sides_and_shared_values_are_those_of_single_solves() {
             Systems::new(&matrices[item..=item], b[rows].to_vec())
         };
         let alone = |item: usize, rhs: usize| {
-            by_banded(&executor, &of_item(item, rhs), &options(), &BandedTuning::default())
+            by_banded(&executor, &of_item(item, rhs), &options(), &tuning)
         };
         let options = options().nrhs(nrhs);
-        let mut plan = BandedSolver::<_, f64>::new(&executor, pattern.view(), 3, &options).unwrap();
+        let plan =
+            BandedSolver::<_, f64>::with_tuning(&executor, pattern.view(), 3, &options, &tuning);
+        let mut plan = plan.unwrap();
         let up = |v: &[f64]| executor.upload(v).unwrap();
         let mut x = up(&vec![0.0; b.len()]);
 
@@ -234,6 +246,23 @@ fn the_report_names_kernel_and_shape() {
     assert_eq!((launch.blocks, report.pattern_bytes, report.kept_bytes), (125, 0, 0));
     assert_eq!(launch.banded().unwrap().rows_per_thread, 9);
     assert!(report.to_string().contains("9 rows a thread, 1 diagonals"), "{report}");
+}
+
+#[test]
+fn the_report_of_a_cluster_names_its_blocks() {
+    let pattern = band(7000, 1, Look::WithHoles);
+    let plan = BandedSolver::<_, f64>::new(&emulator(), pattern.view(), 3, &options());
+
+    let report = plan.unwrap().explain();
+
+    assert_eq!(report.name(), "banded(512 threads x 17 rows, 4 blocks)");
+    let launch = &report.launches[0];
+    assert_eq!(launch.kernel, "banded<double, 1, 17, 128, 4>");
+    // The emulated GPU holds one cluster at a time.
+    assert_eq!((launch.threads_per_system, launch.threads_per_block, launch.blocks), (512, 128, 4));
+    // The place of each entry, its number, and five offsets.
+    assert_eq!(report.pattern_bytes, 6 * pattern.nnz() as u64 + 20);
+    assert!(report.to_string().contains("4 blocks a system"), "{report}");
 }
 
 #[test]
