@@ -3,11 +3,11 @@
 
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};
-use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
+use sparsebatch_formats::{Batch, BatchValues, Pattern, UniformBatch};
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::{BandedSolver, BandedTuning, GpuSolveError, GpuSolver, Guess};
 use sparsebatch_solvers::{Method, SolveOptions, SolveScalar, Status, solve};
-use sparsebatch_testing::random_vector;
+use sparsebatch_testing::{band_pattern, random_vector};
 
 fn options() -> SolveOptions {
     SolveOptions::new().method(Method::Banded).fallback(false)
@@ -16,17 +16,7 @@ fn options() -> SolveOptions {
 /// Diagonally dominant bands; three of them are flawed. `step`: rows and columns lie `step` apart,
 /// cyclically, so that only another order makes them a band.
 fn batch<T: SolveScalar>(n: usize, half: usize, step: usize, items: usize) -> (Batch<T>, Vec<T>) {
-    let place = |row: usize| row * step % n;
-    let mut row_at = vec![0; n];
-    (0..n).for_each(|row| row_at[place(row)] = row as i32);
-    let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
-    for at in (0..n).map(place) {
-        let near = &mut row_at[at.saturating_sub(half)..(at + half + 1).min(n)].to_vec();
-        near.sort_unstable();
-        col_idx.append(near);
-        row_ptr.push(col_idx.len() as i32);
-    }
-    let pattern = CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap();
+    let pattern = band_pattern(n, half, step, |_, _| true);
     let nnz = pattern.nnz();
     let mut values = random_vector::<f64>(nnz * items, n as u64);
     for item in 0..items {

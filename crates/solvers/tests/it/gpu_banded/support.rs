@@ -5,7 +5,7 @@ use sparsebatch_cuda::Value;
 use sparsebatch_formats::CsrPattern;
 use sparsebatch_solvers::gpu::{BandedSolver, BandedTuning, GpuSolver, Guess};
 use sparsebatch_solvers::{Method, SolveOptions};
-use sparsebatch_testing::random_vector;
+use sparsebatch_testing::{band_pattern, random_vector};
 
 use crate::common::{Solved, Systems, from_guesses, one_step};
 
@@ -57,21 +57,7 @@ pub(crate) fn band(n: usize, half: usize, look: Look) -> CsrPattern {
     let is_hole = |row: usize, col: usize| {
         look == Look::WithHoles && draws[row * (2 * half + 1) + col + half - row] > 0.5
     };
-    let place = |row: usize| match look {
-        // 7 divides no size of the tests that are shuffled.
-        Look::Shuffled => row * 7 % n,
-        _ => row,
-    };
-    let mut row_at = vec![0; n];
-    (0..n).for_each(|row| row_at[place(row)] = row);
-    let (mut row_ptr, mut col_idx) = (vec![0], Vec::new());
-    for at in (0..n).map(place) {
-        let near = at.saturating_sub(half)..(at + half + 1).min(n);
-        let has = |&col: &usize| col == at || !is_hole(at, col);
-        let mut cols: Vec<i32> = near.filter(has).map(|col| row_at[col] as i32).collect();
-        cols.sort_unstable();
-        col_idx.append(&mut cols);
-        row_ptr.push(col_idx.len() as i32);
-    }
-    CsrPattern::try_new(n, n, row_ptr, col_idx).unwrap()
+    // 7 divides no size of the tests that are shuffled.
+    let step = if look == Look::Shuffled { 7 } else { 1 };
+    band_pattern(n, half, step, |row, col| !is_hole(row, col))
 }
