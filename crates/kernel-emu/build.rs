@@ -50,6 +50,7 @@ const SOURCES: &[Source] = &[
     solver("../solvers-gpu/src/factored/kernels"),
     solver("../solvers-gpu/src/lu/kernels"),
     solver("../solvers-gpu/src/lu_columns/kernels"),
+    solver("../solvers-gpu/src/multifrontal/kernels"),
     solver("../solvers-gpu/src/dense/kernels"),
     solver("../solvers-gpu/src/banded/kernels"),
     solver("../solvers-gpu/src/composed/kernels"),

@@ -9,8 +9,8 @@ use sparsebatch_solve_core::{LuForm, Scheme, SolveOptions, by_pattern};
 use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
     BandedSolver, BandedTuning, DenseSolver, DenseTuning, DividedSolver, FactoredSolver,
-    FactoredTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, RaggedFactored,
-    RaggedLu,
+    FactoredTuning, FrontalLu, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
+    RaggedFactored, RaggedLu,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -39,7 +39,7 @@ sparsebatch_formats::option_setters! {
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FactoredSolver`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`]
+/// [`FrontalLu`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`]
 /// where it takes the pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`]
 /// for banded LU, or the solver of the sparse LU where that does not take a band: with more than
 /// four diagonals on a side, too many rows, or too few with three or four diagonals. Criteria,
@@ -89,6 +89,10 @@ where
                 }
             }
             match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
+                Err(GpuSolveError::Unsupported { .. }) => {}
+                solver => return Ok(Box::new(solver?)),
+            }
+            match FrontalLu::<E, T>::new(executor, pattern, nitems, &options) {
                 Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
                 solver => Box::new(solver?),
             }

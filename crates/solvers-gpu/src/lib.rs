@@ -8,6 +8,7 @@
 //! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU in device memory |
 //! | `lu/` | sparse LU on chip |
 //! | `lu_columns/` | sparse LU on chip for systems of any patterns, a team of warps for each |
+//! | `multifrontal/` | sparse LU beyond the chip, front by front, a block for each system |
 //! | `dense/` | elimination with partial pivoting, dense in registers, at most 64 rows |
 //! | `banded/` | elimination within a narrow band, rows spread over threads |
 //! | `composed/` | CG and BiCGStab over the products of a plan, systems of any size |
@@ -39,6 +40,7 @@ mod factored;
 mod fused;
 mod lu;
 mod lu_columns;
+mod multifrontal;
 
 #[doc(hidden)]
 pub use banded::banded_shape;
@@ -69,6 +71,7 @@ pub use lu::{GpuLu, LuOrder, LuShape, LuTuning};
 #[doc(hidden)]
 pub use lu::{MOST_LU_VALUES, values_beside_factors};
 pub use lu_columns::{ColumnsShape, RaggedLu};
+pub use multifrontal::{FrontalLu, FrontalShape};
 
 /// Every module of kernels of the solvers.
 #[doc(hidden)]
@@ -79,6 +82,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &banded::kernels::BANDED,
     &lu::kernels::LU,
     &lu_columns::kernels::LU_COLUMNS,
+    &multifrontal::kernels::MULTIFRONTAL,
     &lu::kernels::LU_KEPT,
     &lu::kernels::LU_SUBSTITUTE,
     &lu::kernels::LU_TRANSPOSE,

@@ -9,6 +9,7 @@
 //! | [`match_rows`] | an order of rows that puts large entries on the diagonal |
 //! | [`FactorPattern`] | the entries of L + U, for ILU(0) and for LU without pivoting |
 //! | [`lu_costs`] | the number of those entries, and of the multiply-adds of a factorisation |
+//! | [`AssemblyTree`] | the fronts of a multifrontal LU |
 //! | [`LowerPattern`] | the entries of L for IC(0), by rows and by columns |
 //! | [`fixed_blocks`], [`find_blocks`], [`DiagonalBlocks`] | blocks for block-Jacobi |
 //!
@@ -25,6 +26,7 @@ mod blocks;
 mod cholesky;
 mod costs;
 mod factor;
+mod fronts;
 mod matching;
 mod min_degree;
 mod multicolor;
@@ -36,6 +38,7 @@ pub use blocks::{DiagonalBlocks, FOUND_BLOCK_SIZE, MAX_BLOCK_SIZE, find_blocks, 
 pub use cholesky::LowerPattern;
 pub use costs::{LuCosts, lu_costs};
 pub use factor::FactorPattern;
+pub use fronts::{AssemblyTree, Front, FrontLimits};
 pub use matching::match_rows;
 pub use min_degree::min_degree;
 pub use multicolor::multicolor;

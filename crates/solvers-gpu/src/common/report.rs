@@ -5,7 +5,9 @@ use std::fmt;
 
 use sparsebatch_solve_core::Scheme;
 
-use crate::{BandedShape, ColumnsShape, DenseShape, FactoredShape, FusedShape, LuShape};
+use crate::{
+    BandedShape, ColumnsShape, DenseShape, FactoredShape, FrontalShape, FusedShape, LuShape,
+};
 
 /// A solver's choices and its memory on the device. `Display` gives a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub enum LaunchShape {
     Lu(LuShape),
     /// Of [`RaggedLu`](crate::RaggedLu).
     Columns(ColumnsShape),
+    /// Of [`FrontalLu`](crate::FrontalLu).
+    Frontal(FrontalShape),
     /// Of [`DenseSolver`](crate::DenseSolver).
     Dense(DenseShape),
     /// Of [`BandedSolver`](crate::BandedSolver).
@@ -119,6 +123,7 @@ impl LaunchReport {
                 format!("{} threads, {} systems", self.threads_per_block, self.systems_per_block)
             }
             LaunchShape::Columns(_) => format!("{threads} threads, by columns"),
+            LaunchShape::Frontal(_) => format!("{threads} threads, by fronts"),
             LaunchShape::Dense(shape) => {
                 format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
             }
@@ -153,6 +158,14 @@ impl LaunchReport {
     pub fn lu(&self) -> Option<&LuShape> {
         match &self.shape {
             LaunchShape::Lu(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// The shape of a launch of [`FrontalLu`](crate::FrontalLu).
+    pub fn frontal(&self) -> Option<&FrontalShape> {
+        match &self.shape {
+            LaunchShape::Frontal(shape) => Some(shape),
             _ => None,
         }
     }
@@ -207,6 +220,7 @@ impl fmt::Display for LaunchReport {
             LaunchShape::Factored(shape) => shape.fmt(f)?,
             LaunchShape::Lu(shape) => shape.fmt(f)?,
             LaunchShape::Columns(shape) => shape.fmt(f)?,
+            LaunchShape::Frontal(shape) => shape.fmt(f)?,
             LaunchShape::Dense(shape) => shape.fmt(f)?,
             LaunchShape::Banded(shape) => shape.fmt(f)?,
         }

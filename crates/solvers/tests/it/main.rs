@@ -16,6 +16,7 @@ mod gpu_factored;
 mod gpu_krylov_steps;
 mod gpu_lu;
 mod gpu_lu_columns;
+mod gpu_multifrontal;
 mod gpu_settled;
 mod nvrtc;
 mod solves;

@@ -1,6 +1,6 @@
 //! Solves by LU on the GPU, run by the emulation and compared with the CPU's.
 
-mod agreement;
+pub(crate) mod agreement;
 mod deferred;
 pub(crate) mod independence;
 mod kept;

@@ -1,0 +1,210 @@
+//! What the kernel reads of a pattern: [`FrontalTable`].
+
+use sparsebatch_formats::CsrPatternRef;
+use sparsebatch_solve_core::symbolic::{AssemblyTree, Front, FrontLimits, min_degree};
+
+use super::lists::{Lists, PRODUCTS_A_FRONT, panel_values};
+use crate::GpuSolveError;
+
+/// Words ahead of the rest of a table.
+const HEADER: usize = 13;
+
+/// Most pivots of a front: a lane of a warp substitutes for each.
+const MOST_PIVOTS: usize = 32;
+
+/// The table of a pattern, as `multifrontal.cu` describes it.
+pub(super) struct FrontalTable {
+    pub(super) words: Vec<u32>,
+    pub(super) nrows: usize,
+    pub(super) fronts: usize,
+    /// Rows of the largest front.
+    pub(super) largest: usize,
+    /// Entries of L + U, zeros of merged fronts included.
+    pub(super) factor_entries: usize,
+    /// Values of L and U, with reciprocals of pivots.
+    pub(super) nfactors: usize,
+    /// Values of device memory that a system takes besides.
+    pub(super) nrest: usize,
+}
+
+/// Systems beyond the kernel.
+const TOO_LARGE: GpuSolveError = GpuSolveError::Unsupported {
+    what: "a system whose fronts exceed the shared memory of a block",
+    instead: "take an iterative method",
+};
+
+impl FrontalTable {
+    /// Orders a pattern and cuts it into fronts for blocks of `warps` warps, which have `capacity`
+    /// values of shared memory.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Unsupported`] where a front is too large for that, or the factors for 32
+    /// bits; those of the analysis.
+    pub(super) fn new(
+        a: CsrPatternRef<'_>,
+        warps: usize,
+        capacity: usize,
+    ) -> Result<Self, GpuSolveError> {
+        let order = min_degree(a)?;
+        let limits = FrontLimits {
+            pivots: MOST_PIVOTS,
+            panel: capacity.saturating_sub(MOST_PIVOTS),
+            products: PRODUCTS_A_FRONT,
+        };
+        let tree = AssemblyTree::new(a, &order, limits)?;
+        let fronts = tree.fronts();
+        if fronts.iter().any(|front| panel_values(front).max(front.size()) > capacity) {
+            return Err(TOO_LARGE);
+        }
+        let lists = Lists::new(&tree, warps, capacity / warps);
+        let mut parts = Parts::new(a, &tree);
+        parts.add_fronts(&tree, &lists);
+        let (nfactors, vectors) = (parts.nfactors, parts.vectors);
+        let most = [nfactors, lists.nrests, vectors, parts.entries.len()];
+        if most.iter().any(|&len| u32::try_from(len).is_err()) {
+            return Err(TOO_LARGE);
+        }
+        let begins = lists.lists.iter().scan(0, |end, list| {
+            let begin = *end;
+            *end += list.len() as u32;
+            Some(begin)
+        });
+        let begins: Vec<u32> = begins.chain([fronts.len() as u32]).collect();
+        let row_ptr: Vec<u32> = a.row_ptr().iter().map(|&entry| entry as u32).collect();
+        let columns: Vec<u32> = a.col_idx().iter().map(|&column| column as u32).collect();
+        let arrays = [
+            parts.fronts,
+            parts.children,
+            parts.maps,
+            parts.rows,
+            parts.entries,
+            tree.order().to_vec(),
+            row_ptr,
+            columns,
+            begins,
+        ];
+        let counts = [a.nrows(), nfactors, lists.nrests, vectors];
+        let mut words: Vec<u32> = counts.iter().map(|&count| count as u32).collect();
+        let mut begin = HEADER as u32;
+        for array in &arrays {
+            words.push(begin);
+            begin += array.len() as u32;
+        }
+        debug_assert_eq!(words.len(), HEADER);
+        words.extend(arrays.iter().flatten());
+        Ok(Self {
+            words,
+            nrows: a.nrows(),
+            fronts: fronts.len(),
+            largest: fronts.iter().map(Front::size).max().unwrap_or(0),
+            factor_entries: tree.factor_entries(),
+            nfactors,
+            nrest: lists.nrests + vectors + 2 * a.nrows(),
+        })
+    }
+
+    /// Values of device memory of a block.
+    pub(super) fn block_values(&self) -> usize {
+        (self.nfactors + self.nrest).next_multiple_of(16)
+    }
+}
+
+/// The parts of a table about fronts.
+struct Parts {
+    fronts: Vec<u32>,
+    children: Vec<u32>,
+    maps: Vec<u32>,
+    rows: Vec<u32>,
+    entries: Vec<u32>,
+    nfactors: usize,
+    vectors: usize,
+    /// Of each front, the entries of A in the rows and columns of its pivots, and their places.
+    own_entries: Vec<Vec<[u32; 2]>>,
+}
+
+impl Parts {
+    fn new(a: CsrPatternRef<'_>, tree: &AssemblyTree) -> Self {
+        let mut place = vec![0u32; a.nrows()];
+        tree.order().iter().enumerate().for_each(|(k, &row)| place[row as usize] = k as u32);
+        let front_of = tree.front_of_rows();
+        let mut own_entries: Vec<Vec<[u32; 2]>> = vec![Vec::new(); tree.fronts().len()];
+        for row in 0..a.nrows() {
+            for k in a.row(row) {
+                let (row, column) = (place[row], place[a.col_idx()[k] as usize]);
+                let number = front_of[row.min(column) as usize] as usize;
+                let front = &tree.fronts()[number];
+                let at = |k| front.place(k).expect("entries lie in the front of their pivot");
+                let place = place_in_panels(front, at(row), at(column));
+                own_entries[number].push([k as u32, place as u32]);
+            }
+        }
+        Self {
+            fronts: Vec::new(),
+            children: Vec::new(),
+            maps: Vec::new(),
+            rows: Vec::new(),
+            entries: Vec::new(),
+            nfactors: 0,
+            vectors: 0,
+            own_entries,
+        }
+    }
+
+    /// Adds the fronts, list after list.
+    fn add_fronts(&mut self, tree: &AssemblyTree, lists: &Lists) {
+        let fronts = tree.fronts();
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); fronts.len()];
+        for (number, front) in fronts.iter().enumerate() {
+            if let Some(parent) = front.parent {
+                children[parent as usize].push(number);
+            }
+        }
+        let sequence: Vec<usize> = lists.lists.iter().flatten().copied().collect();
+        let mut vectors = vec![0; fronts.len()];
+        for &number in &sequence {
+            vectors[number] = self.vectors;
+            self.vectors += fronts[number].rows.len();
+        }
+        for &number in &sequence {
+            let front = &fronts[number];
+            let entries = std::mem::take(&mut self.own_entries[number]);
+            self.fronts.extend([
+                front.first,
+                front.pivots,
+                front.size() as u32,
+                self.rows.len() as u32,
+                self.children.len() as u32 / 4,
+                children[number].len() as u32,
+                self.entries.len() as u32 / 2,
+                entries.len() as u32,
+                self.nfactors as u32,
+                lists.rests[number] as u32,
+                vectors[number] as u32,
+            ]);
+            self.rows.extend(&front.rows);
+            self.entries.extend(entries.iter().flatten());
+            for &child in &children[number] {
+                let rows = &fronts[child].rows;
+                let words = [lists.rests[child], rows.len(), self.maps.len(), vectors[child]];
+                self.children.extend(words.map(|word| word as u32));
+                let places = rows.iter().map(|&row| {
+                    front.place(row).expect("a parent has the rows that a child leaves") as u32
+                });
+                self.maps.extend(places);
+            }
+            let pivots = front.pivots as usize;
+            self.nfactors += pivots * (front.size() + front.rows.len() + 1);
+        }
+    }
+}
+
+/// The place of an entry in the columns of the pivots, or in the rows of the pivots, which follow and
+/// have a right-hand side at their end.
+fn place_in_panels(front: &Front, row: usize, column: usize) -> usize {
+    let (pivots, size) = (front.pivots as usize, front.size());
+    if column < pivots {
+        column * size + row
+    } else {
+        pivots * size + row * (size - pivots + 1) + column - pivots
+    }
+}
