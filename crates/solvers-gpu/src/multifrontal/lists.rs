@@ -22,9 +22,15 @@ pub(super) fn rest_values(front: &Front) -> usize {
     front.rows.len() * (front.rows.len() + 1)
 }
 
-/// Values of the rows and the columns of the pivots of a front, with a right-hand side.
+/// Values of shared memory of the rows and the columns of the pivots of a front, with a right-hand
+/// side.
 pub(super) fn panel_values(front: &Front) -> usize {
-    front.pivots as usize * (front.size() + front.rows.len() + 1)
+    front.pivots as usize * (column_stride(front) + front.rows.len() + 1)
+}
+
+/// Values from one column of the pivots to the next in shared memory.
+pub(super) fn column_stride(front: &Front) -> usize {
+    front.size() | 1
 }
 
 impl Lists {
@@ -39,7 +45,7 @@ impl Lists {
         for (number, front) in fronts.iter().enumerate() {
             let pivots = u64::from(front.pivots);
             work[number] += PRODUCTS_A_FRONT + pivots * (front.size() * front.size()) as u64;
-            fits[number] &= panel_values(front).max(front.size()) <= capacity;
+            fits[number] &= panel_values(front) <= capacity;
             match front.parent {
                 Some(parent) => {
                     let parent = parent as usize;

@@ -3,11 +3,17 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::symbolic::{AssemblyTree, Front, FrontLimits, min_degree};
 
-use super::lists::{Lists, PRODUCTS_A_FRONT, panel_values};
+use super::lists::{Lists, PRODUCTS_A_FRONT, column_stride, panel_values};
 use crate::GpuSolveError;
 
 /// Words ahead of the rest of a table.
 const HEADER: usize = 13;
+
+/// Words of a child.
+const CHILD: u32 = 5;
+
+/// A row of a front that a child has not.
+const NONE: u32 = u32::MAX;
 
 /// Most pivots of a front: a lane of a warp substitutes for each.
 const MOST_PIVOTS: usize = 32;
@@ -53,7 +59,7 @@ impl FrontalTable {
         };
         let tree = AssemblyTree::new(a, &order, limits)?;
         let fronts = tree.fronts();
-        if fronts.iter().any(|front| panel_values(front).max(front.size()) > capacity) {
+        if fronts.iter().any(|front| panel_values(front) > capacity) {
             return Err(TOO_LARGE);
         }
         let lists = Lists::new(&tree, warps, capacity / warps);
@@ -173,7 +179,7 @@ impl Parts {
                 front.pivots,
                 front.size() as u32,
                 self.rows.len() as u32,
-                self.children.len() as u32 / 4,
+                self.children.len() as u32 / CHILD,
                 children[number].len() as u32,
                 self.entries.len() as u32 / 2,
                 entries.len() as u32,
@@ -184,27 +190,59 @@ impl Parts {
             self.rows.extend(&front.rows);
             self.entries.extend(entries.iter().flatten());
             for &child in &children[number] {
-                let rows = &fronts[child].rows;
-                let words = [lists.rests[child], rows.len(), self.maps.len(), vectors[child]];
-                self.children.extend(words.map(|word| word as u32));
-                let places = rows.iter().map(|&row| {
-                    front.place(row).expect("a parent has the rows that a child leaves") as u32
-                });
-                self.maps.extend(places);
+                self.add_child(front, &fronts[child].rows, [lists.rests[child], vectors[child]]);
             }
             let pivots = front.pivots as usize;
             self.nfactors += pivots * (front.size() + front.rows.len() + 1);
         }
+    }
+
+    /// Adds a child of a front, with the rows that it leaves and the places of what it leaves.
+    fn add_child(&mut self, front: &Front, rows: &[u32], [rest, vector]: [usize; 2]) {
+        let place = |&row: &u32| front.place(row).expect("a front has the rows of its children");
+        let places: Vec<usize> = rows.iter().map(place).collect();
+        let pivots = places.iter().filter(|&&place| place < front.pivots as usize).count();
+        let words = [rest, rows.len(), pivots, self.maps.len(), vector];
+        self.children.extend(words.map(|word| word as u32));
+        let mut numbers = vec![NONE; front.size()];
+        places.iter().enumerate().for_each(|(k, &place)| numbers[place] = k as u32);
+        self.maps.extend(places.iter().map(|&place| place as u32));
+        self.maps.extend(numbers);
     }
 }
 
 /// The place of an entry in the columns of the pivots, or in the rows of the pivots, which follow and
 /// have a right-hand side at their end.
 fn place_in_panels(front: &Front, row: usize, column: usize) -> usize {
-    let (pivots, size) = (front.pivots as usize, front.size());
+    let (pivots, stride) = (front.pivots as usize, column_stride(front));
     if column < pivots {
-        column * size + row
+        column * stride + row
     } else {
-        pivots * size + row * (size - pivots + 1) + column - pivots
+        pivots * stride + row * (front.rows.len() + 1) + column - pivots
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparsebatch_formats::Pattern;
+    #[test]
+    fn stats() {
+        for side in [32, 50, 100] {
+            let p = sparsebatch_formats::generate::Problem::new(sparsebatch_formats::generate::Family::Lap2d, side*side).unwrap();
+            let order = min_degree(p.pattern().view()).unwrap();
+            for (pivots, panel, products) in [(32, 7000, 3000), (32, 7000, 1000), (32, 7000, 10000), (64, 20000, 3000)] {
+            let t = AssemblyTree::new(p.pattern().view(), &order, FrontLimits{pivots, panel, products}).unwrap();
+            let lists = Lists::new(&t, 4, 1740);
+            let f = t.fronts();
+            let depth: Vec<usize> = lists.lists.iter().map(|l| l.len()).collect();
+            let piv: Vec<u32> = lists.lists.iter().map(|l| l.iter().map(|&k| f[k].pivots).sum()).collect();
+            let prod: Vec<u64> = lists.lists.iter().map(|l| l.iter().map(|&k| { let (p,m)=(f[k].pivots as u64, f[k].size() as u64); (0..p).map(|q| (m-q-1)*(m-q)).sum::<u64>() }).sum()).collect();
+            let rests: Vec<usize> = lists.lists.iter().map(|l| l.iter().map(|&k| super::super::lists::rest_values(&f[k])).sum()).collect();
+            let big = f.iter().filter(|x| panel_values(x)+super::super::lists::rest_values(x) > 7000).count();
+            println!("{side} {pivots} {panel} {products}: {} fronts {} entries {} products, largest {}, lists {depth:?} pivots {piv:?} products {prod:?} rests {rests:?} nrests {} big {big}", f.len(), t.factor_entries(), t.products(), f.iter().map(|x| x.size()).max().unwrap(), lists.nrests);
+            let top: Vec<String> = lists.lists[4].iter().map(|&k| format!("{}/{}", f[k].pivots, f[k].size())).collect();
+            if products == 3000 && pivots == 32 { println!("{}", top.join(" ")); }
+            }
+        }
     }
 }

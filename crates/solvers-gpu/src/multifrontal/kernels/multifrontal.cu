@@ -22,17 +22,19 @@
 //
 // Arguments:
 // - `nitems` items, nrhs >= 1. Dynamic shared memory: FrontalSystem::SCRATCH doubles and `capacity`
-//   values, at least p (2 m - p + 1) for each front of a block, and WARPS times that for each front of
-//   a warp; at least WARPS m for every front.
+//   values, at least p (2 m - p + 2) for each front of a block, and WARPS times that for each front of
+//   a warp.
 // - `table`: HEADER words, see Header; then what they tell the places of. A front is FRONT words:
 //     its first row, p, m, the place of its other rows in `rows`, the place of its children in
 //     `children`, their number, the place of its entries in `entries`, their number, and where its
 //     part of L + U, what is left of its matrix, and what is left of a right-hand side lie.
-//   A child is four words: where what is left of its matrix lies, its number of rows, the place of
-//   their places in the front in `maps`, and where what is left of a right-hand side lies. An entry is
-//   two: its number in A, and its place in the columns and rows of the front. `lists`: the first front
-//   of each warp, of the block, and the number of fronts. Rows are numbered in the order of
-//   elimination; perm[k] is the row of A that is eliminated k-th.
+//   A child is five words: where what is left of its matrix lies, its number of rows, how many of these
+//   are pivots of the front (they come first), the place in `maps` of their places in the front, which
+//   ascend, followed by the number of each row of the front among the child's (NONE if it is not there),
+//   and where what is left of a right-hand side lies. An entry is two: its number in A, and its place
+//   in the columns and rows of the front, as Matrix lays them out. `lists`: the first front of each
+//   warp, of the block, and the number of fronts. Rows are numbered in the order of elimination;
+//   perm[k] is the row of A that is eliminated k-th.
 // - `values`: `value_stride` elements from item to item, 0 if all items share them. `b`, `x`:
 //   item-major, one right-hand side after the other.
 // - `workspace`: `stride` values for each block. `kept`: nfactors + 1 values for each item, `kept_stride`
@@ -48,11 +50,14 @@ constexpr u32 FRONTAL_KEPT = 4;
 
 // Words of a front, of a child, of an entry.
 constexpr u32 FRONT = 11;
-constexpr u32 CHILD = 4;
+constexpr u32 CHILD = 5;
 constexpr u32 ENTRY = 2;
 
-// Rows of a front that a thread updates together.
+// Rows of a front that a thread works on together.
 constexpr u32 ROWS = 8;
+
+// A row of a front that a child has not.
+constexpr u32 NONE = 0xffffffffu;
 
 // The first words of a table.
 struct Header {
@@ -86,6 +91,16 @@ struct Front {
     V* vector;   // what is left of a right-hand side that is solved for alone
 
     __device__ __forceinline__ u32 others() const { return size - pivots; }
+};
+
+// What a child leaves to a front.
+template <typename V>
+struct Child {
+    const V* rest;
+    const V* vector;
+    u32 rows, pivots;   // pivots: how many of the rows are pivots of the front
+    const u32* places;  // of its rows in the front
+    const u32* numbers; // of the rows of the front among its rows
 };
 
 // The threads that work on a front: a block or a warp.
@@ -190,35 +205,45 @@ struct FrontalSystem {
         }
     }
 
-    // A front in shared memory while it is eliminated.
-    struct Matrix {
-        V* lower;
-        V* upper; // has one more column than that of Front, the right-hand side
-        V* rest;
-        u32 pivots, size, width; // width: columns of `upper` and `rest`
+    __device__ __forceinline__ Child<V> child(const Front<V>& own, u32 number) const {
+        const u32* const words = own.children + number * CHILD;
+        Child<V> found;
+        found.rest = rests + load(words);
+        found.rows = load(words + 1);
+        found.pivots = load(words + 2);
+        found.places = table + sizes.maps + load(words + 3);
+        found.numbers = found.places + found.rows;
+        found.vector = vectors + load(words + 4);
+        return found;
+    }
 
-        __device__ __forceinline__ V& at(u32 row, u32 column) const {
-            V* const found = column < pivots ? lower + column * size + row
-                             : row < pivots  ? upper + row * width + column - pivots
-                                             : rest + (row - pivots) * width + column - pivots;
-            return *found;
+    // A front in shared memory while it is eliminated. An odd stride keeps rows in different banks.
+    struct Matrix {
+        V* lower;  // lower[k * stride + i]: row i of column k
+        V* upper;  // upper[k * width + j]: column pivots + j of row k; the last is the right-hand side
+        V* rest;   // rest[i * width + j]: row pivots + i, where there is room
+        u32 pivots, size, stride, width;
+        bool is_whole; // whether there is room for `rest`
+
+        __device__ __forceinline__ V* at(u32 row, u32 column) const {
+            return column < pivots ? lower + column * stride + row
+                   : row < pivots  ? upper + row * width + column - pivots
+                                   : rest + (row - pivots) * width + column - pivots;
         }
     };
 
-    // The entries of A, the right-hand side, and what the children left.
+    // The entries of A, the right-hand side, and what the children left; the latter in the rows and
+    // columns of the pivots alone if there is room for nothing else.
     __device__ __forceinline__ Matrix assemble(const Front<V>& own, const Crew<V>& crew,
                                                bool has_rhs) {
-        const u32 width = own.others() + 1, panels = own.pivots * (own.size + width);
-        const u32 all = own.others() * width;
-        V* const upper = crew.memory + own.pivots * own.size;
-        const bool fits = panels + all <= crew.capacity;
-        const Matrix matrix{crew.memory, upper, fits ? crew.memory + panels : own.rest,
-                            own.pivots, own.size, width};
-        for (u32 k = crew.thread; k < panels; k += crew.threads) {
+        const u32 width = own.others() + 1, stride = own.size | 1;
+        const u32 panels = own.pivots * (stride + width), all = panels + own.others() * width;
+        V* const upper = crew.memory + own.pivots * stride;
+        const bool is_whole = all <= crew.capacity;
+        const Matrix matrix{crew.memory, upper, crew.memory + panels, own.pivots, own.size,
+                            stride,      width, is_whole};
+        for (u32 k = crew.thread; k < (is_whole ? all : panels); k += crew.threads) {
             crew.memory[k] = V(0);
-        }
-        for (u32 k = crew.thread; k < all; k += crew.threads) {
-            matrix.rest[k] = V(0);
         }
         crew.sync();
         for (u32 k = crew.thread; k < own.entry_count; k += crew.threads) {
@@ -230,77 +255,113 @@ struct FrontalSystem {
         }
         for (u32 k = 0; k < own.child_count; ++k) {
             crew.sync();
-            const u32* const child = own.children + CHILD * k;
-            const V* const part = rests + load(child);
-            const u32 rows = load(child + 1);
-            const u32* const places = table + sizes.maps + load(child + 2);
-            for (u32 i = crew.warp; i < rows; i += crew.warps) {
-                const u32 row = load(places + i);
-                for (u32 j = crew.lane; j <= rows; j += WARP_THREADS) {
-                    const u32 column = j < rows ? load(places + j) : own.size;
-                    matrix.at(row, column) += part[i * (rows + 1) + j];
-                }
-            }
+            add(child(own, k), matrix, crew);
         }
         crew.sync();
         return matrix;
     }
 
-    // Eliminates the pivots of a front in its rows and columns.
-    __device__ __forceinline__ void eliminate(const Front<V>& own, const Matrix& matrix,
-                                              const Crew<V>& crew) {
-        const u32 pivots = matrix.pivots, size = matrix.size, width = matrix.width;
-        V before = V(1), inverse_before = V(1);
-        bool was_normal = true;
-        const auto quotient = [](V value, V pivot, V inverse, bool is_normal) {
-            return is_normal ? value * inverse : value / pivot;
-        };
-        // One more turn than there are pivots divides the last column.
-#pragma unroll 1
-        for (u32 k = 0; k <= pivots; ++k) {
-            // Nobody reads the column of the last turn any more: it becomes a column of L.
-            if (k > 0) {
-                V* const column = matrix.lower + (k - 1) * size;
-                for (u32 i = k + crew.thread; i < size; i += crew.threads) {
-                    column[i] = quotient(column[i], before, inverse_before, was_normal);
+    // Adds what a child left. A lane has a column.
+    __device__ __forceinline__ void add(const Child<V>& part, const Matrix& matrix,
+                                        const Crew<V>& crew) {
+        const u32 width = part.rows + 1;
+        for (u32 first = 0; first < width; first += WARP_THREADS) {
+            const u32 j = first + crew.lane, own = minimum(j, part.rows);
+            const u32 column = own < part.rows ? load(part.places + own) : matrix.size;
+            // Only the first rows meet pivots in columns behind those of the pivots.
+            const bool is_all = matrix.is_whole || first < part.pivots;
+            const u32 rows = is_all ? part.rows : part.pivots;
+            for (u32 i = crew.warp * ROWS; i < rows; i += crew.warps * ROWS) {
+                V values[ROWS];
+                u32 places[ROWS];
+#pragma unroll
+                for (u32 r = 0; r < ROWS; ++r) {
+                    const u32 row = minimum(i + r, rows - 1);
+                    values[r] = part.rest[row * width + own];
+                    places[r] = load(part.places + row);
                 }
-            }
-            if (k < pivots) {
-                const V* const column = matrix.lower + k * size;
-                const V* const row = matrix.upper + k * width;
-                const V pivot = column[k], inverse = V(1) / pivot;
-                const bool is_normal = has_normal_reciprocal(pivot);
-                has_pivots = has_pivots && (pivot < V(0) || V(0) < pivot);
-                is_plain = is_plain && is_normal;
-                const u32 left = pivots - k - 1;
-                for (u32 t = crew.warp; t < 2 * left; t += crew.warps) {
-                    if (t < left) {
-                        V* const target = matrix.lower + (k + 1 + t) * size;
-                        const V factor = target[k];
-                        for (u32 i = k + 1 + crew.lane; i < size; i += WARP_THREADS) {
-                            target[i] -= quotient(column[i], pivot, inverse, is_normal) * factor;
-                        }
-                    } else {
-                        const u32 i = k + 1 + t - left;
-                        V* const target = matrix.upper + i * width;
-                        const V factor = quotient(column[i], pivot, inverse, is_normal);
-                        for (u32 j = crew.lane; j < width; j += WARP_THREADS) {
-                            target[j] -= factor * row[j];
-                        }
+#pragma unroll
+                for (u32 r = 0; r < ROWS; ++r) {
+                    const bool is_here =
+                        matrix.is_whole || column < matrix.pivots || places[r] < matrix.pivots;
+                    if (i + r < rows && j < width && is_here) {
+                        *matrix.at(places[r], column) += values[r];
                     }
                 }
-                if (crew.thread == 0) {
-                    own.inverses[k] = inverse;
+            }
+        }
+    }
+
+    // An element of the row or the column of a pivot: *target - sum of a[q * a_step] * b[q * b_step]
+    // over the pivots q before.
+    struct Dot {
+        V* target;
+        const V* a;
+        const V* b;
+        u32 a_step, b_step;
+
+        // `which`: rows of column k from k on, then the columns behind k of row k.
+        __device__ __forceinline__ Dot(const Matrix& matrix, u32 k, u32 which) {
+            const u32 in_column = matrix.size - k, in_panel = matrix.pivots - k - 1;
+            V* const column = matrix.lower + k * matrix.stride;
+            a_step = matrix.stride;
+            b_step = 1;
+            if (which < in_column) {
+                target = column + k + which;
+                a = matrix.lower + k + which;
+                b = column;
+            } else if (which < in_column + in_panel) {
+                V* const other = column + (which - in_column + 1) * matrix.stride;
+                target = other + k;
+                a = matrix.lower + k;
+                b = other;
+            } else {
+                const u32 j = which - in_column - in_panel;
+                target = matrix.upper + k * matrix.width + j;
+                a = matrix.lower + k;
+                b = matrix.upper + j;
+                b_step = matrix.width;
+            }
+        }
+    };
+
+    // Eliminates the pivots of a front in its rows and columns (Crout: a column of L and a row of U at
+    // a time).
+    __device__ __forceinline__ void eliminate(const Front<V>& own, const Matrix& matrix,
+                                              const Crew<V>& crew) {
+#pragma unroll 1
+        for (u32 k = 0; k < matrix.pivots; ++k) {
+            const u32 all = matrix.size + matrix.pivots - 2 * k - 1 + matrix.width;
+            for (u32 e = crew.thread; k > 0 && e < all; e += 2 * crew.threads) {
+                const u32 f = e + crew.threads;
+                Dot first(matrix, k, e), second(matrix, k, f < all ? f : e);
+                V sum = *first.target, other = *second.target;
+                for (u32 q = 0; q < k; ++q) {
+                    sum -= first.a[q * first.a_step] * first.b[q * first.b_step];
+                    other -= second.a[q * second.a_step] * second.b[q * second.b_step];
                 }
-                before = pivot;
-                inverse_before = inverse;
-                was_normal = is_normal;
+                *first.target = sum;
+                if (f < all) {
+                    *second.target = other;
+                }
+            }
+            crew.sync();
+            V* const column = matrix.lower + k * matrix.stride;
+            const V pivot = column[k], inverse = V(1) / pivot;
+            has_pivots = has_pivots && (pivot < V(0) || V(0) < pivot);
+            const bool is_normal = has_normal_reciprocal(pivot);
+            is_plain = is_plain && is_normal;
+            for (u32 i = k + 1 + crew.thread; i < matrix.size; i += crew.threads) {
+                column[i] = is_normal ? column[i] * inverse : column[i] / pivot;
+            }
+            if (crew.thread == 0) {
+                own.inverses[k] = inverse;
             }
             crew.sync();
         }
     }
 
-    // Writes what is left for the other rows.
+    // Writes what is left for the other rows. A lane has a column of some rows.
     __device__ __forceinline__ void update(const Front<V>& own, const Matrix& matrix,
                                            const Crew<V>& crew) {
         const u32 others = own.others(), width = matrix.width;
@@ -310,14 +371,17 @@ struct FrontalSystem {
             const u32 first = task / across * ROWS;
             const u32 j = task % across * WARP_THREADS + crew.lane;
             const u32 column = minimum(j, width - 1);
-            V sums[ROWS];
-            const V* lower = matrix.lower + matrix.pivots;
             u32 rows[ROWS];
+            V sums[ROWS];
 #pragma unroll
             for (u32 i = 0; i < ROWS; ++i) {
                 rows[i] = minimum(first + i, others - 1);
-                sums[i] = matrix.rest[rows[i] * width + column];
+                sums[i] = matrix.is_whole ? matrix.rest[rows[i] * width + column] : V(0);
             }
+            for (u32 k = 0; !matrix.is_whole && k < own.child_count; ++k) {
+                gather(child(own, k), matrix, rows, column, sums);
+            }
+            const V* lower = matrix.lower + matrix.pivots;
             const V* upper = matrix.upper + column;
             for (u32 k = 0; k < matrix.pivots; ++k) {
                 const V factor = *upper;
@@ -325,7 +389,7 @@ struct FrontalSystem {
                 for (u32 i = 0; i < ROWS; ++i) {
                     sums[i] -= lower[rows[i]] * factor;
                 }
-                lower += matrix.size;
+                lower += matrix.stride;
                 upper += width;
             }
 #pragma unroll
@@ -337,20 +401,40 @@ struct FrontalSystem {
         }
     }
 
+    // Adds what a child left for some other rows of its front in a column of these.
+    __device__ __forceinline__ void gather(const Child<V>& part, const Matrix& matrix,
+                                           const u32 (&rows)[ROWS], u32 column,
+                                           V (&sums)[ROWS]) const {
+        const u32* const numbers = part.numbers + matrix.pivots;
+        const u32 own = column + 1 < matrix.width ? load(numbers + column) : part.rows;
+        V values[ROWS];
+#pragma unroll
+        for (u32 i = 0; i < ROWS; ++i) {
+            const u32 row = load(numbers + rows[i]);
+            const bool is_there = row != NONE && own != NONE;
+            values[i] = is_there ? part.rest[row * (part.rows + 1) + own] : V(0);
+        }
+#pragma unroll
+        for (u32 i = 0; i < ROWS; ++i) {
+            sums[i] += values[i];
+        }
+    }
+
     // Writes a front's part of L + U, and of the right-hand side.
     __device__ __forceinline__ void write(const Front<V>& own, const Matrix& matrix,
                                           const Crew<V>& crew) {
-        for (u32 k = crew.thread; k < matrix.pivots * matrix.size; k += crew.threads) {
-            own.lower[k] = matrix.lower[k];
-        }
         const u32 others = own.others();
-        for (u32 i = crew.warp; i < matrix.pivots; i += crew.warps) {
-            const V* const row = matrix.upper + i * matrix.width;
+        for (u32 k = crew.warp; k < matrix.pivots; k += crew.warps) {
+            const V* const column = matrix.lower + k * matrix.stride;
+            const V* const row = matrix.upper + k * matrix.width;
+            for (u32 i = crew.lane; i < own.size; i += WARP_THREADS) {
+                own.lower[k * own.size + i] = column[i];
+            }
             for (u32 j = crew.lane; j < others; j += WARP_THREADS) {
-                own.upper[i * others + j] = row[j];
+                own.upper[k * others + j] = row[j];
             }
             if (crew.lane == 0) {
-                work[own.first + i] = row[others];
+                work[own.first + k] = row[others];
             }
         }
     }
@@ -369,20 +453,30 @@ struct FrontalSystem {
         is_plain = !Threads::any_thread(!is_plain);
     }
 
+    // Copies the rows and columns of the pivots of a front, for substitutions of one warp.
+    __device__ __forceinline__ void fetch_pivots(const Front<V>& own, const Crew<V>& crew,
+                                                 V* pivots) const {
+        for (u32 k = crew.warp; k < own.pivots; k += crew.warps) {
+            if (crew.lane < own.pivots) {
+                pivots[k * own.pivots + crew.lane] = own.lower[k * own.size + crew.lane];
+            }
+        }
+    }
+
     // work = L^-1 work.
     __device__ __forceinline__ void forward() {
         for_fronts<false>([&](const Front<V>& own, const Crew<V>& crew) {
             V* const v = crew.memory;
+            V* const pivots = v + own.size;
             for (u32 i = crew.thread; i < own.size; i += crew.threads) {
                 v[i] = i < own.pivots ? work[own.first + i] : V(0);
             }
+            fetch_pivots(own, crew, pivots);
             for (u32 k = 0; k < own.child_count; ++k) {
                 crew.sync();
-                const u32* const child = own.children + CHILD * k;
-                const u32* const places = table + sizes.maps + load(child + 2);
-                const V* const part = vectors + load(child + 3);
-                for (u32 i = crew.thread; i < load(child + 1); i += crew.threads) {
-                    v[load(places + i)] += part[i];
+                const Child<V> part = child(own, k);
+                for (u32 i = crew.thread; i < part.rows; i += crew.threads) {
+                    v[load(part.places + i)] += part.vector[i];
                 }
             }
             crew.sync();
@@ -391,7 +485,7 @@ struct FrontalSystem {
                 for (u32 k = 0; k < own.pivots; ++k) {
                     const V solved = __shfl_sync(ALL_LANES, y, k);
                     if (crew.lane > k && crew.lane < own.pivots) {
-                        y -= own.lower[k * own.size + crew.lane] * solved;
+                        y -= pivots[k * own.pivots + crew.lane] * solved;
                     }
                 }
                 if (crew.lane < own.pivots) {
@@ -417,21 +511,34 @@ struct FrontalSystem {
             const u32 others = own.others();
             V* const v = crew.memory;
             V* const y = v + others;
+            V* const pivots = y + own.pivots;
             for (u32 j = crew.thread; j < others; j += crew.threads) {
                 v[j] = work[load(own.rows + j)];
             }
+            fetch_pivots(own, crew, pivots);
             crew.sync();
-            for (u32 i = crew.warp; i < own.pivots; i += crew.warps) {
-                V sum = V(0);
+            for (u32 first = crew.warp * ROWS; first < own.pivots; first += crew.warps * ROWS) {
+                V sums[ROWS] = {};
                 for (u32 j = crew.lane; j < others; j += WARP_THREADS) {
-                    sum += own.upper[i * others + j] * v[j];
+                    const V known = v[j];
+#pragma unroll
+                    for (u32 i = 0; i < ROWS; ++i) {
+                        const u32 row = minimum(first + i, own.pivots - 1);
+                        sums[i] += own.upper[row * others + j] * known;
+                    }
                 }
 #pragma unroll
                 for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
-                    sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+#pragma unroll
+                    for (u32 i = 0; i < ROWS; ++i) {
+                        sums[i] += __shfl_xor_sync(ALL_LANES, sums[i], offset);
+                    }
                 }
-                if (crew.lane == 0) {
-                    y[i] = work[own.first + i] - sum;
+#pragma unroll
+                for (u32 i = 0; i < ROWS; ++i) {
+                    if (crew.lane == i && first + i < own.pivots) {
+                        y[first + i] = work[own.first + first + i] - sums[i];
+                    }
                 }
             }
             crew.sync();
@@ -439,14 +546,14 @@ struct FrontalSystem {
                 const bool is_pivot = crew.lane < own.pivots;
                 V solution = is_pivot ? y[crew.lane] : V(0);
                 const V inverse = is_pivot ? own.inverses[crew.lane] : V(0);
-                const V pivot = is_pivot ? own.lower[crew.lane * (own.size + 1)] : V(1);
+                const V pivot = is_pivot ? pivots[crew.lane * (own.pivots + 1)] : V(1);
                 for (u32 k = own.pivots; k-- > 0;) {
                     const V quotient = is_plain ? solution * inverse : solution / pivot;
                     const V solved = __shfl_sync(ALL_LANES, quotient, k);
                     if (crew.lane == k) {
                         solution = solved;
                     } else if (crew.lane < k) {
-                        solution -= own.lower[k * own.size + crew.lane] * solved;
+                        solution -= pivots[k * own.pivots + crew.lane] * solved;
                     }
                 }
                 if (is_pivot) {
