@@ -9,8 +9,8 @@ use sparsebatch_solve_core::{LuForm, Scheme, SolveOptions, by_pattern};
 use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
     BandedSolver, BandedTuning, DenseSolver, DenseTuning, DividedSolver, FactoredSolver,
-    FactoredTuning, FrontalLu, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning,
-    RaggedFactored, RaggedLu,
+    FactoredTuning, FrontalLu, FrontalTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver,
+    GpuTuning, RaggedFactored, RaggedLu,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -19,8 +19,10 @@ use crate::{
 pub struct SolverTuning {
     /// Of CG and BiCGStab without factors.
     pub fused: GpuTuning,
-    /// Of preconditioners with factors, and of the sparse LU whose factors do not fit on chip.
+    /// Of preconditioners with factors, and of the sparse LU whose fronts do not fit on chip.
     pub factored: FactoredTuning,
+    /// Of the sparse LU by fronts, for factors that do not fit on chip.
+    pub frontal: FrontalTuning,
     /// Of elimination with partial pivoting.
     pub dense: DenseTuning,
     /// Of elimination within a band.
@@ -31,6 +33,7 @@ sparsebatch_formats::option_setters! {
     SolverTuning {
         fused: GpuTuning,
         factored: FactoredTuning,
+        frontal: FrontalTuning,
         dense: DenseTuning,
         banded: BandedTuning,
     }
@@ -92,7 +95,8 @@ where
                 Err(GpuSolveError::Unsupported { .. }) => {}
                 solver => return Ok(Box::new(solver?)),
             }
-            match FrontalLu::<E, T>::new(executor, pattern, nitems, &options) {
+            let frontal = &tuning.frontal;
+            match FrontalLu::<E, T>::with_tuning(executor, pattern, nitems, &options, frontal) {
                 Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
                 solver => Box::new(solver?),
             }

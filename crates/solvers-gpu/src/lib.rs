@@ -71,7 +71,7 @@ pub use lu::{GpuLu, LuOrder, LuShape, LuTuning};
 #[doc(hidden)]
 pub use lu::{MOST_LU_VALUES, values_beside_factors};
 pub use lu_columns::{ColumnsShape, RaggedLu};
-pub use multifrontal::{FrontalLu, FrontalShape};
+pub use multifrontal::{FrontalLu, FrontalShape, FrontalTuning};
 
 /// Every module of kernels of the solvers.
 #[doc(hidden)]

@@ -35,12 +35,10 @@ impl Front {
 }
 
 /// How large the fronts of an [`AssemblyTree`] may get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrontLimits {
-    /// Most rows that are eliminated in a front; at least 1.
-    pub pivots: usize,
-    /// Most entries of the rows and of the columns that are eliminated in a front of several pivots.
-    pub panel: usize,
+#[derive(Clone, Copy)]
+pub struct FrontLimits<'a> {
+    /// Most rows that are eliminated in a front of so many rows. 0 counts as 1.
+    pub pivots: &'a dyn Fn(usize) -> usize,
     /// Fronts are merged where that adds at most so many multiply-adds: what a front takes besides.
     pub products: u64,
 }
@@ -97,7 +95,7 @@ impl AssemblyTree {
     pub fn new(
         pattern: CsrPatternRef<'_>,
         order: &[u32],
-        limits: FrontLimits,
+        limits: FrontLimits<'_>,
     ) -> Result<Self, SymbolicError> {
         let nrows = check_square(pattern)?;
         let given = Permutation::try_new(Some(order), nrows)?;
@@ -117,7 +115,7 @@ impl AssemblyTree {
         mut drafts: Vec<Draft>,
         roots: &[usize],
         permutation: &Permutation,
-        limits: FrontLimits,
+        limits: FrontLimits<'_>,
     ) -> Self {
         let nrows = permutation.order.len();
         let (mut order, mut after) = (Vec::with_capacity(nrows), vec![0u32; nrows]);
@@ -140,8 +138,8 @@ impl AssemblyTree {
             let mut children: Vec<usize> = draft.children.iter().map(|&k| last[k]).collect();
             let mut first = begin;
             while first < end {
-                let (left, size) = ((end - first) as usize, (end - first) as usize + rows.len());
-                let most = limits.pivots.min(limits.panel / (2 * size)).max(1);
+                let left = (end - first) as usize;
+                let most = (limits.pivots)(left + rows.len()).max(1);
                 let pivots = left.div_ceil(left.div_ceil(most)) as u32;
                 let own = fronts.len();
                 children.iter().for_each(|&child| fronts[child].parent = Some(own as u32));
@@ -281,7 +279,7 @@ fn drafts(neighbours: &[Vec<u32>], permutation: &Permutation, parents: &[u32]) -
 }
 
 /// Merges fronts into those of their parents where that adds few zeros. Returns the roots.
-fn merge(drafts: &mut [Draft], limits: FrontLimits) -> Vec<usize> {
+fn merge(drafts: &mut [Draft], limits: FrontLimits<'_>) -> Vec<usize> {
     let mut is_root = vec![true; drafts.len()];
     for number in 0..drafts.len() {
         let mut parent = std::mem::take(&mut drafts[number]);
@@ -307,11 +305,11 @@ fn merge(drafts: &mut [Draft], limits: FrontLimits) -> Vec<usize> {
     (0..drafts.len()).filter(|&number| is_root[number]).collect()
 }
 
-fn adds_few_zeros(child: &Draft, parent: &Draft, limits: FrontLimits) -> bool {
+fn adds_few_zeros(child: &Draft, parent: &Draft, limits: FrontLimits<'_>) -> bool {
     let pivots = child.pivots.len() + parent.pivots.len();
     let size = pivots + parent.rows.len();
-    let fits = pivots <= limits.pivots && 2 * size * pivots <= limits.panel;
-    fits && products(pivots, size) <= child.products() + parent.products() + limits.products
+    pivots <= (limits.pivots)(size)
+        && products(pivots, size) <= child.products() + parent.products() + limits.products
 }
 
 /// The drafts that are left, each after its children.
@@ -342,7 +340,8 @@ mod tests {
     use super::super::min_degree;
     use super::*;
 
-    const LIMITS: FrontLimits = FrontLimits { pivots: 32, panel: 4000, products: 2000 };
+    const LIMITS: FrontLimits<'_> =
+        FrontLimits { pivots: &|size| (4000 / (2 * size)).min(32), products: 2000 };
 
     /// A grid of `side` x `side` points with links to the next point of a row and of a column.
     fn grid(side: usize) -> CsrPattern {
@@ -393,7 +392,7 @@ mod tests {
         of_rows(&rows)
     }
 
-    fn check(pattern: &CsrPattern, limits: FrontLimits) -> AssemblyTree {
+    fn check(pattern: &CsrPattern, limits: FrontLimits<'_>) -> AssemblyTree {
         let order = min_degree(pattern.view()).unwrap();
         let tree = AssemblyTree::new(pattern.view(), &order, limits).unwrap();
         let permutation = Permutation::try_new(Some(tree.order()), pattern.nrows()).unwrap();
@@ -404,7 +403,7 @@ mod tests {
             assert_eq!(front.first, next, "pivots follow each other");
             next += front.pivots;
             let (pivots, size) = (front.pivots as usize, front.size());
-            assert!(pivots == 1 || (pivots <= limits.pivots && 2 * size * pivots <= limits.panel));
+            assert!(pivots == 1 || pivots <= (limits.pivots)(size));
             assert!(front.rows.windows(2).all(|pair| pair[0] < pair[1]));
             assert!(front.rows.first().is_none_or(|&row| row >= next));
             match front.parent {
@@ -432,7 +431,7 @@ mod tests {
             check(&grid(side), LIMITS);
         }
         for (nrows, each, seed) in [(1, 1, 1), (5, 0, 2), (40, 2, 3), (150, 3, 4), (90, 8, 5)] {
-            for limits in [LIMITS, FrontLimits { pivots: 1, panel: 0, products: 0 }] {
+            for limits in [LIMITS, FrontLimits { pivots: &|_| 0, products: 0 }] {
                 check(&scattered(nrows, each, seed), limits);
             }
         }
@@ -443,7 +442,7 @@ mod tests {
     fn a_full_matrix_is_cut_into_fronts_of_few_pivots() {
         let full: Vec<Vec<usize>> = (0..50).map(|_| (0..50).collect()).collect();
 
-        let tree = check(&of_rows(&full), FrontLimits { pivots: 20, panel: 10_000, products: 0 });
+        let tree = check(&of_rows(&full), FrontLimits { pivots: &|_| 20, products: 0 });
 
         let pivots: Vec<u32> = tree.fronts().iter().map(|front| front.pivots).collect();
         assert_eq!(pivots, [17, 17, 16]);
@@ -457,7 +456,7 @@ mod tests {
         let order = min_degree(pattern.view()).unwrap();
         let exact = super::super::FactorPattern::lu(pattern.view(), Some(&order), usize::MAX);
 
-        let tree = check(&pattern, FrontLimits { pivots: 32, panel: 1 << 20, products: 2000 });
+        let tree = check(&pattern, FrontLimits { pivots: &|_| 32, products: 2000 });
 
         assert!(tree.fronts().len() < 120, "{} fronts", tree.fronts().len());
         let (with_zeros, exact) = (tree.factor_entries(), exact.unwrap().nnz());

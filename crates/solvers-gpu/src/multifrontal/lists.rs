@@ -5,6 +5,9 @@ use sparsebatch_solve_core::symbolic::{AssemblyTree, Front};
 /// Multiply-adds that take as long as what a front takes besides them.
 pub(super) const PRODUCTS_A_FRONT: u64 = 3000;
 
+/// Most pivots of a front.
+const MOST_PIVOTS: usize = 16;
+
 /// A warp gets about so many subtrees, so that all warps have about the same work.
 const SUBTREES_A_WARP: u64 = 3;
 
@@ -15,6 +18,8 @@ pub(super) struct Lists {
     /// Where what each front leaves lies, in values, and how many values that takes in all.
     pub(super) rests: Vec<usize>,
     pub(super) nrests: usize,
+    /// Of each front, whether shared memory has room for all of it.
+    pub(super) is_whole: Vec<bool>,
 }
 
 /// Values of what is left of a front: its other rows, with a right-hand side each.
@@ -24,18 +29,25 @@ pub(super) fn rest_values(front: &Front) -> usize {
 
 /// Values of shared memory of the rows and the columns of the pivots of a front, with a right-hand
 /// side.
-pub(super) fn panel_values(front: &Front) -> usize {
-    front.pivots as usize * (column_stride(front) + front.rows.len() + 1)
+pub(super) fn line_values(front: &Front) -> usize {
+    (2 * front.size() + 1) * line_stride(front.pivots as usize)
 }
 
-/// Values from one column of the pivots to the next in shared memory.
-pub(super) fn column_stride(front: &Front) -> usize {
-    front.size() | 1
+/// Values from one row or column to the next in a front of so many pivots.
+pub(super) fn line_stride(pivots: usize) -> usize {
+    (pivots + 1) / 4 * 4 + 2
+}
+
+/// Most pivots of a front of `size` rows for which there is room.
+pub(super) fn most_pivots(size: usize, capacity: usize) -> usize {
+    let fits = |&pivots: &usize| (2 * size + 1) * line_stride(pivots) <= capacity;
+    (1..=MOST_PIVOTS).rev().find(fits).unwrap_or(1)
 }
 
 impl Lists {
-    /// `capacity`: values of shared memory for a front of a warp.
+    /// `capacity`: values of shared memory for a front of the block; a warp has its share.
     pub(super) fn new(tree: &AssemblyTree, warps: usize, capacity: usize) -> Self {
+        let share = capacity / warps;
         let fronts = tree.fronts();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); fronts.len()];
         let mut work = vec![0u64; fronts.len()];
@@ -45,7 +57,7 @@ impl Lists {
         for (number, front) in fronts.iter().enumerate() {
             let pivots = u64::from(front.pivots);
             work[number] += PRODUCTS_A_FRONT + pivots * (front.size() * front.size()) as u64;
-            fits[number] &= panel_values(front) <= capacity;
+            fits[number] &= line_values(front) <= share;
             match front.parent {
                 Some(parent) => {
                     let parent = parent as usize;
@@ -79,7 +91,15 @@ impl Lists {
         let mut lists: Vec<Vec<usize>> = lists.into_iter().map(|(_, list)| list).collect();
         lists.push(of_block);
         let (rests, nrests) = places(tree, &children, &lists);
-        Self { lists, rests, nrests }
+        let mut is_whole = vec![false; fronts.len()];
+        for (number, list) in lists.iter().enumerate() {
+            let room = if number < warps { share } else { capacity };
+            for &front in list {
+                let all = line_values(&fronts[front]) + rest_values(&fronts[front]);
+                is_whole[front] = all <= room;
+            }
+        }
+        Self { lists, rests, nrests, is_whole }
     }
 }
 

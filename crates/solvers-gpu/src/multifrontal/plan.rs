@@ -1,14 +1,11 @@
 //! The plan: checked options, arrays on the device, launches, outcomes.
 
-use std::fmt;
-
-use sparsebatch_cuda::{
-    Args, DeviceInfo, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value,
-};
+use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_solve_core::{ArgumentError, Method, Outcome, Scheme, SolveOptions, check_len};
 
 use super::kernels;
+use super::shape::{FrontalBlocks, FrontalShape, FrontalTuning};
 use super::table::FrontalTable;
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
@@ -22,19 +19,6 @@ use crate::common::{Confirmer, GpuSolver, LaunchReport, LaunchShape, PlanReport}
 const FROM_GUESS: u32 = 1;
 const FACTOR: u32 = 2;
 const FROM_KEPT: u32 = 4;
-
-const THREADS: u32 = 128;
-const WARPS: u32 = THREADS / 32;
-
-/// Blocks that a multiprocessor has at once: what registers suffice for.
-const RESIDENT: u32 = 4;
-
-/// Bytes of shared memory of a block ahead of its fronts, and those that the device reserves.
-const SCRATCH_BYTES: u32 = 5 * WARPS * 8;
-const RESERVED_BYTES: u32 = 1024;
-
-/// The largest share of free device memory that plans take for the factors of systems at work.
-const MOST_OF_FREE: u64 = 2;
 
 /// Sparse LU without pivoting for every system of a uniform batch, front by front of an assembly
 /// tree: a block factorises, solves and refines each system, with L + U in device memory. One launch
@@ -71,7 +55,7 @@ pub struct FrontalLu<E: Executor, T: Value> {
     nrhs: usize,
     key: KernelKey,
     table: FrontalTable,
-    capacity: u32,
+    blocks: FrontalBlocks,
     config: LaunchConfig,
     words: E::Buffer<u32>,
     workspace: E::Buffer<T>,
@@ -87,28 +71,6 @@ struct KeptFronts<E: Executor, T: Value> {
     is_shared: bool,
     /// Number of items that have factors.
     made: usize,
-}
-
-/// The shape of a launch of [`FrontalLu`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FrontalShape {
-    /// Fronts of a system.
-    pub fronts: usize,
-    /// Rows of the largest front.
-    pub largest_front: usize,
-    /// Entries of L + U, zeros of merged fronts included.
-    pub factor_entries: usize,
-}
-
-impl fmt::Display for FrontalShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fronts, largest_front, factor_entries } = self;
-        write!(
-            f,
-            "{fronts} fronts of up to {largest_front} rows, {factor_entries} entries of L + U"
-        )
-    }
 }
 
 /// The arrays of a launch.
@@ -134,32 +96,52 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         nitems: usize,
         options: &SolveOptions,
     ) -> Result<Self, GpuSolveError> {
+        Self::with_tuning(executor, pattern, nitems, options, &FrontalTuning::default())
+    }
+
+    /// As [`FrontalLu::new`], with the choices in `tuning` fixed.
+    ///
+    /// # Errors
+    /// Those of [`FrontalLu::new`]; [`GpuSolveError::Argument`] for threads without a kernel.
+    pub fn with_tuning(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        options: &SolveOptions,
+        tuning: &FrontalTuning,
+    ) -> Result<Self, GpuSolveError> {
         check_square(0, pattern)?;
         check_supported(options)?;
         let systems = count_systems(nitems, options.nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let info = executor.info();
-        let capacity = capacity(info, size_of::<T>());
-        let table = FrontalTable::new(pattern, WARPS as usize, capacity as usize)?;
-        let key =
-            KernelKey::new(&kernels::MULTIFRONTAL, format!("multifrontal<{}, {THREADS}>", T::CPP));
+        let (info, size) = (executor.info(), size_of::<T>());
+        let blocks = FrontalBlocks::choose(info, nitems, size, tuning)?;
+        let usual = FrontalBlocks::usual_capacity(info, size);
+        let table = FrontalTable::new(pattern, usual, &blocks)?;
+        let expression =
+            format!("multifrontal<{}, {}, {}>", T::CPP, blocks.threads, blocks.resident);
+        let key = KernelKey::new(&kernels::MULTIFRONTAL, expression);
         executor.prepare(std::slice::from_ref(&key))?;
         let limits = Limits::new(executor, criteria)?;
         let each = Outcomes::<E>::BYTES_A_SYSTEM + limits.bytes_a_system();
         let rest = (4 * table.words.len() + systems * each) as u64;
-        let of_block = (table.block_values() * size_of::<T>()) as u64;
-        let blocks = blocks(info, nitems, (of_block, rest), executor.free_memory()?)?;
-        let shared_bytes = SCRATCH_BYTES + capacity * size_of::<T>() as u32;
+        let of_block = (table.block_values() * size) as u64;
+        let memory = (executor.free_memory()?, tuning);
+        let count = blocks.count(info, nitems, (of_block, rest), memory)?;
+        let config = LaunchConfig {
+            shared_bytes: blocks.shared_bytes,
+            ..LaunchConfig::linear(count, blocks.threads)
+        };
         Ok(Self {
             nnz: pattern.nnz(),
             nitems,
             active: nitems,
             nrhs: options.nrhs,
             key,
-            capacity,
-            config: LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, THREADS) },
+            blocks,
+            config,
             words: executor.upload(&table.words)?,
-            workspace: executor.alloc(blocks as usize * table.block_values())?,
+            workspace: executor.alloc(count as usize * table.block_values())?,
             table,
             kept: None,
             limits,
@@ -215,7 +197,7 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         let items = if shared { self.nitems.min(1) } else { self.nitems };
         let factors = match before {
             Some(kept) => kept.factors,
-            None => self.executor.alloc(items * (self.table.nfactors + 1))?,
+            None => self.executor.alloc(items * self.table.kept_values())?,
         };
         // The factors of one item shared by all are computed whatever `active` is.
         let made = if shared { items } else { self.active };
@@ -290,7 +272,7 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         let mut args = Args::new();
         args.scalar(items as u32)
             .scalar(self.nrhs as u32)
-            .scalar(self.capacity)
+            .scalar(self.blocks.capacity)
             .input(&self.words)
             .input(values)
             .scalar(if shared { 0 } else { self.nnz as u64 });
@@ -301,7 +283,7 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         args.output(&mut self.workspace).scalar(self.table.block_values() as u64);
         match &mut self.kept {
             Some(kept) if flags & (FACTOR | FROM_KEPT) != 0 => {
-                let each = if kept.is_shared { 0 } else { self.table.nfactors as u64 + 1 };
+                let each = if kept.is_shared { 0 } else { self.table.kept_values() as u64 };
                 args.output(&mut kept.factors).scalar(each)
             }
             _ => args.raw(0).scalar(0u64),
@@ -311,7 +293,7 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         self.outcomes.pass(&mut args);
         // SAFETY: the arguments are those of `multifrontal`; `start` checked the lengths of arrays,
         // and `shares_values` those of `values`; the table is that of the pattern, for blocks of
-        // THREADS threads with `capacity` values, and the workspace has room for each block of the
+        // as many threads and values, and the workspace has room for each block of the
         // launch; `kept` is there where the flags ask for it, with factors of `items` items or of one
         // for all, and is read only after it was written; a factorisation touches neither b nor x; x
         // overlaps neither values nor b, and everything else belongs to the plan.
@@ -334,32 +316,6 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
     pub fn device_outcomes(&self) -> DeviceOutcomes<'_, E> {
         self.outcomes.on_device()
     }
-}
-
-/// Values of shared memory of a block for its fronts.
-fn capacity(info: &DeviceInfo, value_bytes: usize) -> u32 {
-    let bytes = info.shared_bytes_per_multiprocessor / RESIDENT;
-    let bytes = bytes.saturating_sub(RESERVED_BYTES).min(info.shared_bytes_per_block);
-    let values = bytes.saturating_sub(SCRATCH_BYTES) / value_bytes as u32;
-    // Each warp has a share, aligned as the whole.
-    values / (4 * WARPS) * 4 * WARPS
-}
-
-/// Blocks of a launch: as many as the device has room for at once, or as there are items, or as
-/// there is memory for. `of_block`, `rest`: bytes of device memory of a block, and of the plan
-/// besides.
-fn blocks(
-    info: &DeviceInfo,
-    nitems: usize,
-    (of_block, rest): (u64, u64),
-    free: u64,
-) -> Result<u32, GpuError> {
-    let at_once = u64::from(info.multiprocessors.max(1) * RESIDENT).min(nitems as u64).max(1);
-    let needed = rest + of_block;
-    let left = free.checked_sub(rest).filter(|&left| left >= of_block);
-    let left = left.ok_or(GpuError::OutOfMemory { needed, free })?;
-    let most = (left / MOST_OF_FREE / of_block.max(1)).max(1);
-    Ok(at_once.min(most) as u32)
 }
 
 fn check_supported(options: &SolveOptions) -> Result<(), GpuSolveError> {
@@ -452,9 +408,9 @@ where
             patterns: 1,
             nrows: self.table.nrows,
             nnz: self.nnz,
-            threads_per_system: THREADS,
+            threads_per_system: self.blocks.threads,
             systems_per_block: 1,
-            threads_per_block: THREADS,
+            threads_per_block: self.blocks.threads,
             blocks: self.config.grid[0],
             shared_bytes: self.config.shared_bytes,
             shape: LaunchShape::Frontal(FrontalShape {

@@ -3,7 +3,8 @@
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::symbolic::{AssemblyTree, Front, FrontLimits, min_degree};
 
-use super::lists::{Lists, PRODUCTS_A_FRONT, column_stride, panel_values};
+use super::lists::{Lists, PRODUCTS_A_FRONT, line_stride, line_values, most_pivots};
+use super::shape::FrontalBlocks;
 use crate::GpuSolveError;
 
 /// Words ahead of the rest of a table.
@@ -14,9 +15,6 @@ const CHILD: u32 = 5;
 
 /// A row of a front that a child has not.
 const NONE: u32 = u32::MAX;
-
-/// Most pivots of a front: a lane of a warp substitutes for each.
-const MOST_PIVOTS: usize = 32;
 
 /// The table of a pattern, as `multifrontal.cu` describes it.
 pub(super) struct FrontalTable {
@@ -40,32 +38,31 @@ const TOO_LARGE: GpuSolveError = GpuSolveError::Unsupported {
 };
 
 impl FrontalTable {
-    /// Orders a pattern and cuts it into fronts for blocks of `warps` warps, which have `capacity`
-    /// values of shared memory.
+    /// Orders a pattern and cuts it into fronts that fit in `capacity` values of shared memory, for
+    /// `blocks` that have at least as many.
     ///
     /// # Errors
     /// [`GpuSolveError::Unsupported`] where a front is too large for that, or the factors for 32
     /// bits; those of the analysis.
     pub(super) fn new(
         a: CsrPatternRef<'_>,
-        warps: usize,
         capacity: usize,
+        blocks: &FrontalBlocks,
     ) -> Result<Self, GpuSolveError> {
         let order = min_degree(a)?;
-        let limits = FrontLimits {
-            pivots: MOST_PIVOTS,
-            panel: capacity.saturating_sub(MOST_PIVOTS),
-            products: PRODUCTS_A_FRONT,
-        };
+        let limits =
+            FrontLimits { pivots: &|size| most_pivots(size, capacity), products: PRODUCTS_A_FRONT };
         let tree = AssemblyTree::new(a, &order, limits)?;
         let fronts = tree.fronts();
-        if fronts.iter().any(|front| panel_values(front) > capacity) {
+        if fronts.iter().any(|front| line_values(front) > capacity) {
             return Err(TOO_LARGE);
         }
-        let lists = Lists::new(&tree, warps, capacity / warps);
+        let lists = Lists::new(&tree, blocks.warps(), blocks.capacity as usize);
         let mut parts = Parts::new(a, &tree);
         parts.add_fronts(&tree, &lists);
-        let (nfactors, vectors) = (parts.nfactors, parts.vectors);
+        // Factors begin at an even place.
+        let vectors = parts.vectors + (parts.vectors + lists.nrests) % 2;
+        let nfactors = parts.nfactors;
         let most = [nfactors, lists.nrests, vectors, parts.entries.len()];
         if most.iter().any(|&len| u32::try_from(len).is_err()) {
             return Err(TOO_LARGE);
@@ -109,6 +106,11 @@ impl FrontalTable {
         })
     }
 
+    /// Values of the kept factors of an item: an even number, with what is known of its pivots.
+    pub(super) fn kept_values(&self) -> usize {
+        self.nfactors + 2
+    }
+
     /// Values of device memory of a block.
     pub(super) fn block_values(&self) -> usize {
         (self.nfactors + self.nrest).next_multiple_of(16)
@@ -140,7 +142,7 @@ impl Parts {
                 let number = front_of[row.min(column) as usize] as usize;
                 let front = &tree.fronts()[number];
                 let at = |k| front.place(k).expect("entries lie in the front of their pivot");
-                let place = place_in_panels(front, at(row), at(column));
+                let place = place_in_front(front, at(row), at(column));
                 own_entries[number].push([k as u32, place as u32]);
             }
         }
@@ -190,59 +192,54 @@ impl Parts {
             self.rows.extend(&front.rows);
             self.entries.extend(entries.iter().flatten());
             for &child in &children[number] {
-                self.add_child(front, &fronts[child].rows, [lists.rests[child], vectors[child]]);
+                let places = [lists.rests[child], vectors[child]];
+                self.add_child(front, &fronts[child].rows, places, lists.is_whole[number]);
             }
-            let pivots = front.pivots as usize;
-            self.nfactors += pivots * (front.size() + front.rows.len() + 1);
+            self.nfactors += (line_values(front) + front.pivots as usize).next_multiple_of(2);
         }
     }
 
     /// Adds a child of a front, with the rows that it leaves and the places of what it leaves.
-    fn add_child(&mut self, front: &Front, rows: &[u32], [rest, vector]: [usize; 2]) {
+    /// `is_whole`: all of the front is in shared memory.
+    fn add_child(
+        &mut self,
+        front: &Front,
+        rows: &[u32],
+        [rest, vector]: [usize; 2],
+        is_whole: bool,
+    ) {
         let place = |&row: &u32| front.place(row).expect("a front has the rows of its children");
         let places: Vec<usize> = rows.iter().map(place).collect();
         let pivots = places.iter().filter(|&&place| place < front.pivots as usize).count();
         let words = [rest, rows.len(), pivots, self.maps.len(), vector];
         self.children.extend(words.map(|word| word as u32));
-        let mut numbers = vec![NONE; front.size()];
-        places.iter().enumerate().for_each(|(k, &place)| numbers[place] = k as u32);
         self.maps.extend(places.iter().map(|&place| place as u32));
-        self.maps.extend(numbers);
+        if is_whole {
+            let columns = || places.iter().copied().chain([front.size()]);
+            let targets: Vec<u32> = places
+                .iter()
+                .flat_map(|&row| columns().map(move |column| place_in_front(front, row, column)))
+                .map(|place| place as u32)
+                .collect();
+            let word = |pair: &[u32]| pair[0] | pair.get(1).copied().unwrap_or(0) << 16;
+            self.maps.extend(targets.chunks(2).map(word));
+        } else {
+            let mut numbers = vec![NONE; front.size()];
+            places.iter().enumerate().for_each(|(k, &place)| numbers[place] = k as u32);
+            self.maps.extend(numbers);
+        }
     }
 }
 
-/// The place of an entry in the columns of the pivots, or in the rows of the pivots, which follow and
-/// have a right-hand side at their end.
-fn place_in_panels(front: &Front, row: usize, column: usize) -> usize {
-    let (pivots, stride) = (front.pivots as usize, column_stride(front));
-    if column < pivots {
-        column * stride + row
+/// The place of an entry in shared memory, as `Matrix` of `multifrontal.cu` lays it out.
+fn place_in_front(front: &Front, row: usize, column: usize) -> usize {
+    let (pivots, size) = (front.pivots as usize, front.size());
+    let stride = line_stride(pivots);
+    if column < pivots.min(row) {
+        row * stride + column
+    } else if row < pivots {
+        (size + column) * stride + row
     } else {
-        pivots * stride + row * (front.rows.len() + 1) + column - pivots
-    }
-}
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sparsebatch_formats::Pattern;
-    #[test]
-    fn stats() {
-        for side in [32, 50, 100] {
-            let p = sparsebatch_formats::generate::Problem::new(sparsebatch_formats::generate::Family::Lap2d, side*side).unwrap();
-            let order = min_degree(p.pattern().view()).unwrap();
-            for (pivots, panel, products) in [(32, 7000, 3000), (32, 7000, 1000), (32, 7000, 10000), (64, 20000, 3000)] {
-            let t = AssemblyTree::new(p.pattern().view(), &order, FrontLimits{pivots, panel, products}).unwrap();
-            let lists = Lists::new(&t, 4, 1740);
-            let f = t.fronts();
-            let depth: Vec<usize> = lists.lists.iter().map(|l| l.len()).collect();
-            let piv: Vec<u32> = lists.lists.iter().map(|l| l.iter().map(|&k| f[k].pivots).sum()).collect();
-            let prod: Vec<u64> = lists.lists.iter().map(|l| l.iter().map(|&k| { let (p,m)=(f[k].pivots as u64, f[k].size() as u64); (0..p).map(|q| (m-q-1)*(m-q)).sum::<u64>() }).sum()).collect();
-            let rests: Vec<usize> = lists.lists.iter().map(|l| l.iter().map(|&k| super::super::lists::rest_values(&f[k])).sum()).collect();
-            let big = f.iter().filter(|x| panel_values(x)+super::super::lists::rest_values(x) > 7000).count();
-            println!("{side} {pivots} {panel} {products}: {} fronts {} entries {} products, largest {}, lists {depth:?} pivots {piv:?} products {prod:?} rests {rests:?} nrests {} big {big}", f.len(), t.factor_entries(), t.products(), f.iter().map(|x| x.size()).max().unwrap(), lists.nrests);
-            let top: Vec<String> = lists.lists[4].iter().map(|&k| format!("{}/{}", f[k].pivots, f[k].size())).collect();
-            if products == 3000 && pivots == 32 { println!("{}", top.join(" ")); }
-            }
-        }
+        line_values(front) + (row - pivots) * (size - pivots + 1) + column - pivots
     }
 }

@@ -11,19 +11,20 @@
 //
 // - A block solves a system. Its warps first take the fronts of subtrees, each warp those of its own;
 //   then the block takes the fronts above them, one after the other.
-// - A front of m rows, of which p are eliminated in it, is a dense matrix. Its p columns and p rows,
-//   and all of it where there is room, are in shared memory. The right-hand side is one more column:
+// - A front of m rows, of which p are eliminated in it, is a dense matrix. Its p columns and p rows, and
+//   all of it where there is room, are in shared memory. The right-hand side is one more column:
 //   the first forward substitution is part of the factorisation.
-// - What is left for the m - p other rows is added by the parent, child after child: the order of all
-//   sums depends on the pattern and the kernel alone, so results are bitwise repeatable, whatever the
-//   neighbours, the position in the batch, and the order of threads.
+// - What is left for the m - p other rows is added by the parent, child after child. The order of all
+//   sums depends on the pattern alone, not on THREADS: results are bitwise repeatable, whatever the
+//   neighbours, the position in the batch, the number of systems, and the order of threads.
 // - L, U and what is left of fronts are in device memory, mostly in L2, for one system a block at a
 //   time, or for all systems where factors are kept.
 //
 // Arguments:
-// - `nitems` items, nrhs >= 1. Dynamic shared memory: FrontalSystem::SCRATCH doubles and `capacity`
-//   values, at least p (2 m - p + 2) for each front of a block, and WARPS times that for each front of
-//   a warp.
+// - `nitems` items, nrhs >= 1. Dynamic shared memory: FrontalSystem::SCRATCH doubles, HEAD values for
+//   each warp, `capacity` values, an even share for each warp, and ROWS (PIVOTS + 2) values to spare.
+//   `capacity` is at least (2 m + 1) Front::stride() for each front of a block, and WARPS times that for
+//   each front of a warp. p is at most PIVOTS.
 // - `table`: HEADER words, see Header; then what they tell the places of. A front is FRONT words:
 //     its first row, p, m, the place of its other rows in `rows`, the place of its children in
 //     `children`, their number, the place of its entries in `entries`, their number, and where its
@@ -37,8 +38,8 @@
 //   perm[k] is the row of A that is eliminated k-th.
 // - `values`: `value_stride` elements from item to item, 0 if all items share them. `b`, `x`:
 //   item-major, one right-hand side after the other.
-// - `workspace`: `stride` values for each block. `kept`: nfactors + 1 values for each item, `kept_stride`
-//   from item to item, 0 if all items share them; null if `flags` has neither FRONTAL_FACTOR nor
+// - `workspace`: `stride` values for each block. `kept`: nfactors + 1 values for each item, the last 0
+//   if a pivot is missing, an even `kept_stride` from item to item, 0 if all items share them; null if `flags` has neither FRONTAL_FACTOR nor
 //   FRONTAL_KEPT.
 #include "solver.cuh"
 
@@ -52,6 +53,24 @@ constexpr u32 FRONTAL_KEPT = 4;
 constexpr u32 FRONT = 11;
 constexpr u32 CHILD = 5;
 constexpr u32 ENTRY = 2;
+
+// Most pivots of a front.
+constexpr u32 PIVOTS = 16;
+
+// Threads that share a column of U in a backward substitution, sums of each row there, and threads that
+// sum norms: whatever the crew, so that all have the same bits.
+constexpr u32 HALF = PIVOTS;
+constexpr u32 PARTS = 8;
+constexpr u32 CHAINS = 128;
+
+// Values of shared memory of each warp beside a front.
+constexpr u32 HEAD = PARTS * HALF;
+
+// Two neighbours, read and written together.
+template <typename V>
+struct __align__(2 * sizeof(V)) Pair {
+    V first, second;
+};
 
 // Rows of a front that a thread works on together.
 constexpr u32 ROWS = 8;
@@ -67,30 +86,30 @@ struct Header {
 };
 constexpr u32 HEADER = sizeof(Header) / sizeof(u32);
 
-// Pivots whose reciprocal is a normal number.
+// A power of two that brings a pivot to where its reciprocal is a normal number: 1 for most.
 template <typename V>
-__device__ __forceinline__ bool has_normal_reciprocal(V pivot) {
+__device__ __forceinline__ V scale_of(V pivot) {
+    constexpr double MOST = sizeof(V) == 8 ? 1e290 : 1e30;
+    constexpr double DOWN = sizeof(V) == 8 ? 0x1p-200 : 0x1p-60;
     const double size = magnitude(double(pivot));
-    const double most = sizeof(V) == 8 ? 1e300 : 1e36;
-    return size < most && size * most > 1;
+    return size > MOST ? V(DOWN) : size * MOST < 1 ? V(1 / DOWN) : V(1);
 }
 
-// A front, and where its parts lie.
-template <typename V>
+// A front, and where its parts begin.
 struct Front {
     u32 first, pivots, size;
-    const u32* rows;
-    const u32* children;
-    u32 child_count;
-    const u32* entries;
-    u32 entry_count;
-    V* lower;    // lower[k * size + i]: row i of column k, L below the pivots and U above
-    V* upper;    // upper[k * others + j]: column pivots + j of row k
-    V* inverses; // of the pivots
-    V* rest;     // rest[i * (others + 1) + j]: what is left; the last column is the right-hand side
-    V* vector;   // what is left of a right-hand side that is solved for alone
+    u32 rows, children, child_count, entries, entry_count;
+    u32 lines;  // its part of L + U as Matrix has it, then the reciprocals of the scaled pivots
+    u32 rest;   // what is left of its matrix, row by row; the last column is the right-hand side
+    u32 vector; // what is left of a right-hand side that is solved for alone
 
     __device__ __forceinline__ u32 others() const { return size - pivots; }
+
+    // Values of a line: of two and twice an odd number, so that lanes that read two values each of 8
+    // lines find them in different banks.
+    __device__ __forceinline__ u32 stride() const { return (pivots + 1) / 4 * 4 + 2; }
+
+    __device__ __forceinline__ u32 line_values() const { return (2 * size + 1) * stride(); }
 };
 
 // What a child leaves to a front.
@@ -100,14 +119,17 @@ struct Child {
     const V* vector;
     u32 rows, pivots;   // pivots: how many of the rows are pivots of the front
     const u32* places;  // of its rows in the front
-    const u32* numbers; // of the rows of the front among its rows
+    const u32* numbers; // of the rows of the front among its rows, where the front is not all in
+                        // shared memory
+    const u32* targets; // where it is: the place of each element of `rest` there, two in a word
 };
 
 // The threads that work on a front: a block or a warp.
 template <typename V>
 struct Crew {
     u32 thread, threads, warp, warps, lane;
-    V* memory; // shared memory of the crew, `capacity` values
+    V* head;   // HEAD values of shared memory
+    V* memory; // `capacity` more
     u32 capacity;
 
     __device__ __forceinline__ void sync() const {
@@ -132,6 +154,7 @@ struct FrontalSystem {
     const u32* const table;
     Header sizes;
     double* const scratch;
+    V* const heads;
     V* const memory;
     const u32 capacity;
     V* const rests;
@@ -143,7 +166,7 @@ struct FrontalSystem {
     const V* b;
     V* x;
 
-    bool has_pivots, is_plain;
+    bool has_pivots;
     u32 state, iteration, restarts;
     double threshold, rhs_norm, residual;
 
@@ -152,36 +175,25 @@ struct FrontalSystem {
                                              u32 all_capacity, V* workspace)
         : thread(threadIdx.x), lane(threadIdx.x % WARP_THREADS), limits(all_limits),
           table(all_table), sizes(header), scratch(reinterpret_cast<double*>(shared)),
-          memory(reinterpret_cast<V*>(scratch + SCRATCH)), capacity(all_capacity),
+          heads(reinterpret_cast<V*>(scratch + SCRATCH)), memory(heads + WARPS * HEAD),
+          capacity(all_capacity),
           rests(workspace), vectors(rests + header.rests), work(vectors + header.vectors),
-          r(work + header.nrows), factors(r + header.nrows), has_pivots(false), is_plain(false) {}
+          r(work + header.nrows), factors(r + header.nrows), has_pivots(false) {}
 
-    __device__ __forceinline__ Front<V> front(u32 number) const {
+    __device__ __forceinline__ Front front(u32 number) const {
         const u32* const words = table + sizes.fronts + number * FRONT;
-        Front<V> found;
-        found.first = load(words);
-        found.pivots = load(words + 1);
-        found.size = load(words + 2);
-        found.rows = table + sizes.rows + load(words + 3);
-        found.children = table + sizes.children + load(words + 4) * CHILD;
-        found.child_count = load(words + 5);
-        found.entries = table + sizes.entries + load(words + 6) * ENTRY;
-        found.entry_count = load(words + 7);
-        found.lower = factors + load(words + 8);
-        found.upper = found.lower + found.pivots * found.size;
-        found.inverses = found.upper + found.pivots * found.others();
-        found.rest = rests + load(words + 9);
-        found.vector = vectors + load(words + 10);
-        return found;
+        return {load(words),     load(words + 1), load(words + 2), load(words + 3),
+                load(words + 4), load(words + 5), load(words + 6), load(words + 7),
+                load(words + 8), load(words + 9), load(words + 10)};
     }
 
     __device__ __forceinline__ Crew<V> block() const {
-        return {thread, THREADS, thread / WARP_THREADS, WARPS, lane, memory, capacity};
+        return {thread, THREADS, thread / WARP_THREADS, WARPS, lane, heads, memory, capacity};
     }
 
     __device__ __forceinline__ Crew<V> own_warp() const {
-        const u32 share = capacity / WARPS;
-        return {lane, WARP_THREADS, 0, 1, lane, memory + thread / WARP_THREADS * share, share};
+        const u32 share = capacity / WARPS, warp = thread / WARP_THREADS;
+        return {lane, WARP_THREADS, 0, 1, lane, heads + warp * HEAD, memory + warp * share, share};
     }
 
     // Calls `visit` with every front and its crew: the children of a front come before it, or after
@@ -205,72 +217,98 @@ struct FrontalSystem {
         }
     }
 
-    __device__ __forceinline__ Child<V> child(const Front<V>& own, u32 number) const {
-        const u32* const words = own.children + number * CHILD;
+    __device__ __forceinline__ Child<V> child(const Front& own, u32 number) const {
+        const u32* const words = table + sizes.children + (own.children + number) * CHILD;
         Child<V> found;
         found.rest = rests + load(words);
         found.rows = load(words + 1);
         found.pivots = load(words + 2);
         found.places = table + sizes.maps + load(words + 3);
         found.numbers = found.places + found.rows;
+        found.targets = found.numbers;
         found.vector = vectors + load(words + 4);
         return found;
     }
 
-    // A front in shared memory while it is eliminated. An odd stride keeps rows in different banks.
+    // A front in shared memory while it is eliminated. Row i of L and column j of U are lines of an
+    // element for each pivot: entry (i, j) is element j of row line i below the diagonal of the
+    // pivots, and element i of column line j elsewhere. The last column line is the right-hand side.
     struct Matrix {
-        V* lower;  // lower[k * stride + i]: row i of column k
-        V* upper;  // upper[k * width + j]: column pivots + j of row k; the last is the right-hand side
-        V* rest;   // rest[i * width + j]: row pivots + i, where there is room
+        V* lines; // the row lines, then the column lines
+        V* rest;  // rest[i * width + j]: entry (pivots + i, pivots + j), where there is room
         u32 pivots, size, stride, width;
         bool is_whole; // whether there is room for `rest`
 
-        __device__ __forceinline__ V* at(u32 row, u32 column) const {
-            return column < pivots ? lower + column * stride + row
-                   : row < pivots  ? upper + row * width + column - pivots
-                                   : rest + (row - pivots) * width + column - pivots;
-        }
+        __device__ __forceinline__ V* row(u32 i) const { return lines + i * stride; }
+
+        __device__ __forceinline__ V* column(u32 j) const { return lines + (size + j) * stride; }
     };
 
     // The entries of A, the right-hand side, and what the children left; the latter in the rows and
     // columns of the pivots alone if there is room for nothing else.
-    __device__ __forceinline__ Matrix assemble(const Front<V>& own, const Crew<V>& crew,
+    __device__ __forceinline__ Matrix assemble(const Front& own, const Crew<V>& crew,
                                                bool has_rhs) {
-        const u32 width = own.others() + 1, stride = own.size | 1;
-        const u32 panels = own.pivots * (stride + width), all = panels + own.others() * width;
-        V* const upper = crew.memory + own.pivots * stride;
+        const u32 width = own.others() + 1, lines = own.line_values();
+        const u32 all = lines + own.others() * width;
         const bool is_whole = all <= crew.capacity;
-        const Matrix matrix{crew.memory, upper, crew.memory + panels, own.pivots, own.size,
-                            stride,      width, is_whole};
-        for (u32 k = crew.thread; k < (is_whole ? all : panels); k += crew.threads) {
+        const Matrix matrix{crew.memory, crew.memory + lines, own.pivots, own.size, own.stride(),
+                            width,       is_whole};
+        for (u32 k = crew.thread; k < (is_whole ? all : lines); k += crew.threads) {
             crew.memory[k] = V(0);
         }
         crew.sync();
         for (u32 k = crew.thread; k < own.entry_count; k += crew.threads) {
-            const u32* const entry = own.entries + ENTRY * k;
+            const u32* const entry = table + sizes.entries + (own.entries + k) * ENTRY;
             crew.memory[load(entry + 1)] = load(values + load(entry));
         }
         for (u32 k = crew.thread; has_rhs && k < own.pivots; k += crew.threads) {
-            upper[k * width + width - 1] = work[own.first + k];
+            matrix.column(own.size)[k] = work[own.first + k];
         }
         for (u32 k = 0; k < own.child_count; ++k) {
             crew.sync();
-            add(child(own, k), matrix, crew);
+            const Child<V> part = child(own, k);
+            if (is_whole) {
+                add_all(part, crew);
+            } else {
+                add_lines(part, matrix, crew);
+            }
         }
         crew.sync();
         return matrix;
     }
 
-    // Adds what a child left. A lane has a column.
-    __device__ __forceinline__ void add(const Child<V>& part, const Matrix& matrix,
-                                        const Crew<V>& crew) {
+    // Adds what a child left to a front that is all in shared memory.
+    __device__ __forceinline__ void add_all(const Child<V>& part, const Crew<V>& crew) const {
+        const u32 count = part.rows * (part.rows + 1);
+        const u16* const targets = reinterpret_cast<const u16*>(part.targets);
+        for (u32 first = crew.thread; first < count; first += ROWS * crew.threads) {
+            V values[ROWS];
+            u32 places[ROWS];
+#pragma unroll
+            for (u32 r = 0; r < ROWS; ++r) {
+                const u32 k = first + r * crew.threads;
+                const bool is_there = k < count;
+                values[r] = is_there ? part.rest[k] : V(0);
+                places[r] = is_there ? load(targets + k) : 0;
+            }
+#pragma unroll
+            for (u32 r = 0; r < ROWS; ++r) {
+                if (first + r * crew.threads < count) {
+                    crew.memory[places[r]] += values[r];
+                }
+            }
+        }
+    }
+
+    // Adds what a child left in the rows and columns of the pivots. A lane has a column.
+    __device__ __forceinline__ void add_lines(const Child<V>& part, const Matrix& matrix,
+                                              const Crew<V>& crew) const {
         const u32 width = part.rows + 1;
         for (u32 first = 0; first < width; first += WARP_THREADS) {
             const u32 j = first + crew.lane, own = minimum(j, part.rows);
             const u32 column = own < part.rows ? load(part.places + own) : matrix.size;
             // Only the first rows meet pivots in columns behind those of the pivots.
-            const bool is_all = matrix.is_whole || first < part.pivots;
-            const u32 rows = is_all ? part.rows : part.pivots;
+            const u32 rows = first < part.pivots ? part.rows : part.pivots;
             for (u32 i = crew.warp * ROWS; i < rows; i += crew.warps * ROWS) {
                 V values[ROWS];
                 u32 places[ROWS];
@@ -282,87 +320,91 @@ struct FrontalSystem {
                 }
 #pragma unroll
                 for (u32 r = 0; r < ROWS; ++r) {
-                    const bool is_here =
-                        matrix.is_whole || column < matrix.pivots || places[r] < matrix.pivots;
-                    if (i + r < rows && j < width && is_here) {
-                        *matrix.at(places[r], column) += values[r];
+                    const u32 row = places[r];
+                    if (i + r < rows && j < width && column < minimum(row, matrix.pivots)) {
+                        matrix.row(row)[column] += values[r];
+                    } else if (i + r < rows && j < width && row < matrix.pivots) {
+                        matrix.column(column)[row] += values[r];
                     }
                 }
             }
         }
     }
 
-    // An element of the row or the column of a pivot: *target - sum of a[q * a_step] * b[q * b_step]
-    // over the pivots q before.
-    struct Dot {
-        V* target;
-        const V* a;
-        const V* b;
-        u32 a_step, b_step;
-
-        // `which`: rows of column k from k on, then the columns behind k of row k.
-        __device__ __forceinline__ Dot(const Matrix& matrix, u32 k, u32 which) {
-            const u32 in_column = matrix.size - k, in_panel = matrix.pivots - k - 1;
-            V* const column = matrix.lower + k * matrix.stride;
-            a_step = matrix.stride;
-            b_step = 1;
-            if (which < in_column) {
-                target = column + k + which;
-                a = matrix.lower + k + which;
-                b = column;
-            } else if (which < in_column + in_panel) {
-                V* const other = column + (which - in_column + 1) * matrix.stride;
-                target = other + k;
-                a = matrix.lower + k;
-                b = other;
-            } else {
-                const u32 j = which - in_column - in_panel;
-                target = matrix.upper + k * matrix.width + j;
-                a = matrix.lower + k;
-                b = matrix.upper + j;
-                b_step = matrix.width;
-            }
+    // line[k] - sum of line[q] * other[q] over q < k.
+    __device__ __forceinline__ static V reduced(const V* line, const V* other, u32 k) {
+        V sum = line[k];
+        u32 q = 0;
+        for (; q + 2 <= k; q += 2) {
+            const Pair<V> a = *reinterpret_cast<const Pair<V>*>(line + q);
+            const Pair<V> b = *reinterpret_cast<const Pair<V>*>(other + q);
+            sum -= a.first * b.first;
+            sum -= a.second * b.second;
         }
-    };
+        return q < k ? sum - line[q] * other[q] : sum;
+    }
 
-    // Eliminates the pivots of a front in its rows and columns (Crout: a column of L and a row of U at
-    // a time).
-    __device__ __forceinline__ void eliminate(const Front<V>& own, const Matrix& matrix,
-                                              const Crew<V>& crew) {
+    // Eliminates the pivots in their own rows and columns (Crout), by one warp: a lane has a row or a
+    // column. Leaves the scales and reciprocals of the pivots in the head.
+    __device__ __forceinline__ void factor_pivots(const Front& own, const Matrix& matrix,
+                                                  const Crew<V>& crew) {
+        const u32 number = crew.lane % HALF;
+        const bool is_row = crew.lane >= HALF;
+        V* const line = is_row ? matrix.row(number) : matrix.column(number);
 #pragma unroll 1
         for (u32 k = 0; k < matrix.pivots; ++k) {
-            const u32 all = matrix.size + matrix.pivots - 2 * k - 1 + matrix.width;
-            for (u32 e = crew.thread; k > 0 && e < all; e += 2 * crew.threads) {
-                const u32 f = e + crew.threads;
-                Dot first(matrix, k, e), second(matrix, k, f < all ? f : e);
-                V sum = *first.target, other = *second.target;
-                for (u32 q = 0; q < k; ++q) {
-                    sum -= first.a[q * first.a_step] * first.b[q * first.b_step];
-                    other -= second.a[q * second.a_step] * second.b[q * second.b_step];
-                }
-                *first.target = sum;
-                if (f < all) {
-                    *second.target = other;
-                }
+            const bool is_here = number < matrix.pivots && (is_row ? number > k : number >= k);
+            V found = V(0);
+            if (is_here) {
+                found = reduced(line, is_row ? matrix.column(k) : matrix.row(k), k);
             }
-            crew.sync();
-            V* const column = matrix.lower + k * matrix.stride;
-            const V pivot = column[k], inverse = V(1) / pivot;
+            const V pivot = __shfl_sync(ALL_LANES, found, k), scale = scale_of(pivot);
+            bool is_sure;
+            const V inverse = reciprocal(pivot * scale, is_sure);
             has_pivots = has_pivots && (pivot < V(0) || V(0) < pivot);
-            const bool is_normal = has_normal_reciprocal(pivot);
-            is_plain = is_plain && is_normal;
-            for (u32 i = k + 1 + crew.thread; i < matrix.size; i += crew.threads) {
-                column[i] = is_normal ? column[i] * inverse : column[i] / pivot;
+            if (is_here) {
+                line[k] = is_row ? found * scale * inverse : found;
             }
-            if (crew.thread == 0) {
-                own.inverses[k] = inverse;
+            if (crew.lane == 0) {
+                crew.head[k] = inverse;
+                crew.head[HALF + k] = scale;
+                factors[own.lines + own.line_values() + k] = inverse;
             }
-            crew.sync();
+            __syncwarp();
         }
     }
 
+    // Eliminates the pivots in the other rows and columns: a thread has one of these.
+    __device__ __forceinline__ void solve_others(const Front& own, const Matrix& matrix,
+                                                 const Crew<V>& crew) const {
+        const u32 others = own.others();
+        for (u32 e = crew.thread; e < others + matrix.width; e += crew.threads) {
+            const bool is_row = e < others;
+            V* const line =
+                is_row ? matrix.row(matrix.pivots + e) : matrix.column(matrix.pivots + e - others);
+            const V* other = is_row ? matrix.column(0) : matrix.row(0);
+#pragma unroll 1
+            for (u32 k = 0; k < matrix.pivots; ++k) {
+                const V found = reduced(line, other, k);
+                line[k] = is_row ? found * crew.head[HALF + k] * crew.head[k] : found;
+                other += matrix.stride;
+            }
+        }
+    }
+
+    // Eliminates the pivots of a front in its rows and columns.
+    __device__ __forceinline__ void eliminate(const Front& own, const Matrix& matrix,
+                                              const Crew<V>& crew) {
+        if (crew.warp == 0) {
+            factor_pivots(own, matrix, crew);
+        }
+        crew.sync();
+        solve_others(own, matrix, crew);
+        crew.sync();
+    }
+
     // Writes what is left for the other rows. A lane has a column of some rows.
-    __device__ __forceinline__ void update(const Front<V>& own, const Matrix& matrix,
+    __device__ __forceinline__ void update(const Front& own, const Matrix& matrix,
                                            const Crew<V>& crew) {
         const u32 others = own.others(), width = matrix.width;
         const u32 across = (width + WARP_THREADS - 1) / WARP_THREADS;
@@ -371,46 +413,63 @@ struct FrontalSystem {
             const u32 first = task / across * ROWS;
             const u32 j = task % across * WARP_THREADS + crew.lane;
             const u32 column = minimum(j, width - 1);
-            u32 rows[ROWS];
             V sums[ROWS];
 #pragma unroll
             for (u32 i = 0; i < ROWS; ++i) {
-                rows[i] = minimum(first + i, others - 1);
-                sums[i] = matrix.is_whole ? matrix.rest[rows[i] * width + column] : V(0);
+                const u32 row = minimum(first + i, others - 1);
+                sums[i] = matrix.is_whole ? matrix.rest[row * width + column] : V(0);
             }
             for (u32 k = 0; !matrix.is_whole && k < own.child_count; ++k) {
-                gather(child(own, k), matrix, rows, column, sums);
+                gather(child(own, k), matrix, first, column, sums);
             }
-            const V* lower = matrix.lower + matrix.pivots;
-            const V* upper = matrix.upper + column;
-            for (u32 k = 0; k < matrix.pivots; ++k) {
-                const V factor = *upper;
-#pragma unroll
-                for (u32 i = 0; i < ROWS; ++i) {
-                    sums[i] -= lower[rows[i]] * factor;
-                }
-                lower += matrix.stride;
-                upper += width;
-            }
+            subtract(matrix, first, column, sums);
+            V* const rest = rests + own.rest + first * width + column;
 #pragma unroll
             for (u32 i = 0; i < ROWS; ++i) {
                 if (first + i < others && j < width) {
-                    own.rest[rows[i] * width + column] = sums[i];
+                    rest[i * width] = sums[i];
                 }
+            }
+        }
+    }
+
+    // Subtracts the products of some rows of L and a column of U. Rows beyond the last are lines of
+    // other things, and of no use.
+    __device__ __forceinline__ void subtract(const Matrix& matrix, u32 first, u32 column,
+                                             V (&sums)[ROWS]) const {
+        const V* const above = matrix.column(matrix.pivots + column);
+        const V* const rows = matrix.row(matrix.pivots + first);
+        u32 k = 0;
+#pragma unroll 2
+        for (; k + 2 <= matrix.pivots; k += 2) {
+            const Pair<V> factors_of_u = *reinterpret_cast<const Pair<V>*>(above + k);
+#pragma unroll
+            for (u32 i = 0; i < ROWS; ++i) {
+                const Pair<V> of_l =
+                    *reinterpret_cast<const Pair<V>*>(rows + i * matrix.stride + k);
+                sums[i] -= of_l.first * factors_of_u.first;
+                sums[i] -= of_l.second * factors_of_u.second;
+            }
+        }
+        if (k < matrix.pivots) {
+            const V factor = above[k];
+#pragma unroll
+            for (u32 i = 0; i < ROWS; ++i) {
+                sums[i] -= rows[i * matrix.stride + k] * factor;
             }
         }
     }
 
     // Adds what a child left for some other rows of its front in a column of these.
     __device__ __forceinline__ void gather(const Child<V>& part, const Matrix& matrix,
-                                           const u32 (&rows)[ROWS], u32 column,
-                                           V (&sums)[ROWS]) const {
+                                           u32 first, u32 column, V (&sums)[ROWS]) const {
         const u32* const numbers = part.numbers + matrix.pivots;
+        const u32 others = matrix.size - matrix.pivots;
         const u32 own = column + 1 < matrix.width ? load(numbers + column) : part.rows;
         V values[ROWS];
 #pragma unroll
         for (u32 i = 0; i < ROWS; ++i) {
-            const u32 row = load(numbers + rows[i]);
+            const u32 row = load(numbers + minimum(first + i, others - 1));
             const bool is_there = row != NONE && own != NONE;
             values[i] = is_there ? part.rest[row * (part.rows + 1) + own] : V(0);
         }
@@ -421,28 +480,24 @@ struct FrontalSystem {
     }
 
     // Writes a front's part of L + U, and of the right-hand side.
-    __device__ __forceinline__ void write(const Front<V>& own, const Matrix& matrix,
+    __device__ __forceinline__ void write(const Front& own, const Matrix& matrix,
                                           const Crew<V>& crew) {
-        const u32 others = own.others();
-        for (u32 k = crew.warp; k < matrix.pivots; k += crew.warps) {
-            const V* const column = matrix.lower + k * matrix.stride;
-            const V* const row = matrix.upper + k * matrix.width;
-            for (u32 i = crew.lane; i < own.size; i += WARP_THREADS) {
-                own.lower[k * own.size + i] = column[i];
-            }
-            for (u32 j = crew.lane; j < others; j += WARP_THREADS) {
-                own.upper[k * others + j] = row[j];
-            }
-            if (crew.lane == 0) {
-                work[own.first + k] = row[others];
-            }
+        const u32 pairs = own.line_values() / 2;
+        Pair<V>* const lines = reinterpret_cast<Pair<V>*>(factors + own.lines);
+        const Pair<V>* const found = reinterpret_cast<const Pair<V>*>(matrix.lines);
+#pragma unroll 4
+        for (u32 k = crew.thread; k < pairs; k += crew.threads) {
+            lines[k] = found[k];
+        }
+        for (u32 k = crew.thread; k < matrix.pivots; k += crew.threads) {
+            work[own.first + k] = matrix.column(own.size)[k];
         }
     }
 
     // Factorises, and replaces `work` by L^-1 work where it is a right-hand side.
     __device__ __forceinline__ void factor(bool has_rhs) {
-        has_pivots = is_plain = true;
-        for_fronts<false>([&](const Front<V>& own, const Crew<V>& crew) {
+        has_pivots = true;
+        for_fronts<false>([&](const Front& own, const Crew<V>& crew) {
             const Matrix matrix = assemble(own, crew, has_rhs);
             eliminate(own, matrix, crew);
             update(own, matrix, crew);
@@ -450,28 +505,18 @@ struct FrontalSystem {
             crew.sync();
         });
         has_pivots = !Threads::any_thread(!has_pivots);
-        is_plain = !Threads::any_thread(!is_plain);
-    }
-
-    // Copies the rows and columns of the pivots of a front, for substitutions of one warp.
-    __device__ __forceinline__ void fetch_pivots(const Front<V>& own, const Crew<V>& crew,
-                                                 V* pivots) const {
-        for (u32 k = crew.warp; k < own.pivots; k += crew.warps) {
-            if (crew.lane < own.pivots) {
-                pivots[k * own.pivots + crew.lane] = own.lower[k * own.size + crew.lane];
-            }
-        }
     }
 
     // work = L^-1 work.
     __device__ __forceinline__ void forward() {
-        for_fronts<false>([&](const Front<V>& own, const Crew<V>& crew) {
+        for_fronts<false>([&](const Front& own, const Crew<V>& crew) {
             V* const v = crew.memory;
-            V* const pivots = v + own.size;
+            const V* const rows = factors + own.lines;
+            V entries[PIVOTS];
+            fetch(rows + crew.lane * own.stride(), 1, own, crew, entries);
             for (u32 i = crew.thread; i < own.size; i += crew.threads) {
                 v[i] = i < own.pivots ? work[own.first + i] : V(0);
             }
-            fetch_pivots(own, crew, pivots);
             for (u32 k = 0; k < own.child_count; ++k) {
                 crew.sync();
                 const Child<V> part = child(own, k);
@@ -482,10 +527,11 @@ struct FrontalSystem {
             crew.sync();
             if (crew.warp == 0) {
                 V y = crew.lane < own.pivots ? v[crew.lane] : V(0);
-                for (u32 k = 0; k < own.pivots; ++k) {
-                    const V solved = __shfl_sync(ALL_LANES, y, k);
-                    if (crew.lane > k && crew.lane < own.pivots) {
-                        y -= pivots[k * own.pivots + crew.lane] * solved;
+#pragma unroll
+                for (u32 k = 0; k < PIVOTS; ++k) {
+                    if (k < own.pivots) {
+                        const V solved = __shfl_sync(ALL_LANES, y, k);
+                        y = crew.lane > k ? y - entries[k] * solved : y;
                     }
                 }
                 if (crew.lane < own.pivots) {
@@ -496,64 +542,66 @@ struct FrontalSystem {
             crew.sync();
             for (u32 i = own.pivots + crew.thread; i < own.size; i += crew.threads) {
                 V sum = v[i];
+#pragma unroll 4
                 for (u32 k = 0; k < own.pivots; ++k) {
-                    sum -= own.lower[k * own.size + i] * v[k];
+                    sum -= rows[i * own.stride() + k] * v[k];
                 }
-                own.vector[i - own.pivots] = sum;
+                vectors[own.vector + i - own.pivots] = sum;
             }
             crew.sync();
         });
     }
 
+    // Of a lane of the first warp that has a pivot: element k * step for each pivot k.
+    __device__ __forceinline__ static void fetch(const V* first, u32 step, const Front& own,
+                                                 const Crew<V>& crew, V (&entries)[PIVOTS]) {
+#pragma unroll
+        for (u32 k = 0; k < PIVOTS; ++k) {
+            const bool is_there = crew.warp == 0 && crew.lane < own.pivots && k < own.pivots;
+            entries[k] = is_there ? first[k * step] : V(0);
+        }
+    }
+
     // work = U^-1 work.
     __device__ __forceinline__ void backward() {
-        for_fronts<true>([&](const Front<V>& own, const Crew<V>& crew) {
-            const u32 others = own.others();
+        for_fronts<true>([&](const Front& own, const Crew<V>& crew) {
+            const u32 others = own.others(), stride = own.stride(), row = crew.thread % HALF;
+            const V* const columns = factors + own.lines + own.size * stride;
+            V* const sums = crew.head;
             V* const v = crew.memory;
-            V* const y = v + others;
-            V* const pivots = y + own.pivots;
+            V entries[PIVOTS];
+            fetch(columns + crew.lane, stride, own, crew, entries);
             for (u32 j = crew.thread; j < others; j += crew.threads) {
-                v[j] = work[load(own.rows + j)];
+                v[j] = work[load(table + sizes.rows + own.rows + j)];
             }
-            fetch_pivots(own, crew, pivots);
             crew.sync();
-            for (u32 first = crew.warp * ROWS; first < own.pivots; first += crew.warps * ROWS) {
-                V sums[ROWS] = {};
-                for (u32 j = crew.lane; j < others; j += WARP_THREADS) {
-                    const V known = v[j];
-#pragma unroll
-                    for (u32 i = 0; i < ROWS; ++i) {
-                        const u32 row = minimum(first + i, own.pivots - 1);
-                        sums[i] += own.upper[row * others + j] * known;
-                    }
+            const V* const above = columns + own.pivots * stride + minimum(row, own.pivots - 1);
+            for (u32 part = crew.thread / HALF; part < PARTS; part += crew.threads / HALF) {
+                V sum = V(0);
+#pragma unroll 4
+                for (u32 j = part; j < others; j += PARTS) {
+                    sum += above[j * stride] * v[j];
                 }
-#pragma unroll
-                for (u32 offset = WARP_THREADS / 2; offset > 0; offset /= 2) {
-#pragma unroll
-                    for (u32 i = 0; i < ROWS; ++i) {
-                        sums[i] += __shfl_xor_sync(ALL_LANES, sums[i], offset);
-                    }
-                }
-#pragma unroll
-                for (u32 i = 0; i < ROWS; ++i) {
-                    if (crew.lane == i && first + i < own.pivots) {
-                        y[first + i] = work[own.first + first + i] - sums[i];
-                    }
-                }
+                sums[part * HALF + row] = sum;
             }
             crew.sync();
             if (crew.warp == 0) {
                 const bool is_pivot = crew.lane < own.pivots;
-                V solution = is_pivot ? y[crew.lane] : V(0);
-                const V inverse = is_pivot ? own.inverses[crew.lane] : V(0);
-                const V pivot = is_pivot ? pivots[crew.lane * (own.pivots + 1)] : V(1);
-                for (u32 k = own.pivots; k-- > 0;) {
-                    const V quotient = is_plain ? solution * inverse : solution / pivot;
-                    const V solved = __shfl_sync(ALL_LANES, quotient, k);
-                    if (crew.lane == k) {
-                        solution = solved;
-                    } else if (crew.lane < k) {
-                        solution -= pivots[k * own.pivots + crew.lane] * solved;
+                V solution = is_pivot ? work[own.first + crew.lane] : V(0);
+#pragma unroll
+                for (u32 part = 0; part < PARTS; ++part) {
+                    solution -= sums[part * HALF + row];
+                }
+                const V* const inverses = factors + own.lines + own.line_values();
+                const V inverse = is_pivot ? inverses[crew.lane] : V(0);
+                const V scale = scale_of(is_pivot ? columns[crew.lane * (stride + 1)] : V(1));
+#pragma unroll
+                for (u32 k = PIVOTS; k-- > 0;) {
+                    if (k < own.pivots) {
+                        const V quotient = solution * scale * inverse;
+                        const V solved = __shfl_sync(ALL_LANES, quotient, k);
+                        const V next = solution - entries[k] * solved;
+                        solution = crew.lane == k ? solved : crew.lane < k ? next : solution;
                     }
                 }
                 if (is_pivot) {
@@ -592,7 +640,7 @@ struct FrontalSystem {
     template <typename Part>
     __device__ __forceinline__ double sum_of(Part part) const {
         double sum = 0;
-        for (u32 i = thread; i < sizes.nrows; i += THREADS) {
+        for (u32 i = thread; thread < CHAINS && i < sizes.nrows; i += CHAINS) {
             sum += part(double(r[i]));
         }
         return sum_apart<Threads>(sum, scratch);
@@ -710,21 +758,10 @@ struct FrontalSystem {
         ++iteration;
         return iteration >= limits.iterations(system) ? MAX_ITERATIONS : PASSED;
     }
-
-    // The code of what is known of kept pivots: 0 that one is missing, 2 that all have normal
-    // reciprocals, else 1.
-    __device__ __forceinline__ V code() const {
-        return !has_pivots ? V(0) : is_plain ? V(2) : V(1);
-    }
-
-    __device__ __forceinline__ void take_code(V known) {
-        has_pivots = known != V(0);
-        is_plain = known == V(2);
-    }
 };
 
-template <typename V, u32 THREADS>
-__global__ void __launch_bounds__(THREADS, 512 / THREADS)
+template <typename V, u32 THREADS, u32 BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
     multifrontal(u32 nitems, u32 nrhs, u32 capacity, const u32* __restrict__ table,
                  const V* __restrict__ values, u64 value_stride, const V* __restrict__ b, V* x,
                  V* workspace, u64 stride, V* kept, u64 kept_stride, u32 flags,
@@ -755,13 +792,13 @@ __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         if ((flags & FRONTAL_FACTOR) != 0) {
             system.factor(false);
             if (system.thread == 0) {
-                own_kept[header.nfactors] = system.code();
+                own_kept[header.nfactors] = system.has_pivots ? V(1) : V(0);
             }
             continue;
         }
         bool is_factored = (flags & FRONTAL_KEPT) != 0;
         if (is_factored) {
-            system.take_code(load(own_kept + header.nfactors));
+            system.has_pivots = own_kept[header.nfactors] != V(0);
         }
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
             const u64 number = item * nrhs + rhs;

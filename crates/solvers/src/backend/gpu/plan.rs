@@ -6,8 +6,8 @@ use sparsebatch_solve_core::{Scheme, SolveOptions};
 
 use crate::SolveError;
 use crate::gpu::{
-    Confirmer, FactoredTuning, GpuSolveError, GpuSolver, GpuTuning, Guess, SolverTuning,
-    solver_for, solver_for_ragged,
+    Confirmer, FactoredTuning, FrontalTuning, GpuSolveError, GpuSolver, GpuTuning, Guess,
+    SolverTuning, solver_for, solver_for_ragged,
 };
 use crate::share::most_cols;
 
@@ -17,6 +17,7 @@ pub(crate) fn tuning(max_bytes: Option<u64>) -> SolverTuning {
     SolverTuning::default()
         .fused(GpuTuning::default().few(Some(false)))
         .factored(FactoredTuning::default().max_bytes(max_bytes))
+        .frontal(FrontalTuning::default().max_bytes(max_bytes))
 }
 
 /// The options of some items.
