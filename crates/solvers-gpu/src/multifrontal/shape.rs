@@ -100,15 +100,27 @@ impl FrontalBlocks {
             return Err(out_of_range("max_blocks", "at least 1", 0));
         }
         let multiprocessors = info.multiprocessors.max(1) as usize;
-        let takes_all = |resident: u32| nitems <= multiprocessors * resident as usize;
-        let kernel = match tuning.threads {
-            None => KERNELS.into_iter().find(|&(_, resident)| takes_all(resident)),
-            Some(asked) => {
-                let kernel = KERNELS.into_iter().find(|&(threads, _)| threads == asked);
-                Some(kernel.ok_or_else(|| out_of_range("threads", "128, 256 or 512", asked))?)
-            }
+        let usual = Self::of(info, value_bytes, USUAL);
+        let fits = |blocks: &Self| {
+            let takes_all = nitems <= multiprocessors * blocks.resident as usize;
+            let is_asked = match tuning.threads {
+                None => takes_all,
+                Some(asked) => blocks.threads == asked,
+            };
+            // More warps leave less room for fronts where a block has little shared memory.
+            is_asked && blocks.capacity >= usual.capacity
         };
-        Ok(Self::of(info, value_bytes, kernel.unwrap_or(USUAL)))
+        match KERNELS.map(|kernel| Self::of(info, value_bytes, kernel)).into_iter().find(fits) {
+            Some(blocks) => Ok(blocks),
+            None => match tuning.threads {
+                None => Ok(usual),
+                Some(asked) => Err(out_of_range(
+                    "threads",
+                    "128, 256 or 512, as far as shared memory has room for their fronts",
+                    asked,
+                )),
+            },
+        }
     }
 
     /// Values of shared memory of the usual block.

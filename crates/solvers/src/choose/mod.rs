@@ -62,6 +62,8 @@ pub(crate) struct PatternFeatures {
     /// Costs of the factors in minimum-degree order, if they are within the limit of the target and
     /// every diagonal entry is stored.
     pub(crate) factors: Option<LuCosts>,
+    /// The same of factors beyond that limit, which a GPU makes front by front.
+    pub(crate) fronts: Option<LuCosts>,
     /// The shape of banded elimination on a GPU, if that takes the pattern and every diagonal entry
     /// is stored.
     pub(crate) band: Option<BandedShape>,
@@ -81,13 +83,17 @@ impl PatternFeatures {
     /// limit of the target.
     pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target) -> Self {
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
-        let limit = match target {
-            Target::Cpu => (MAX_FILL * nnz).min(MAX_LU_ENTRIES),
-            Target::Gpu(chip) => chip.most_entries(pattern),
+        let (limit, most) = match target {
+            Target::Cpu => ((MAX_FILL * nnz).min(MAX_LU_ENTRIES), 0),
+            Target::Gpu(chip) => (chip.most_entries(pattern), OnChip::most_of_fronts(nrows)),
         };
         let of_row = |row: usize| &pattern.col_idx()[pattern.row(row)];
         let has_diagonal = (0..nrows).all(|row| of_row(row).contains(&(row as i32)));
-        let factors = if has_diagonal { lu_costs(pattern, limit) } else { None };
+        let costs = if has_diagonal { lu_costs(pattern, limit.max(most)) } else { None };
+        let (factors, fronts) = match costs {
+            Some(costs) if costs.entries > limit => (None, Some(costs)),
+            costs => (costs, None),
+        };
         let band = match target {
             Target::Gpu(chip) if has_diagonal => chip.band(pattern),
             Target::Cpu | Target::Gpu(_) => None,
@@ -97,7 +103,7 @@ impl PatternFeatures {
             Target::Cpu => false,
         };
         let bandwidth = bandwidth(pattern);
-        Self { nrows, nnz, bandwidth, has_diagonal, factors, band, prefers_factors }
+        Self { nrows, nnz, bandwidth, has_diagonal, factors, fronts, band, prefers_factors }
     }
 }
 
@@ -410,10 +416,10 @@ mod tests {
             (2025, -1.0, gpu(), CG),
             (2116, -1.0, gpu(), ic0),
             (4096, -1.0, gpu(), ic0),
-            (4225, -1.0, gpu(), CG),
+            (4225, -1.0, gpu(), Scheme::Lu),
             (2116, -0.5, gpu(), ilu0),
-            // Not an H-matrix, so that ILU(0) may not exist.
-            (2116, -1.5, gpu(), BICGSTAB),
+            // Not an H-matrix, so that ILU(0) may not exist, and nothing bounds the iterations.
+            (2116, -1.5, gpu(), Scheme::Lu),
             (2116, -1.0, small, CG),
             (2116, -1.0, single, CG),
             (2116, -1.0, Target::Cpu, CG),
@@ -433,6 +439,29 @@ mod tests {
         let mut other = grid(2116, -1.0);
         other.values_mut().iter_mut().filter(|value| **value < 0.0).for_each(|v| *v *= 1.2);
         assert_eq!(chosen(other, gpu()).scheme, ic0);
+    }
+
+    #[test]
+    fn large_systems_are_eliminated_front_by_front_on_a_gpu() {
+        let strong = |n: usize| {
+            let mut matrix = grid(n, -1.0);
+            matrix.values_mut().iter_mut().filter(|value| **value > 0.0).for_each(|v| *v = 400.0);
+            matrix
+        };
+        for (matrix, expected) in [
+            (grid(4900, -1.0), Scheme::Lu),
+            // Few iterations.
+            (strong(4900), CG),
+            // Nothing bounds the iterations: below -1.0 it is not dominant.
+            (grid(2500, -1.5), Scheme::Lu),
+            (grid(2500, -1.0), Scheme::Cg(Preconditioner::IC0.with_order(Order::Multicolor))),
+            // Too many rows for the analysis.
+            (grid(160 * 160, -1.0), CG),
+        ] {
+            let rows = matrix.nrows();
+            let chosen = chosen(matrix, gpu());
+            assert_eq!(chosen.scheme, expected, "{rows} rows: {}", chosen.reason);
+        }
     }
 
     #[test]
@@ -468,9 +497,9 @@ mod tests {
         // Small on the diagonal, as in chemistry.
         let stiff = |n| dense(n, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
         assert_eq!(chosen(stiff(70), gpu()).scheme, Scheme::Lu);
-        // Unless its factors do not fit.
+        // Front by front where its factors do not fit.
         let small = Target::Gpu(OnChip { shared_bytes: 4096, cluster: 8, value_bytes: 8 });
-        assert_eq!(chosen(stiff(70), small).scheme, BICGSTAB);
+        assert_eq!(chosen(stiff(70), small).scheme, Scheme::Lu);
         // Dense elimination takes less time where it is possible, and pivots besides.
         for n in [8, 20, 54, 64] {
             let chosen = chosen(stiff(n), gpu());

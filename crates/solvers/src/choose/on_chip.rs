@@ -41,6 +41,12 @@ mod nanoseconds {
     pub(super) const LU_PAIR: f64 = 0.0006;
     /// An entry of the factors.
     pub(super) const LU_ENTRY: f64 = 0.026;
+    /// An entry of factors that are made front by front, which do not fit on chip: within 12 % of
+    /// the times of grids of 1,225 to 10,000 rows.
+    pub(super) const FRONT_ENTRY: f64 = 0.055;
+    /// An iteration of CG and of BiCGStab per entry, where several blocks hold a system.
+    pub(super) const LARGE_CG: f64 = 0.0055;
+    pub(super) const LARGE_BICGSTAB: f64 = 0.009;
     /// Start and end of a solve: constant, per entry.
     pub(super) const START: [f64; 2] = [3.5, 0.0028];
     /// An iteration of CG: constant, per entry, per row.
@@ -69,6 +75,14 @@ const RESERVED_BYTES: u64 = 2048;
 const ROWS_OF_FACTORS: std::ops::RangeInclusive<usize> = 2049..=4096;
 const ENTRIES_OF_FACTORS: usize = 5;
 const SHARED_OF_FACTORS: u64 = 232_448;
+
+/// The most rows of systems, and the most entries of factors, for which times of an LU beyond the
+/// chip are estimated: the analysis takes a few tens of milliseconds then.
+const MOST_ROWS_OF_FRONTS: usize = 20_000;
+const MOST_ENTRIES_OF_FRONTS: usize = 1_500_000;
+
+/// The most rows of a system that one block iterates for.
+const ROWS_OF_A_BLOCK: usize = 4096;
 
 /// Iterations of BiCGStab relative to CG's bound. It has two products in each iteration, and for
 /// unsymmetric dominant matrices the bound is far from sharp (for `rand9` 9 iterations, where the
@@ -103,6 +117,11 @@ impl OnChip {
         most.saturating_sub(values_beside_factors(pattern))
     }
 
+    /// The largest number of factor entries for which an LU beyond the chip may be chosen.
+    pub(crate) fn most_of_fronts(nrows: usize) -> usize {
+        if nrows <= MOST_ROWS_OF_FRONTS { MOST_ENTRIES_OF_FRONTS } else { 0 }
+    }
+
     /// The shape of banded elimination for a pattern; `None` where that does not take it.
     pub(crate) fn band(self, pattern: CsrPatternRef<'_>) -> Option<BandedShape> {
         let shared_bytes = u32::try_from(self.shared_bytes).unwrap_or(u32::MAX);
@@ -128,7 +147,8 @@ impl OnChip {
     ///
     /// Banded elimination: by the numbers of a system, the residual included. It takes less
     /// time than the sparse LU wherever there is a kernel, and so takes its place. LU: by the
-    /// operations of the factorisation. Dense elimination: by the number of rows, as far as it
+    /// operations of the factorisation, and beyond the chip by the entries of its factors, for systems
+    /// that several blocks would iterate for and those whose iterations nothing bounds. Dense elimination: by the number of rows, as far as it
     /// takes them. CG, with Jacobi: by the number of iterations
     /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of
     /// Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth, as many as
@@ -147,6 +167,7 @@ impl OnChip {
         rel_tol: f64,
     ) -> Option<Method> {
         use nanoseconds::{BANDED, BICGSTAB, CG, DENSE, LU_ENTRY, LU_PAIR, SEVERAL_BLOCKS, START};
+        use nanoseconds::{FRONT_ENTRY, LARGE_BICGSTAB, LARGE_CG};
         let (nrows, nnz) = (pattern.nrows as f64, pattern.nnz as f64);
         let band = pattern.band.filter(|_| !has_history);
         // Entries of the band, b and x.
@@ -167,12 +188,20 @@ impl OnChip {
         let kernel = DENSE.iter().find(fits);
         let dense = kernel.map_or(f64::INFINITY, |&(rows, time)| time * nrows / rows as f64);
         let bound = iterations(flags.dominance, rel_tol);
-        let (iterations, costs) = match flags.symmetric && flags.diagonal == Diagonal::Positive {
-            true => (bound.min(nrows).min(4.0 * nrows / pattern.bandwidth as f64), CG),
-            false => (BICGSTAB_SHARE * bound, BICGSTAB),
+        let is_for_cg = flags.symmetric && flags.diagonal == Diagonal::Positive;
+        let (iterations, costs, large) = match is_for_cg {
+            true => (bound.min(nrows).min(4.0 * nrows / pattern.bandwidth as f64), CG, LARGE_CG),
+            false => (BICGSTAB_SHARE * bound, BICGSTAB, LARGE_BICGSTAB),
         };
         let each = costs[0] + costs[1] * nnz + costs[2] * nrows;
         let limit = START[0] + START[1] * nnz + iterations * each;
+        if let (Some(fronts), None) = (&pattern.fronts, band) {
+            // One block iterates quicker than fronts are eliminated, if iterations end.
+            let is_large = pattern.nrows > ROWS_OF_A_BLOCK;
+            let iterations = if is_large { iterations * large * nnz } else { limit };
+            let is_better = FRONT_ENTRY * (fronts.entries as f64) < iterations;
+            return (is_better && (is_large || limit.is_infinite())).then_some(Method::Lu);
+        }
         let is_better = sparse < limit || (limit.is_infinite() && dense.is_finite());
         is_better.then_some(match band {
             _ if sparse > dense => Method::PivotingLu,

@@ -203,7 +203,7 @@ fn complete_factors_agree_with_the_cpu() {
         plan.factorise(&loaded.values).unwrap();
         assert_eq!(loaded.solve(&device, &mut plan), first, "{what}");
     }
-    for (nrows, kernel) in [(256, "lu("), (4900, "lu(512 threads, global)")] {
+    for (nrows, kernel) in [(256, "lu("), (4900, "lu(512 threads, by fronts)")] {
         let problem = Problem::new(Family::Lap2d, nrows).unwrap().batch(systems(50)).unwrap();
         let backend = Backend::Gpu(Gpu::new(device.clone()));
         let solution = solve_on(&backend, &problem.batch, &problem.rhs, None, &options).unwrap();

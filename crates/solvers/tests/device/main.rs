@@ -10,5 +10,6 @@ mod gpus;
 #[path = "../it/backends/listed.rs"]
 mod listed;
 mod lu;
+mod multifrontal;
 mod resident;
 mod statuses;

@@ -177,6 +177,30 @@ fn threads_change_no_bit() {
     check::<f32>();
 }
 
+/// Where a block has little shared memory, more threads would leave too little for fronts.
+#[test]
+fn threads_without_room_are_not_taken() {
+    let mut info = Emulator::new(Order::Forward).info().clone();
+    info.shared_bytes_per_block = 24 << 10;
+    let executor = Emulator::with_info(info, Order::Forward);
+    let systems = Systems::new(&grid(12, 1), random_vector(144, 3));
+    let solved = solve_on(&executor, &systems, &options());
+    assert_eq!(
+        (solved.statuses(), &*solved.kernel),
+        (vec![Status::Converged], "multifrontal<double, 128, 4>")
+    );
+    for threads in [64, 512] {
+        let tuning = FrontalTuning::default().threads(Some(threads));
+        let plan =
+            FrontalLu::<_, f64>::with_tuning(&executor, systems.pattern(), 1, &options(), &tuning);
+        let error = plan.map(drop).unwrap_err();
+        assert!(matches!(error, GpuSolveError::Argument(_)), "{threads}: {error}");
+    }
+    let none = FrontalTuning::default().max_blocks(Some(0));
+    let plan = FrontalLu::<_, f64>::with_tuning(&executor, systems.pattern(), 1, &options(), &none);
+    assert!(matches!(plan.map(drop).unwrap_err(), GpuSolveError::Argument(_)));
+}
+
 fn solve<T: Value>(systems: &Systems<T>, options: &SolveOptions) -> Solved<T> {
     solve_on(&Emulator::new(Order::Random(5)), systems, options)
 }
