@@ -274,8 +274,8 @@ impl InnerPrecision {
 /// others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LuForm {
-    /// A plan and a launch for each pattern, by a schedule of all its operations: where hundreds of
-    /// systems share each pattern.
+    /// A plan and a launch for each pattern, by a schedule of all its operations, or front by front
+    /// where its factors do not fit on chip: where hundreds of systems share each pattern.
     #[default]
     ByPattern,
     /// One plan for systems of any patterns, one to eight warps for each system: where few systems

@@ -42,12 +42,12 @@ sparsebatch_formats::option_setters! {
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FrontalLu`] where its factors do not fit on chip ([`LuForm::BySystem`]: [`RaggedLu`]
-/// where it takes the pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`]
-/// for banded LU, or the solver of the sparse LU where that does not take a band: with more than
-/// four diagonals on a side, too many rows, or too few with three or four diagonals. Criteria,
-/// right-hand sides and precisions are those of `options`; its method and preconditioner are
-/// ignored.
+/// [`FrontalLu`] where its factors do not fit on chip ([`FactoredSolver`] where fronts do not fit
+/// either or do not suit the pattern; [`LuForm::BySystem`]: [`RaggedLu`] where it takes the
+/// pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`] for banded LU, or
+/// the solver of the sparse LU where that does not take a band: with more than four diagonals on a
+/// side, too many rows, or too few with three or four diagonals. Criteria, right-hand sides and
+/// precisions are those of `options`; its method and preconditioner are ignored.
 ///
 /// # Errors
 /// Those of the solver; [`GpuSolveError::Unsupported`] for what it refuses, such as
@@ -94,6 +94,9 @@ where
             match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
                 Err(GpuSolveError::Unsupported { .. }) => {}
                 solver => return Ok(Box::new(solver?)),
+            }
+            if !FrontalLu::<E, T>::suits(pattern)? {
+                return Ok(Box::new(factored()?));
             }
             let frontal = &tuning.frontal;
             match FrontalLu::<E, T>::with_tuning(executor, pattern, nitems, &options, frontal) {

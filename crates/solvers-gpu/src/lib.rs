@@ -1,11 +1,11 @@
 //! Solves on an NVIDIA GPU, for data on the device: [`FusedSolver`], [`FactoredSolver`],
-//! [`ComposedSolver`], [`GpuLu`], [`DenseSolver`] and [`BandedSolver`]. For data on the host see `BatchSolver::on`, which uses these
-//! plans.
+//! [`ComposedSolver`], [`GpuLu`], [`FrontalLu`], [`DenseSolver`] and [`BandedSolver`]. For data on
+//! the host see `BatchSolver::on`, which uses these plans.
 //!
 //! | folder | holds |
 //! | --- | --- |
 //! | `fused/` | CG and BiCGStab in one launch, without preconditioner or with Jacobi |
-//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU in device memory |
+//! | `factored/` | CG and BiCGStab with block-Jacobi, ILU(0), IC(0); sparse LU level by level |
 //! | `lu/` | sparse LU on chip |
 //! | `lu_columns/` | sparse LU on chip for systems of any patterns, a team of warps for each |
 //! | `multifrontal/` | sparse LU beyond the chip, front by front, a block for each system |
@@ -23,10 +23,11 @@
 //!
 //! Limitations: without preconditioner or with Jacobi, fused CG and BiCGStab solve systems of at
 //! most 4,096 rows, 32,768 from compute capability 9.0 on. Other preconditioners and the LU are for
-//! uniform, item-major batches ([`DividedSolver`] has one of them for each pattern); ILU(0), IC(0) and
-//! the sparse LU have no pivoting and at most 33,554,432 products per factorisation. Only composed solves record residual histories; they wait on the
-//! host and cannot be captured in graphs. There is no ladder. Everything else is refused with
-//! [`GpuSolveError::Unsupported`].
+//! uniform, item-major batches ([`DividedSolver`] has one of them for each pattern). ILU(0), IC(0)
+//! and the sparse LU have no pivoting; ILU(0) and IC(0), and the LU where a front exceeds the
+//! shared memory of a block, have at most 33,554,432 products per factorisation. Only composed
+//! solves record residual histories; they wait on the host and cannot be captured in graphs. There
+//! is no ladder. Everything else is refused with [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
 
 mod banded;

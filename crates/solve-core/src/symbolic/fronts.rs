@@ -43,9 +43,9 @@ pub struct FrontLimits<'a> {
     pub products: u64,
 }
 
-/// The fronts of an LU without pivoting (multifrontal method). A front is a dense matrix of the rows
-/// that are eliminated in it, the pivots, and of all rows that have entries in their columns or
-/// rows. What their elimination leaves for the other rows is added to the front of its parent.
+/// The fronts of an LU without pivoting (multifrontal method). A front is a dense matrix of the
+/// rows that are eliminated in it, the pivots, and of all rows that have entries in their columns
+/// or rows. What their elimination leaves for the other rows is added to the front of its parent.
 /// Fronts are those of the pattern of `A + A^T`; neighbours in the tree are merged where that adds
 /// few zeros.
 ///

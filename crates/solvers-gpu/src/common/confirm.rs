@@ -28,14 +28,15 @@ const SETTLING_BLOCKS: u32 = 8;
 /// host.
 ///
 /// The kernels of [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
-/// [`GpuLu`](crate::GpuLu) and [`ComposedSolver`](crate::ComposedSolver) report `Converged` when
-/// the residual `b - A x` passes as it was computed. In a nearly singular system, whose `x` may be
-/// 1e16, that residual can be small by chance. A confirmer checks every converged system by the
-/// rule of the CPU's solvers and of `BatchSolver`: the norm of the residual plus a bound of its
-/// rounding errors must pass. Where the bound of the plain evaluation,
-/// `gamma_(k+3) || |A||x| + |b| ||_2` with rows of at most `k` entries, does not decide, the
-/// residual is evaluated in twofold precision. A system that does not pass becomes `Stagnated`.
-/// Statuses, residual norms and the rounding-floor flag may change, `x` does not.
+/// [`GpuLu`](crate::GpuLu), [`FrontalLu`](crate::FrontalLu) and
+/// [`ComposedSolver`](crate::ComposedSolver) report `Converged` when the residual `b - A x` passes
+/// as it was computed. In a nearly singular system, whose `x` may be 1e16, that residual can be
+/// small by chance. A confirmer checks every converged system by the rule of the CPU's solvers and
+/// of `BatchSolver`: the norm of the residual plus a bound of its rounding errors must pass. Where
+/// the bound of the plain evaluation, `gamma_(k+3) || |A||x| + |b| ||_2` with rows of at most `k`
+/// entries, does not decide, the residual is evaluated in twofold precision. A system that does not
+/// pass becomes `Stagnated`. Statuses, residual norms and the rounding-floor flag may change, `x`
+/// does not.
 ///
 /// One confirmer serves all plans of the same patterns, layouts and tolerances. A confirmation is
 /// one launch: A, b and x of each system that converged are read once, and once more where twofold

@@ -21,7 +21,7 @@ pub const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
 
 /// A solver on a GPU for a batch of systems whose data is on the device:
 /// [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
-/// [`GpuLu`](crate::GpuLu), [`DenseSolver`](crate::DenseSolver) or
+/// [`GpuLu`](crate::GpuLu), [`FrontalLu`](crate::FrontalLu), [`DenseSolver`](crate::DenseSolver) or
 /// [`BandedSolver`](crate::BandedSolver); see there for what each supports.
 pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have

@@ -48,12 +48,13 @@ const ONE_KEPT: u32 = 16;
 ///
 /// With [`Scheme::Lu`] the factors are complete, in minimum-degree order whatever the options say,
 /// without pivoting, and in the precision of the values; there is no scaling, as on the CPU. They
-/// are in device memory, for systems whose factors do not fit where [`GpuLu`](crate::GpuLu) keeps
-/// them; a factorisation may have up to 33,554,432 products. An iteration is a solve with the
-/// factors. While the true residual does not pass, the solution is refined with the same factors,
-/// up to [`SolveOptions::max_restarts`] times. A system with a zero pivot is `Singular`
-/// (`BatchSolver` permutes its rows and tries again). Statuses and counts are those of `GpuLu` and
-/// the CPU. The order of elimination is that of the CPU; sums are added in another order.
+/// are in device memory: the LU of what neither [`GpuLu`](crate::GpuLu) nor
+/// [`FrontalLu`](crate::FrontalLu) takes; a factorisation may have up to 33,554,432 products. An
+/// iteration is a solve with the factors. While the true residual does not pass, the solution is
+/// refined with the same factors, up to [`SolveOptions::max_restarts`] times. A system with a zero
+/// pivot is `Singular` (`BatchSolver` permutes its rows and tries again). Statuses and counts are
+/// those of `GpuLu` and the CPU. The order of elimination is that of the CPU; sums are added in
+/// another order.
 ///
 /// As much as fits is in the shared memory of a block, the rest in a workspace on the device
 /// ([`FactoredPlace`](super::FactoredPlace)), so systems may have any size. ILU(0) and IC(0), too,

@@ -37,7 +37,7 @@ const FROM_GUESS: u32 = 1;
 /// Factors and vectors are in the shared memory of a block, which limits the size. L + U, two
 /// vectors, and one partial sum for every 24 entries of the longer rows of A are at most 65,532
 /// values, and must fit in the shared memory of a block (227 KiB on the H200: about 29,000 values
-/// in f64). [`FactoredSolver`](super::super::FactoredSolver) has the LU of larger systems. A
+/// in f64). [`FrontalLu`](crate::FrontalLu) has the LU of larger systems. A
 /// refinement factorises again; [`GpuLu::factor`] and [`GpuLu::solve_again`] keep the factors in
 /// device memory instead, for several solves with each.
 ///

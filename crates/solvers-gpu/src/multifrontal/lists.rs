@@ -114,8 +114,8 @@ fn subtree(root: usize, children: &[Vec<usize>]) -> Vec<usize> {
     found
 }
 
-/// Where what each front leaves lies. Lists run side by side, the last after all others: memory of a
-/// front is used again after its parent, if both are of one list.
+/// Where what each front leaves lies. Lists run side by side, the last after all others: memory of
+/// a front is used again after its parent, if both are of one list.
 fn places(
     tree: &AssemblyTree,
     children: &[Vec<usize>],

@@ -6,7 +6,7 @@ use sparsebatch_solve_core::{ArgumentError, Method, Outcome, Scheme, SolveOption
 
 use super::kernels;
 use super::shape::{FrontalBlocks, FrontalShape, FrontalTuning};
-use super::table::FrontalTable;
+use super::table::{FrontalTable, are_for};
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
@@ -21,19 +21,20 @@ const FACTOR: u32 = 2;
 const FROM_KEPT: u32 = 4;
 
 /// Sparse LU without pivoting for every system of a uniform batch, front by front of an assembly
-/// tree: a block factorises, solves and refines each system, with L + U in device memory. One launch
-/// covers all systems.
+/// tree: a block factorises, solves and refines each system, with L + U in device memory. One
+/// launch covers all systems.
 ///
 /// This is the sparse LU of systems whose factors do not fit on chip; for smaller ones
-/// [`GpuLu`](crate::GpuLu) takes less time. The order is that of minimum degree; fronts are those of
-/// the pattern of `A + A^T`, so that a pattern far from symmetric gets more fill than by other plans.
+/// [`GpuLu`](crate::GpuLu) takes less time. The order is that of minimum degree; fronts are those
+/// of the pattern of `A + A^T`, so that a pattern far from symmetric gets more fill than by other
+/// plans.
 ///
 /// While the true residual does not pass, the solution is refined, up to
-/// [`SolveOptions::max_restarts`] times, by the same factors, which serve all right-hand sides of an
-/// item. An iteration is one solve with the factors. Statuses are those of the CPU's LU: `ZeroPivot`
-/// where a pivot is zero and `NonFinite` where values became NaN or infinite; `Converged` only after
-/// `b - A x` was recomputed in the same launch. A system's result is a function of that system and
-/// the model of the device alone, bit for bit.
+/// [`SolveOptions::max_restarts`] times, by the same factors, which serve all right-hand sides of
+/// an item. An iteration is one solve with the factors. Statuses are those of the CPU's LU:
+/// `ZeroPivot` where a pivot is zero and `NonFinite` where values became NaN or infinite;
+/// `Converged` only after `b - A x` was recomputed in the same launch. A system's result is a
+/// function of that system and the model of the device alone, bit for bit.
 ///
 /// Memory besides the arrays: L + U and what fronts leave, for each block that runs at a time; with
 /// kept factors L + U of every item, or of one where all share their values.
@@ -43,9 +44,9 @@ const FROM_KEPT: u32 = 4;
 ///
 /// # Source
 /// Multifrontal method: I. S. Duff and J. K. Reid, The multifrontal solution of indefinite sparse
-/// symmetric linear equations, 1983, doi 10.1145/356044.356047; J. W. H. Liu, The multifrontal method
-/// for sparse matrix solution, 1992, doi 10.1137/1034004. Refinement: Higham, Accuracy and Stability
-/// of Numerical Algorithms, 2nd ed. 2002, chapter 12.
+/// symmetric linear equations, 1983, doi 10.1145/356044.356047; J. W. H. Liu, The multifrontal
+/// method for sparse matrix solution, 1992, doi 10.1137/1034004. Refinement: Higham, Accuracy and
+/// Stability of Numerical Algorithms, 2nd ed. 2002, chapter 12.
 pub struct FrontalLu<E: Executor, T: Value> {
     executor: E,
     nnz: usize,
@@ -73,11 +74,14 @@ struct KeptFronts<E: Executor, T: Value> {
     made: usize,
 }
 
+/// The right-hand sides and the solutions.
+type Vectors<'a, B> = (&'a B, &'a mut B);
+
 /// The arrays of a launch.
 struct FrontalTask<'a, E: Executor, T: Value> {
     items: usize,
     values: (&'a E::Buffer<T>, bool),
-    vectors: Option<(&'a E::Buffer<T>, &'a mut E::Buffer<T>)>,
+    vectors: Option<Vectors<'a, E::Buffer<T>>>,
     flags: u32,
 }
 
@@ -88,8 +92,9 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] for a matrix that is not square and for options out of range;
-    /// [`GpuSolveError::Unsupported`] for options that the GPU does not support and for systems with
-    /// fronts of some thousand rows; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
+    /// [`GpuSolveError::Unsupported`] for options that the GPU does not support and for systems
+    /// with fronts that exceed the shared memory of a block, more than about 1,600 rows in f64 on
+    /// an H200; [`GpuSolveError::Gpu`] when an allocation or the compiler fails.
     pub fn new(
         executor: &E,
         pattern: CsrPatternRef<'_>,
@@ -150,11 +155,21 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         })
     }
 
+    /// Whether this solver is for a square pattern: not where eliminating in `A + A^T` takes more
+    /// than eight times the multiply-adds of eliminating in A. Patterns that are not structurally
+    /// symmetric are analysed.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Symbolic`] where the pattern cannot be analysed.
+    pub fn suits(pattern: CsrPatternRef<'_>) -> Result<bool, GpuSolveError> {
+        are_for(pattern)
+    }
+
     /// As [`FrontalLu::new`], for the pattern of a batch.
     ///
     /// # Errors
-    /// Those of [`FrontalLu::new`]; [`GpuSolveError::Unsupported`] for ragged batches and interleaved
-    /// values.
+    /// Those of [`FrontalLu::new`]; [`GpuSolveError::Unsupported`] for ragged batches and
+    /// interleaved values.
     pub fn for_batch(
         executor: &E,
         batch: &Batch<T>,
@@ -168,8 +183,8 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
     ///
     /// `values` holds the entries of item 0 in CSR order, of item 1, ...; or those of one item,
     /// shared by all. `b` and `x` are item-major, one right-hand side after the other within an
-    /// item. A system that does not converge is no error: see [`GpuSolver::outcomes`]; one that ends
-    /// `ZeroPivot` keeps its guess.
+    /// item. A system that does not converge is no error: see [`GpuSolver::outcomes`]; one that
+    /// ends `ZeroPivot` keeps its guess.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when an array does not fit, when `x` overlaps another array,
@@ -185,8 +200,8 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
     }
 
     /// Factorises the matrices and keeps the factors on the device, for any number of solves by
-    /// [`FrontalLu::solve_again`]. The first call allocates memory for L + U of each item, or of one
-    /// where all share `values`. Launches one kernel and returns before it is done.
+    /// [`FrontalLu::solve_again`]. The first call allocates memory for L + U of each item, or of
+    /// one where all share `values`. Launches one kernel and returns before it is done.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when `values` does not fit, [`GpuSolveError::Gpu`] when the
@@ -216,12 +231,12 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
     }
 
     /// Solves every system with the factors of the last [`FrontalLu::factor`]. Arguments as for
-    /// [`FrontalLu::solve`]; `values` serve the residuals: where they differ a little from those that
-    /// were factorised, the solution is refined until the residual passes.
+    /// [`FrontalLu::solve`]; `values` serve the residuals: where they differ a little from those
+    /// that were factorised, the solution is refined until the residual passes.
     ///
     /// # Errors
-    /// [`GpuSolveError::Argument`] when there are no factors, or not of all items that take part; else
-    /// those of [`FrontalLu::solve`].
+    /// [`GpuSolveError::Argument`] when there are no factors, or not of all items that take part;
+    /// else those of [`FrontalLu::solve`].
     pub fn solve_again(
         &mut self,
         values: &E::Buffer<T>,
@@ -292,11 +307,11 @@ impl<E: Executor + Clone, T: Value> FrontalLu<E, T> {
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
         // SAFETY: the arguments are those of `multifrontal`; `start` checked the lengths of arrays,
-        // and `shares_values` those of `values`; the table is that of the pattern, for blocks of
-        // as many threads and values, and the workspace has room for each block of the
-        // launch; `kept` is there where the flags ask for it, with factors of `items` items or of one
-        // for all, and is read only after it was written; a factorisation touches neither b nor x; x
-        // overlaps neither values nor b, and everything else belongs to the plan.
+        // and `shares_values` those of `values`; the table is that of the pattern, for blocks of as
+        // many threads and values, and the workspace has room for each block of the launch; `kept`
+        // is there where the flags ask for it, with factors of `items` items or of one for all, and
+        // is read only after it was written; a factorisation touches neither b nor x; x overlaps
+        // neither values nor b, and everything else belongs to the plan.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }?;
         Ok(())
     }

@@ -7,8 +7,8 @@ use sparsebatch_solve_core::ArgumentError;
 
 use crate::GpuSolveError;
 
-/// Threads of a block, and the blocks that a multiprocessor has at once: what registers suffice for.
-/// The fewer systems there are, the more threads a system gets. Results have the same bits.
+/// Threads of a block, and the blocks that a multiprocessor has at once: what registers suffice
+/// for. The fewer systems there are, the more threads a system gets. Results have the same bits.
 const KERNELS: [(u32, u32); 3] = [(512, 1), (256, 2), (128, 4)];
 
 /// The kernel for many systems, for whose memory all systems are cut into fronts.
@@ -30,8 +30,8 @@ const LANES: u32 = 32;
 /// where no limit is given.
 const MOST_OF_FREE: u64 = 2;
 
-/// Choices that a plan makes by itself where they are `None`. For experiments; results have the same
-/// bits.
+/// Choices that a plan makes by itself where they are `None`. For experiments; results have the
+/// same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrontalTuning {
@@ -39,8 +39,8 @@ pub struct FrontalTuning {
     pub threads: Option<u32>,
     /// The most blocks of the launch. Default: what the device can hold at once.
     pub max_blocks: Option<u32>,
-    /// The most bytes of device memory that the plan takes, kept factors apart; a smaller limit means
-    /// fewer blocks. Default: half of the free memory.
+    /// The most bytes of device memory that the plan takes, kept factors apart, which are those of
+    /// each item; a smaller limit means fewer blocks. Default: half of the free memory.
     pub max_bytes: Option<u64>,
 }
 
@@ -138,7 +138,9 @@ impl FrontalBlocks {
         let bytes = bytes.saturating_sub(RESERVED_BYTES).min(info.shared_bytes_per_block);
         let values = bytes.saturating_sub(SCRATCH_BYTES * warps) / size;
         // Each warp has a share, aligned as the whole.
-        let capacity = values.saturating_sub(HEAD * warps + SPARE) / (4 * warps) * 4 * warps;
+        // Places in a front have 16 bits.
+        let values = values.saturating_sub(HEAD * warps + SPARE).min(1 << 16);
+        let capacity = values / (4 * warps) * 4 * warps;
         let shared_bytes = SCRATCH_BYTES * warps + (HEAD * warps + SPARE + capacity) * size;
         Self { threads, resident, capacity, shared_bytes }
     }

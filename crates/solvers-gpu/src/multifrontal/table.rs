@@ -1,7 +1,9 @@
 //! What the kernel reads of a pattern: [`FrontalTable`].
 
 use sparsebatch_formats::CsrPatternRef;
-use sparsebatch_solve_core::symbolic::{AssemblyTree, Front, FrontLimits, min_degree};
+use sparsebatch_solve_core::symbolic::{
+    AssemblyTree, FactorPattern, Front, FrontLimits, min_degree,
+};
 
 use super::lists::{Lists, PRODUCTS_A_FRONT, line_stride, line_values, most_pivots};
 use super::shape::FrontalBlocks;
@@ -63,10 +65,6 @@ impl FrontalTable {
         // Factors begin at an even place.
         let vectors = parts.vectors + (parts.vectors + lists.nrests) % 2;
         let nfactors = parts.nfactors;
-        let most = [nfactors, lists.nrests, vectors, parts.entries.len()];
-        if most.iter().any(|&len| u32::try_from(len).is_err()) {
-            return Err(TOO_LARGE);
-        }
         let begins = lists.lists.iter().scan(0, |end, list| {
             let begin = *end;
             *end += list.len() as u32;
@@ -87,6 +85,10 @@ impl FrontalTable {
             begins,
         ];
         let counts = [a.nrows(), nfactors, lists.nrests, vectors];
+        let words = HEADER + arrays.iter().map(Vec::len).sum::<usize>();
+        if counts.iter().chain([&words]).any(|&len| u32::try_from(len).is_err()) {
+            return Err(TOO_LARGE);
+        }
         let mut words: Vec<u32> = counts.iter().map(|&count| count as u32).collect();
         let mut begin = HEADER as u32;
         for array in &arrays {
@@ -115,6 +117,28 @@ impl FrontalTable {
     pub(super) fn block_values(&self) -> usize {
         (self.nfactors + self.nrest).next_multiple_of(16)
     }
+}
+
+/// How many times the multiply-adds of an elimination of A alone fronts may take.
+const MOST_TIMES: u64 = 8;
+
+/// Whether fronts are for a pattern: those of `A + A^T` take many times the work where A is far
+/// from structurally symmetric.
+///
+/// # Errors
+/// Those of the analysis.
+pub(super) fn are_for(a: CsrPatternRef<'_>) -> Result<bool, GpuSolveError> {
+    let has_other = |row: usize| {
+        a.col_idx()[a.row(row)].iter().all(|&col| a.position(col as usize, row).is_some())
+    };
+    if (0..a.nrows()).all(has_other) {
+        return Ok(true);
+    }
+    let order = min_degree(a)?;
+    let limits = FrontLimits { pivots: &|_| usize::MAX, products: 0 };
+    let tree = AssemblyTree::new(a, &order, limits)?;
+    let factors = FactorPattern::lu(a, Some(&order), tree.factor_entries())?;
+    Ok(tree.products() <= MOST_TIMES * factors.flops())
 }
 
 /// The parts of a table about fronts.

@@ -8,6 +8,7 @@ mod flags;
 mod on_chip;
 
 pub(crate) use flags::{Diagonal, Dominance, Flags, looks_semidefinite};
+use on_chip::Needs;
 pub(crate) use on_chip::OnChip;
 pub use on_chip::choose_schemes;
 
@@ -62,7 +63,8 @@ pub(crate) struct PatternFeatures {
     /// Costs of the factors in minimum-degree order, if they are within the limit of the target and
     /// every diagonal entry is stored.
     pub(crate) factors: Option<LuCosts>,
-    /// The same of factors beyond that limit, which a GPU makes front by front.
+    /// The same of factors beyond that limit, which a GPU makes front by front: of structurally
+    /// symmetric patterns.
     pub(crate) fronts: Option<LuCosts>,
     /// The shape of banded elimination on a GPU, if that takes the pattern and every diagonal entry
     /// is stored.
@@ -79,13 +81,17 @@ const MAX_FILL: usize = 2;
 const MAX_LU_ENTRIES: usize = 20_000;
 
 impl PatternFeatures {
-    /// Computes the features of a pattern. Cost: [`lu_costs`], stopped when the factors exceed the
-    /// limit of the target.
-    pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target) -> Self {
+    /// Computes the features of a pattern. `is_uniform`: that of all systems of a batch, for which
+    /// a GPU may make factors beyond its chip. Cost: [`lu_costs`], stopped when the factors exceed
+    /// the limit of the target, or that of such factors.
+    pub(crate) fn new(pattern: CsrPatternRef<'_>, target: Target, is_uniform: bool) -> Self {
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
         let (limit, most) = match target {
             Target::Cpu => ((MAX_FILL * nnz).min(MAX_LU_ENTRIES), 0),
-            Target::Gpu(chip) => (chip.most_entries(pattern), OnChip::most_of_fronts(nrows)),
+            Target::Gpu(chip) if is_uniform => {
+                (chip.most_entries(pattern), OnChip::most_of_fronts(pattern))
+            }
+            Target::Gpu(chip) => (chip.most_entries(pattern), 0),
         };
         let of_row = |row: usize| &pattern.col_idx()[pattern.row(row)];
         let has_diagonal = (0..nrows).all(|row| of_row(row).contains(&(row as i32)));
@@ -143,7 +149,9 @@ pub(crate) fn method_of(
         (Target::Cpu, factors) => factors.as_ref().map(|_| (Method::Lu, LITTLE_FILL)),
         (Target::Gpu(chip), factors) => {
             // Elimination has no residuals to record.
-            match chip.quicker_factorisation(pattern, options.history, flags, rel_tol) {
+            let is_fused = options.engine == Engine::Fused;
+            let needs = Needs { history: options.history, fronts: is_fused && !options.history };
+            match chip.quicker_factorisation(pattern, needs, flags, rel_tol) {
                 Some(Method::Banded) => Some((Method::Banded, BAND)),
                 Some(Method::PivotingLu) if factors.is_none() => Some((Method::PivotingLu, PIVOTS)),
                 Some(Method::PivotingLu) => Some((Method::PivotingLu, DENSE)),
@@ -224,7 +232,9 @@ pub(crate) fn choose<T: Scalar>(
     }
     let rel_tol = |item: usize| options.rel_tol_of::<T>(item * options.nrhs);
     let of_class = |items: &Vec<u32>| {
-        let features = PatternFeatures::new(batch.pattern(items[0] as usize), target);
+        let is_uniform = matches!(batch, Batch::Uniform(_));
+        let pattern = batch.pattern(items[0] as usize);
+        let features = PatternFeatures::new(pattern, target, is_uniform);
         let scheme = |flags, item| scheme_of::<T>(&features, flags, target, options, rel_tol(item));
         // Values are examined only if the choice depends on them.
         let first = items[0] as usize;
@@ -405,6 +415,12 @@ mod tests {
         grid
     }
 
+    /// A grid with another diagonal: with 8 few iterations are enough.
+    fn with_diagonal(mut grid: Csr<f64>, diagonal: f64) -> Csr<f64> {
+        grid.values_mut().iter_mut().filter(|value| **value > 0.0).for_each(|v| *v = diagonal);
+        grid
+    }
+
     #[test]
     fn large_grids_iterate_with_factors_by_two_colours_on_a_gpu() {
         let colours = |preconditioner: Preconditioner| preconditioner.with_order(Order::Multicolor);
@@ -416,17 +432,16 @@ mod tests {
             (2025, -1.0, gpu(), CG),
             (2116, -1.0, gpu(), ic0),
             (4096, -1.0, gpu(), ic0),
-            (4225, -1.0, gpu(), Scheme::Lu),
+            (4225, -1.0, gpu(), CG),
             (2116, -0.5, gpu(), ilu0),
-            // Not an H-matrix, so that ILU(0) may not exist, and nothing bounds the iterations.
-            (2116, -1.5, gpu(), Scheme::Lu),
             (2116, -1.0, small, CG),
             (2116, -1.0, single, CG),
             (2116, -1.0, Target::Cpu, CG),
         ] {
-            assert_eq!(chosen(grid(n, below), target).scheme, expected, "{n} {below} {target:?}");
+            let matrix = with_diagonal(grid(n, below), 8.0);
+            assert_eq!(chosen(matrix, target).scheme, expected, "{n} {below} {target:?}");
         }
-        let batch = Batch::from(grid(2116, -1.0));
+        let batch = Batch::from(with_diagonal(grid(2116, -1.0), 8.0));
         let scheme = |options| choose(&batch, &options, gpu())[0].scheme;
         let options = SolveOptions::new;
         assert_eq!(scheme(options().method(Method::Cg)), CG);
@@ -435,26 +450,18 @@ mod tests {
         assert_eq!(scheme(options().engine(Engine::Composed(SpmvOptions::default()))), CG);
         let jacobi = Scheme::Cg(Preconditioner::Jacobi);
         assert_eq!(scheme(options().preconditioner(Preconditioner::Jacobi)), jacobi);
-        // With -1.2 beside 4 it is not dominant any more, but IC(0) by two colours exists.
-        let mut other = grid(2116, -1.0);
-        other.values_mut().iter_mut().filter(|value| **value < 0.0).for_each(|v| *v *= 1.2);
-        assert_eq!(chosen(other, gpu()).scheme, ic0);
     }
 
     #[test]
     fn large_systems_are_eliminated_front_by_front_on_a_gpu() {
-        let strong = |n: usize| {
-            let mut matrix = grid(n, -1.0);
-            matrix.values_mut().iter_mut().filter(|value| **value > 0.0).for_each(|v| *v = 400.0);
-            matrix
-        };
         for (matrix, expected) in [
+            (grid(2116, -1.0), Scheme::Lu),
             (grid(4900, -1.0), Scheme::Lu),
             // Few iterations.
-            (strong(4900), CG),
-            // Nothing bounds the iterations: below -1.0 it is not dominant.
+            (with_diagonal(grid(4900, -1.0), 8.0), CG),
+            (with_diagonal(grid(4900, -0.5), 8.0), BICGSTAB),
+            // Not dominant: nothing bounds the iterations.
             (grid(2500, -1.5), Scheme::Lu),
-            (grid(2500, -1.0), Scheme::Cg(Preconditioner::IC0.with_order(Order::Multicolor))),
             // Too many rows for the analysis.
             (grid(160 * 160, -1.0), CG),
         ] {
@@ -462,6 +469,25 @@ mod tests {
             let chosen = chosen(matrix, gpu());
             assert_eq!(chosen.scheme, expected, "{rows} rows: {}", chosen.reason);
         }
+        let scheme = |batch: &Batch<f64>, options| choose(batch, &options, gpu())[0].scheme;
+        let (options, uniform) = (SolveOptions::new, Batch::from(grid(2116, -1.0)));
+        assert_eq!(scheme(&uniform, options()), Scheme::Lu);
+        // The LU has no residuals to record, and no products to iterate over.
+        assert_eq!(scheme(&uniform, options().history(true)), CG);
+        let composed = options().engine(Engine::Composed(SpmvOptions::default()));
+        assert_eq!(scheme(&uniform, composed), CG);
+        // A plan for each of many patterns would take longer than iterations of all together.
+        let ragged: Batch<f64> = [grid(2116, -1.0), grid(2209, -1.0)].into_iter().collect();
+        let ic0 = Scheme::Cg(Preconditioner::IC0.with_order(Order::Multicolor));
+        assert_eq!(scheme(&ragged, options()), ic0);
+        // Fronts are those of A + A^T, which fills in more than a triangle.
+        let below: Vec<(i32, i32)> =
+            (0..4900).flat_map(|row| [(row, row / 2), (row, row)]).skip(1).collect();
+        let (rows, cols): (Vec<i32>, Vec<i32>) = below.into_iter().unzip();
+        let triangle =
+            Csr::from_triplets(4900, 4900, &rows, &cols, &vec![1.0; rows.len()]).unwrap();
+        let features = PatternFeatures::new(triangle.view().pattern(), gpu(), true);
+        assert!(features.fronts.is_none());
     }
 
     #[test]
@@ -483,7 +509,8 @@ mod tests {
 
     #[test]
     fn items_of_one_method_are_divided_by_their_preconditioners() {
-        let all: Batch<f64> = [grid(2116, -1.0), grid(900, -1.0)].into_iter().collect();
+        let strong = |n| with_diagonal(grid(n, -1.0), 8.0);
+        let all: Batch<f64> = [strong(2116), strong(900)].into_iter().collect();
 
         let choices = choose(&all, &SolveOptions::default(), gpu());
 
@@ -497,7 +524,7 @@ mod tests {
         // Small on the diagonal, as in chemistry.
         let stiff = |n| dense(n, |row, col| if row == col { 1.0 } else { (col + 1) as f64 });
         assert_eq!(chosen(stiff(70), gpu()).scheme, Scheme::Lu);
-        // Front by front where its factors do not fit.
+        // Level by level where neither its factors nor its fronts fit.
         let small = Target::Gpu(OnChip { shared_bytes: 4096, cluster: 8, value_bytes: 8 });
         assert_eq!(chosen(stiff(70), small).scheme, Scheme::Lu);
         // Dense elimination takes less time where it is possible, and pivots besides.
@@ -603,7 +630,7 @@ mod tests {
             let batch = Problem::new(family, n).unwrap().batch(1).unwrap().batch;
             for shared_bytes in [2048, 1 << 14, 1 << 17] {
                 let target = Target::Gpu(OnChip { shared_bytes, cluster: 8, value_bytes: 8 });
-                let features = PatternFeatures::new(batch.pattern(0), target);
+                let features = PatternFeatures::new(batch.pattern(0), target, true);
                 for rel_tol in [0.0, 1e-15, 1e-10, 1e-2, 0.5] {
                     let is_direct = |flags| {
                         method_of(&features, flags, target, &options, rel_tol).0.is_direct()

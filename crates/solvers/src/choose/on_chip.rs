@@ -41,12 +41,15 @@ mod nanoseconds {
     pub(super) const LU_PAIR: f64 = 0.0006;
     /// An entry of the factors.
     pub(super) const LU_ENTRY: f64 = 0.026;
-    /// An entry of factors that are made front by front, which do not fit on chip: within 12 % of
-    /// the times of grids of 1,225 to 10,000 rows.
-    pub(super) const FRONT_ENTRY: f64 = 0.055;
-    /// An iteration of CG and of BiCGStab per entry, where several blocks hold a system.
-    pub(super) const LARGE_CG: f64 = 0.0055;
-    pub(super) const LARGE_BICGSTAB: f64 = 0.009;
+    /// An entry of factors that are made front by front, which do not fit on chip, and a product:
+    /// 26 % below to 5 % above the times of grids of 1,225 to 10,000 rows.
+    pub(super) const FRONT_ENTRY: f64 = 0.04;
+    pub(super) const FRONT_PAIR: f64 = 0.0005;
+    /// An iteration of CG and of BiCGStab with Jacobi per entry, for systems whose factors do not
+    /// fit on chip: CG of grids of 2,116 to 4,900 rows 0.0041 to 0.0059, BiCGStab of 4,900 rows
+    /// 0.0128.
+    pub(super) const LARGE_CG: f64 = 0.0045;
+    pub(super) const LARGE_BICGSTAB: f64 = 0.0125;
     /// Start and end of a solve: constant, per entry.
     pub(super) const START: [f64; 2] = [3.5, 0.0028];
     /// An iteration of CG: constant, per entry, per row.
@@ -76,18 +79,26 @@ const ROWS_OF_FACTORS: std::ops::RangeInclusive<usize> = 2049..=4096;
 const ENTRIES_OF_FACTORS: usize = 5;
 const SHARED_OF_FACTORS: u64 = 232_448;
 
-/// The most rows of systems, and the most entries of factors, for which times of an LU beyond the
-/// chip are estimated: the analysis takes a few tens of milliseconds then.
+/// The most rows of systems, and the most entries and products of factors, for which an LU beyond
+/// the chip is considered: the analysis takes a few tens of milliseconds then, and where fronts do
+/// not fit there is another solver for that many products.
 const MOST_ROWS_OF_FRONTS: usize = 20_000;
 const MOST_ENTRIES_OF_FRONTS: usize = 1_500_000;
-
-/// The most rows of a system that one block iterates for.
-const ROWS_OF_A_BLOCK: usize = 4096;
+const MOST_PRODUCTS_OF_FRONTS: u64 = 33_554_432;
 
 /// Iterations of BiCGStab relative to CG's bound. It has two products in each iteration, and for
 /// unsymmetric dominant matrices the bound is far from sharp (for `rand9` 9 iterations, where the
 /// bound, with two products, gives 38).
 const BICGSTAB_SHARE: f64 = 0.125;
+
+/// What a factorisation must be able to do to be chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Residuals are to be recorded, which neither banded nor dense elimination does.
+    pub(crate) history: bool,
+    /// An LU beyond the chip may be chosen.
+    pub(crate) fronts: bool,
+}
 
 /// The on-chip memory of a GPU for factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +128,12 @@ impl OnChip {
         most.saturating_sub(values_beside_factors(pattern))
     }
 
-    /// The largest number of factor entries for which an LU beyond the chip may be chosen.
-    pub(crate) fn most_of_fronts(nrows: usize) -> usize {
-        if nrows <= MOST_ROWS_OF_FRONTS { MOST_ENTRIES_OF_FRONTS } else { 0 }
+    /// The largest number of factor entries of a pattern for which an LU beyond the chip is
+    /// considered: 0 unless it is structurally symmetric, since fronts are those of `A + A^T`.
+    pub(crate) fn most_of_fronts(pattern: CsrPatternRef<'_>) -> usize {
+        let is_considered =
+            pattern.nrows() <= MOST_ROWS_OF_FRONTS && is_structurally_symmetric(pattern);
+        if is_considered { MOST_ENTRIES_OF_FRONTS } else { 0 }
     }
 
     /// The shape of banded elimination for a pattern; `None` where that does not take it.
@@ -142,19 +156,17 @@ impl OnChip {
     }
 
     /// The quicker factorisation, where one is to be taken in place of CG or BiCGStab; `None` where
-    /// iterations are estimated to be quicker. `has_history`: residuals are to be recorded, which
-    /// neither banded nor dense elimination does.
+    /// iterations are estimated to be quicker.
     ///
-    /// Banded elimination: by the numbers of a system, the residual included. It takes less
-    /// time than the sparse LU wherever there is a kernel, and so takes its place. LU: by the
-    /// operations of the factorisation, and beyond the chip by the entries of its factors, for systems
-    /// that several blocks would iterate for and those whose iterations nothing bounds. Dense elimination: by the number of rows, as far as it
-    /// takes them. CG, with Jacobi: by the number of iterations
-    /// `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral radius of
-    /// Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth, as many as
-    /// a wave takes to cross the grid four times. BiCGStab: an eighth of k, which is still twice as
-    /// many as chemistry takes; so dense elimination is taken where the sparse LU would be, or where
-    /// nothing bounds the iterations.
+    /// Banded elimination: by the numbers of a system, the residual included. It takes less time
+    /// than the sparse LU wherever there is a kernel, and so takes its place. LU: by the operations
+    /// of the factorisation, and beyond the chip by the entries of its factors, too. Dense
+    /// elimination: by the number of rows, as far as it takes them. CG, with Jacobi: by the number
+    /// of iterations `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral
+    /// radius of Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth,
+    /// as many as a wave takes to cross the grid four times. BiCGStab: an eighth of k, which is
+    /// still twice as many as chemistry takes; so dense elimination is taken where the sparse LU
+    /// would be, or where nothing bounds the iterations.
     ///
     /// # Source
     /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section
@@ -162,14 +174,14 @@ impl OnChip {
     pub(crate) fn quicker_factorisation(
         self,
         pattern: &PatternFeatures,
-        has_history: bool,
+        needs: Needs,
         flags: Flags,
         rel_tol: f64,
     ) -> Option<Method> {
         use nanoseconds::{BANDED, BICGSTAB, CG, DENSE, LU_ENTRY, LU_PAIR, SEVERAL_BLOCKS, START};
-        use nanoseconds::{FRONT_ENTRY, LARGE_BICGSTAB, LARGE_CG};
+        use nanoseconds::{FRONT_ENTRY, FRONT_PAIR, LARGE_BICGSTAB, LARGE_CG};
         let (nrows, nnz) = (pattern.nrows as f64, pattern.nnz as f64);
-        let band = pattern.band.filter(|_| !has_history);
+        let band = pattern.band.filter(|_| !needs.history);
         // Entries of the band, b and x.
         let of_band = |shape: BandedShape| {
             let half_width = shape.half_width as usize;
@@ -184,7 +196,7 @@ impl OnChip {
         let lu = pattern.factors.as_ref().map_or(f64::INFINITY, of_lu);
         // The sparse LU of a band is not taken, but its time is compared with dense elimination.
         let sparse = lu.min(banded);
-        let fits = |kernel: &&(usize, f64)| !has_history && pattern.nrows <= kernel.0;
+        let fits = |kernel: &&(usize, f64)| !needs.history && pattern.nrows <= kernel.0;
         let kernel = DENSE.iter().find(fits);
         let dense = kernel.map_or(f64::INFINITY, |&(rows, time)| time * nrows / rows as f64);
         let bound = iterations(flags.dominance, rel_tol);
@@ -195,12 +207,12 @@ impl OnChip {
         };
         let each = costs[0] + costs[1] * nnz + costs[2] * nrows;
         let limit = START[0] + START[1] * nnz + iterations * each;
-        if let (Some(fronts), None) = (&pattern.fronts, band) {
-            // One block iterates quicker than fronts are eliminated, if iterations end.
-            let is_large = pattern.nrows > ROWS_OF_A_BLOCK;
-            let iterations = if is_large { iterations * large * nnz } else { limit };
-            let is_better = FRONT_ENTRY * (fronts.entries as f64) < iterations;
-            return (is_better && (is_large || limit.is_infinite())).then_some(Method::Lu);
+        let fronts = pattern.fronts.as_ref().filter(|costs| {
+            needs.fronts && band.is_none() && costs.products <= MOST_PRODUCTS_OF_FRONTS
+        });
+        if let Some(costs) = fronts {
+            let lu = FRONT_ENTRY * costs.entries as f64 + FRONT_PAIR * costs.products as f64;
+            return (lu < iterations * large * nnz).then_some(Method::Lu);
         }
         let is_better = sparse < limit || (limit.is_infinite() && dense.is_finite());
         is_better.then_some(match band {
@@ -209,6 +221,14 @@ impl OnChip {
             None => Method::Lu,
         })
     }
+}
+
+/// Whether each entry of a pattern has one on the other side of the diagonal.
+fn is_structurally_symmetric(pattern: CsrPatternRef<'_>) -> bool {
+    (0..pattern.nrows()).all(|row| {
+        let cols = &pattern.col_idx()[pattern.row(row)];
+        cols.iter().all(|&col| pattern.position(col as usize, row).is_some())
+    })
 }
 
 /// Whether the rows of a pattern have two colours in the order [`multicolor`]: every entry beside

@@ -1,5 +1,5 @@
-//! The sparse LU by fronts on a real GPU, compared with the CPU's: every kernel, flawed systems among
-//! healthy ones, kept factors, and a graph.
+//! The sparse LU by fronts on a real GPU, compared with the CPU's: every kernel, flawed systems
+//! among healthy ones, kept factors, and a graph.
 
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, Executor};

@@ -177,6 +177,26 @@ fn threads_change_no_bit() {
     check::<f32>();
 }
 
+/// Fronts are those of A + A^T: a triangle fills in nothing, and its fronts do.
+#[test]
+fn patterns_far_from_symmetric_are_left_to_others() {
+    let n = 3000;
+    let entries: Vec<(i32, i32)> = (0..n)
+        .flat_map(|row| {
+            [(row, row), (row, (row * 17 + 5) % (row + 1)), (row, (row * 29) % (row + 1))]
+        })
+        .collect();
+    let (rows, cols): (Vec<i32>, Vec<i32>) = entries.into_iter().unzip();
+    let triangle =
+        Csr::from_triplets(n as usize, n as usize, &rows, &cols, &vec![1.0; rows.len()]).unwrap();
+    let suits = |matrix: &Csr<f64>| FrontalLu::<Emulator, f64>::suits(matrix.pattern().view());
+    assert!(!suits(&triangle).unwrap());
+    assert!(suits(&grid(12, 1)[0]).unwrap());
+    // One entry without its opposite.
+    assert!(suits(&matrix(&pattern(40, 2, 1), 1.1, 1)).unwrap());
+    assert!(suits(&dense::<f64>(1, 1.0)).unwrap());
+}
+
 /// Where a block has little shared memory, more threads would leave too little for fronts.
 #[test]
 fn threads_without_room_are_not_taken() {

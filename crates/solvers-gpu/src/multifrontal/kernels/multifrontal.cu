@@ -1,5 +1,5 @@
-// Whole solves by sparse LU without pivoting, front by front of an assembly tree, all in one launch:
-// multifrontal factorisation (Duff, Reid 1983, doi 10.1145/356044.356047; Liu 1992, doi
+// Whole solves by sparse LU without pivoting, front by front of an assembly tree, all in one
+// launch: multifrontal factorisation (Duff, Reid 1983, doi 10.1145/356044.356047; Liu 1992, doi
 // 10.1137/1034004), and refinement from the true residual (Higham, Accuracy and Stability of
 // Numerical Algorithms, 2nd ed. 2002, chapter 12).
 //
@@ -9,38 +9,38 @@
 // system that does not pass is refined again while restarts and iterations are left. A zero or NaN
 // pivot ends it.
 //
-// - A block solves a system. Its warps first take the fronts of subtrees, each warp those of its own;
-//   then the block takes the fronts above them, one after the other.
-// - A front of m rows, of which p are eliminated in it, is a dense matrix. Its p columns and p rows, and
-//   all of it where there is room, are in shared memory. The right-hand side is one more column:
-//   the first forward substitution is part of the factorisation.
-// - What is left for the m - p other rows is added by the parent, child after child. The order of all
-//   sums depends on the pattern alone, not on THREADS: results are bitwise repeatable, whatever the
-//   neighbours, the position in the batch, the number of systems, and the order of threads.
+// - A block solves a system. Its warps first take the fronts of subtrees, each warp those of its
+//   own; then the block takes the fronts above them, one after the other.
+// - A front of m rows, of which p are eliminated in it, is a dense matrix. Its p columns and p
+//   rows, and all of it where there is room, are in shared memory. The right-hand side is one more
+//   column: the first forward substitution is part of the factorisation.
+// - What is left for the m - p other rows is added by the parent, child after child. The order of
+//   all sums depends on the pattern alone, not on THREADS: results are bitwise repeatable, whatever
+//   the neighbours, the position in the batch, the number of systems, and the order of threads.
 // - L, U and what is left of fronts are in device memory, mostly in L2, for one system a block at a
 //   time, or for all systems where factors are kept.
 //
 // Arguments:
-// - `nitems` items, nrhs >= 1. Dynamic shared memory: FrontalSystem::SCRATCH doubles, HEAD values for
-//   each warp, `capacity` values, an even share for each warp, and ROWS (PIVOTS + 2) values to spare.
-//   `capacity` is at least (2 m + 1) Front::stride() for each front of a block, and WARPS times that for
-//   each front of a warp. p is at most PIVOTS.
+// - `nitems` items, nrhs >= 1. Dynamic shared memory: FrontalSystem::SCRATCH doubles, HEAD values
+//   for each warp, `capacity` values, an even share for each warp, and ROWS (PIVOTS + 2) values to
+//   spare. `capacity` is at least (2 m + 1) Front::stride() for each front of a block, and WARPS
+//   times that for each front of a warp. p is at most PIVOTS.
 // - `table`: HEADER words, see Header; then what they tell the places of. A front is FRONT words:
 //     its first row, p, m, the place of its other rows in `rows`, the place of its children in
 //     `children`, their number, the place of its entries in `entries`, their number, and where its
 //     part of L + U, what is left of its matrix, and what is left of a right-hand side lie.
-//   A child is five words: where what is left of its matrix lies, its number of rows, how many of these
-//   are pivots of the front (they come first), the place in `maps` of their places in the front, which
-//   ascend, followed by the number of each row of the front among the child's (NONE if it is not there),
-//   and where what is left of a right-hand side lies. An entry is two: its number in A, and its place
-//   in the columns and rows of the front, as Matrix lays them out. `lists`: the first front of each
-//   warp, of the block, and the number of fronts. Rows are numbered in the order of elimination;
-//   perm[k] is the row of A that is eliminated k-th.
+//   A child is five words: where what is left of its matrix lies, its number of rows, how many of
+//   these are pivots of the front (they come first), the place in `maps` of their places in the
+//   front, which ascend, followed by the number of each row of the front among the child's (NONE if
+//   it is not there), and where what is left of a right-hand side lies. An entry is two: its number
+//   in A, and its place in the columns and rows of the front, as Matrix lays them out. `lists`: the
+//   first front of each warp, of the block, and the number of fronts. Rows are numbered in the
+//   order of elimination; perm[k] is the row of A that is eliminated k-th.
 // - `values`: `value_stride` elements from item to item, 0 if all items share them. `b`, `x`:
 //   item-major, one right-hand side after the other.
-// - `workspace`: `stride` values for each block. `kept`: nfactors + 1 values for each item, the last 0
-//   if a pivot is missing, an even `kept_stride` from item to item, 0 if all items share them; null if `flags` has neither FRONTAL_FACTOR nor
-//   FRONTAL_KEPT.
+// - `workspace`: `stride` values for each block. `kept`: nfactors + 1 values for each item, the
+//   last 0 if a pivot is missing, an even `kept_stride` from item to item, 0 if all items share
+//   them; null if `flags` has neither FRONTAL_FACTOR nor FRONTAL_KEPT.
 #include "solver.cuh"
 
 // A bit of `flags`: x holds initial guesses.
@@ -57,8 +57,8 @@ constexpr u32 ENTRY = 2;
 // Most pivots of a front.
 constexpr u32 PIVOTS = 16;
 
-// Threads that share a column of U in a backward substitution, sums of each row there, and threads that
-// sum norms: whatever the crew, so that all have the same bits.
+// Threads that share a column of U in a backward substitution, sums of each row there, and threads
+// that sum norms: whatever the crew, so that all have the same bits.
 constexpr u32 HALF = PIVOTS;
 constexpr u32 PARTS = 8;
 constexpr u32 CHAINS = 128;
@@ -105,8 +105,8 @@ struct Front {
 
     __device__ __forceinline__ u32 others() const { return size - pivots; }
 
-    // Values of a line: of two and twice an odd number, so that lanes that read two values each of 8
-    // lines find them in different banks.
+    // Values of a line: of two and twice an odd number, so that lanes that read two values each of
+    // 8 lines find them in different banks.
     __device__ __forceinline__ u32 stride() const { return (pivots + 1) / 4 * 4 + 2; }
 
     __device__ __forceinline__ u32 line_values() const { return (2 * size + 1) * stride(); }
@@ -232,7 +232,8 @@ struct FrontalSystem {
 
     // A front in shared memory while it is eliminated. Row i of L and column j of U are lines of an
     // element for each pivot: entry (i, j) is element j of row line i below the diagonal of the
-    // pivots, and element i of column line j elsewhere. The last column line is the right-hand side.
+    // pivots, and element i of column line j elsewhere. The last column line is the right-hand
+    // side.
     struct Matrix {
         V* lines; // the row lines, then the column lines
         V* rest;  // rest[i * width + j]: entry (pivots + i, pivots + j), where there is room
@@ -344,8 +345,8 @@ struct FrontalSystem {
         return q < k ? sum - line[q] * other[q] : sum;
     }
 
-    // Eliminates the pivots in their own rows and columns (Crout), by one warp: a lane has a row or a
-    // column. Leaves the scales and reciprocals of the pivots in the head.
+    // Eliminates the pivots in their own rows and columns (Crout), by one warp: a lane has a row or
+    // a column. Leaves the scales and reciprocals of the pivots in the head.
     __device__ __forceinline__ void factor_pivots(const Front& own, const Matrix& matrix,
                                                   const Crew<V>& crew) {
         const u32 number = crew.lane % HALF;
@@ -694,8 +695,8 @@ struct FrontalSystem {
         residual = is_b ? rhs_norm : multiply<false>();
     }
 
-    // Ends the system if it is finished. `fresh`: no step was made yet; otherwise `stop` says how the
-    // last one ended. May overwrite r where the system goes on, which is then found again.
+    // Ends the system if it is finished. `fresh`: no step was made yet; otherwise `stop` says how
+    // the last one ended. May overwrite r where the system goes on, which is then found again.
     __device__ __forceinline__ void judge(u64 system, const SystemOutcomes& outcomes, bool fresh,
                                           u32 stop) {
         bool accepted = residual <= threshold, by_floor = false, lost = false;
@@ -730,8 +731,8 @@ struct FrontalSystem {
         }
     }
 
-    // One solve for the residual, with a factorisation before it unless there is one. Returns how it
-    // ended.
+    // One solve for the residual, with a factorisation before it unless there is one. Returns how
+    // it ended.
     __device__ __forceinline__ u32 refine(u64 system, bool is_factored) {
         const int exponent = exponent_of(rhs_norm);
         constexpr int MOST = Precision<V>::LARGEST_EXPONENT;

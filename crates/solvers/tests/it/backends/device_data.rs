@@ -231,8 +231,8 @@ fn shared_values_and_single_items_agree_with_the_host() {
     }
 }
 
-/// Diffusion on a square grid of 2,116 cells, and wind along one axis.
-fn grids(winds: &[f64]) -> Vec<Csr<f64>> {
+/// Diffusion on a square grid of 2,116 cells with decay, and wind along one axis.
+fn grids(winds: &[f64], decay: f64) -> Vec<Csr<f64>> {
     let grid = Problem::new(Family::Lap2d, 2116).unwrap().batch(1).unwrap().batch.to_csr(0);
     let of = |&wind: &f64| {
         let mut grid = grid.clone();
@@ -240,7 +240,7 @@ fn grids(winds: &[f64]) -> Vec<Csr<f64>> {
             for k in grid.view().pattern().row(row) {
                 let distance = grid.col_idx()[k] - row as i32;
                 grid.values_mut()[k] = match distance {
-                    0 => 4.2 + wind,
+                    0 => 4.2 + decay + wind,
                     -1 => -1.0 - wind,
                     _ => -1.0,
                 };
@@ -251,13 +251,30 @@ fn grids(winds: &[f64]) -> Vec<Csr<f64>> {
     winds.iter().map(of).collect()
 }
 
-/// `auto` takes factors by two colours for large grids: one scheme on the device as on the host,
-/// for kept matrices and transposed ones too.
+/// `auto` takes the sparse LU by fronts for large grids where iterations would be many: on the
+/// device as on the host, for kept matrices and transposed ones too.
+#[test]
+fn large_grids_are_eliminated_front_by_front() {
+    let options = SolveOptions::new();
+    let grids = grids(&[0.0, 0.0], 0.0);
+    agree(&grids, false, layouts()[3], &options, Guess::Zero);
+    let batch = batch(&grids, false);
+    let (b, x0) = (rhs(&batch, 1), vec![0.0; 2 * 2116]);
+    let (_, report) = from_host(&batch, &b, false, Guess::Zero, &x0, &options);
+    assert!(report.all_converged());
+    assert_eq!((report.scheme.name(), report.reason.as_str()), ("lu", QUICKER));
+    assert!(report.kernel.contains("by fronts"), "{}", report.kernel);
+}
+
+const QUICKER: &str = "estimated to be quicker than iterations";
+
+/// `auto` takes factors by two colours for large grids where iterations are few: one scheme on the
+/// device as on the host, for kept matrices and transposed ones too.
 #[test]
 fn large_grids_are_solved_with_factors_by_colours() {
     let options = SolveOptions::new();
     for (winds, scheme) in [([0.5, 1.0], "bicgstab"), ([0.0, 0.0], "cg")] {
-        let grids = grids(&winds);
+        let grids = grids(&winds, 4.0);
         agree(&grids, false, layouts()[3], &options, Guess::Zero);
         let batch = batch(&grids, false);
         let (b, x0) = (rhs(&batch, 1), vec![0.0; 2 * 2116]);
