@@ -31,11 +31,13 @@
 //     part of L + U, what is left of its matrix, and what is left of a right-hand side lie.
 //   A child is five words: where what is left of its matrix lies, its number of rows, how many of
 //   these are pivots of the front (they come first), the place in `maps` of their places in the
-//   front, which ascend, followed by the number of each row of the front among the child's (NONE if
-//   it is not there), and where what is left of a right-hand side lies. An entry is two: its number
-//   in A, and its place in the columns and rows of the front, as Matrix lays them out. `lists`: the
-//   first front of each warp, of the block, and the number of fronts. Rows are numbered in the
-//   order of elimination; perm[k] is the row of A that is eliminated k-th.
+//   front, which ascend, and where what is left of a right-hand side lies. In `maps` the places are
+//   followed by the target of each element of what is left of the matrix, two of 16 bits in a word,
+//   if all of the front is in shared memory; else by the number of each row of the front among the
+//   child's (NONE if it is not there). An entry is two words: its number in A, and its place in
+//   shared memory, as Matrix lays it out. `lists`: the first front of each warp, of the block, and
+//   the number of fronts. Rows are numbered in the order of elimination; perm[k] is the row of A
+//   that is eliminated k-th.
 // - `values`: `value_stride` elements from item to item, 0 if all items share them. `b`, `x`:
 //   item-major, one right-hand side after the other.
 // - `workspace`: `stride` values for each block. `kept`: nfactors + 1 values for each item, the
