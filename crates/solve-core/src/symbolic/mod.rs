@@ -167,6 +167,14 @@ pub fn check_square(pattern: CsrPatternRef<'_>) -> Result<usize, SymbolicError> 
     if nrows == ncols { Ok(nrows) } else { Err(SymbolicError::NotSquare { nrows, ncols }) }
 }
 
+/// Whether each entry of a square pattern has one on the other side of the diagonal.
+pub fn is_structurally_symmetric(pattern: CsrPatternRef<'_>) -> bool {
+    (0..pattern.nrows()).all(|row| {
+        let cols = &pattern.col_idx()[pattern.row(row)];
+        cols.iter().all(|&col| pattern.position(col as usize, row).is_some())
+    })
+}
+
 /// A checked order and its inverse.
 struct Permutation {
     /// Position in the permuted matrix -> index in A.

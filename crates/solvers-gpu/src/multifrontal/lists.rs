@@ -15,6 +15,8 @@ const SUBTREES_A_WARP: u64 = 3;
 /// parents; fronts of a block come after those of all warps.
 pub(super) struct Lists {
     pub(super) lists: Vec<Vec<usize>>,
+    /// The children of each front.
+    pub(super) children: Vec<Vec<usize>>,
     /// Where what each front leaves lies, in values, and how many values that takes in all.
     pub(super) rests: Vec<usize>,
     pub(super) nrests: usize,
@@ -99,7 +101,7 @@ impl Lists {
                 is_whole[front] = all <= room;
             }
         }
-        Self { lists, rests, nrests, is_whole }
+        Self { lists, children, rests, nrests, is_whole }
     }
 }
 

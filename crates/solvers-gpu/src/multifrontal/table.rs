@@ -2,7 +2,7 @@
 
 use sparsebatch_formats::CsrPatternRef;
 use sparsebatch_solve_core::symbolic::{
-    AssemblyTree, FactorPattern, Front, FrontLimits, min_degree,
+    AssemblyTree, FactorPattern, Front, FrontLimits, is_structurally_symmetric, min_degree,
 };
 
 use super::lists::{Lists, PRODUCTS_A_FRONT, line_stride, line_values, most_pivots};
@@ -128,10 +128,7 @@ const MOST_TIMES: u64 = 8;
 /// # Errors
 /// Those of the analysis.
 pub(super) fn are_for(a: CsrPatternRef<'_>) -> Result<bool, GpuSolveError> {
-    let has_other = |row: usize| {
-        a.col_idx()[a.row(row)].iter().all(|&col| a.position(col as usize, row).is_some())
-    };
-    if (0..a.nrows()).all(has_other) {
+    if is_structurally_symmetric(a) {
         return Ok(true);
     }
     let order = min_degree(a)?;
@@ -142,6 +139,7 @@ pub(super) fn are_for(a: CsrPatternRef<'_>) -> Result<bool, GpuSolveError> {
 }
 
 /// The parts of a table about fronts.
+#[derive(Default)]
 struct Parts {
     fronts: Vec<u32>,
     children: Vec<u32>,
@@ -170,27 +168,12 @@ impl Parts {
                 own_entries[number].push([k as u32, place as u32]);
             }
         }
-        Self {
-            fronts: Vec::new(),
-            children: Vec::new(),
-            maps: Vec::new(),
-            rows: Vec::new(),
-            entries: Vec::new(),
-            nfactors: 0,
-            vectors: 0,
-            own_entries,
-        }
+        Self { own_entries, ..Self::default() }
     }
 
     /// Adds the fronts, list after list.
     fn add_fronts(&mut self, tree: &AssemblyTree, lists: &Lists) {
         let fronts = tree.fronts();
-        let mut children: Vec<Vec<usize>> = vec![Vec::new(); fronts.len()];
-        for (number, front) in fronts.iter().enumerate() {
-            if let Some(parent) = front.parent {
-                children[parent as usize].push(number);
-            }
-        }
         let sequence: Vec<usize> = lists.lists.iter().flatten().copied().collect();
         let mut vectors = vec![0; fronts.len()];
         for &number in &sequence {
@@ -206,7 +189,7 @@ impl Parts {
                 front.size() as u32,
                 self.rows.len() as u32,
                 self.children.len() as u32 / CHILD,
-                children[number].len() as u32,
+                lists.children[number].len() as u32,
                 self.entries.len() as u32 / 2,
                 entries.len() as u32,
                 self.nfactors as u32,
@@ -215,7 +198,7 @@ impl Parts {
             ]);
             self.rows.extend(&front.rows);
             self.entries.extend(entries.iter().flatten());
-            for &child in &children[number] {
+            for &child in &lists.children[number] {
                 let places = [lists.rests[child], vectors[child]];
                 self.add_child(front, &fronts[child].rows, places, lists.is_whole[number]);
             }

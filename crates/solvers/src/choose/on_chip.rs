@@ -3,7 +3,7 @@
 
 use sparsebatch_cuda::DeviceInfo;
 use sparsebatch_formats::{Batch, CsrPatternRef, Scalar};
-use sparsebatch_solve_core::symbolic::{LuCosts, multicolor};
+use sparsebatch_solve_core::symbolic::{LuCosts, is_structurally_symmetric, multicolor};
 
 use sparsebatch_solvers_gpu::{BandedShape, MOST_LU_VALUES, banded_shape, values_beside_factors};
 
@@ -221,14 +221,6 @@ impl OnChip {
             None => Method::Lu,
         })
     }
-}
-
-/// Whether each entry of a pattern has one on the other side of the diagonal.
-fn is_structurally_symmetric(pattern: CsrPatternRef<'_>) -> bool {
-    (0..pattern.nrows()).all(|row| {
-        let cols = &pattern.col_idx()[pattern.row(row)];
-        cols.iter().all(|&col| pattern.position(col as usize, row).is_some())
-    })
 }
 
 /// Whether the rows of a pattern have two colours in the order [`multicolor`]: every entry beside
