@@ -8,7 +8,7 @@ use super::kernel::Storage;
 use super::slots::{PADDING, measure, push_slice_ptr, push_slots};
 use crate::csr_arrays::check_csr;
 use crate::{CsrArrays, CsrSize};
-use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value, check_len};
+use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value, check_len, copy_values};
 
 /// Sizes of the items of a batch in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,6 +236,22 @@ impl<E: Executor, T: Value> DeviceBatch<E, T> {
             rest = after;
         }
         executor.copy_from_host(&padded, &mut self.values)
+    }
+
+    /// As [`update_values`](Self::update_values), for values on the device. Enqueues the copy and
+    /// returns; for padded storages it waits, since the copy is padded on the host.
+    ///
+    /// # Errors
+    /// [`GpuError::Length`] unless there are as many values as the batch has;
+    /// [`GpuError::InvalidArgument`] for values that are those of the batch itself.
+    pub fn update_from(&mut self, executor: &E, values: &E::Buffer<T>) -> Result<(), GpuError> {
+        check_len("values", self.nvalues(), values.len())?;
+        match self.storage {
+            Storage::Csr | Storage::Coo => copy_values(executor, values, &mut self.values),
+            Storage::Ell | Storage::SellP { .. } => {
+                self.update_values(executor, &executor.download(values)?)
+            }
+        }
     }
 
     /// How the batch is stored.

@@ -224,6 +224,15 @@ impl<E: Executor + Clone, T: Value> FlexiblePlan<E, T> {
         self.batch.update_values(&self.executor, values)
     }
 
+    /// As [`update_values`](Self::update_values), for values on the device; see
+    /// [`DeviceBatch::update_from`].
+    ///
+    /// # Errors
+    /// Those of [`DeviceBatch::update_from`].
+    pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuError> {
+        self.batch.update_from(&self.executor, values)
+    }
+
     /// Sets a factor for each item; `None` removes the factors. With shared values, the batch then
     /// consists of multiples of one matrix.
     ///

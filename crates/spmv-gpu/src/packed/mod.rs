@@ -24,12 +24,12 @@ mod work;
 
 use std::time::Instant;
 
-use sparsebatch_formats::Batch;
 use sparsebatch_formats::batch::PatternFingerprint;
+use sparsebatch_formats::{Batch, CsrPatternRef};
 
-use crate::CsrArrays;
 use crate::csr_arrays::check_csr;
 use crate::flexible::BatchSizes;
+use crate::{CsrArrays, CsrSize};
 use design::{CutBatch, Design};
 pub use explain::PackedExplain;
 pub use options::{PackedKernel, PackedOptions};
@@ -47,7 +47,7 @@ pub struct PackedPlan<E: Executor, T: Value> {
     options: PackedOptions,
     kernel: PackedKernel,
     shape: ItemSizes,
-    /// `None` if the arrays came from the device.
+    /// `None` if the arrays came from the device, or no batch was given.
     patterns: Option<PatternFingerprint>,
     launches: Vec<PackedLaunch>,
     chunks: E::Buffer<u32>,
@@ -81,6 +81,37 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let arrays = source::upload(&executor, batch)?;
         let mut plan = Self::build(executor, shape, &arrays, options)?;
         plan.patterns = Some(PatternFingerprint::of(batch));
+        plan.explain.setup = start.elapsed();
+        Ok(plan)
+    }
+
+    /// As [`new`](Self::new), for `nitems` items of one pattern whose values are not known yet: they
+    /// are 0 until [`update_from`](Self::update_from). With `shared_values` all items will have
+    /// those of one.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn of_pattern(
+        executor: E,
+        pattern: CsrPatternRef<'_>,
+        (nitems, shared_values): (usize, bool),
+        options: PackedOptions,
+    ) -> Result<Self, GpuError> {
+        let start = Instant::now();
+        options.check(executor.info())?;
+        let (nrows, ncols, nnz) = (pattern.nrows(), pattern.ncols(), pattern.nnz());
+        let item = CsrSize { nrows, ncols, nnz };
+        let shape = ItemSizes::new(BatchSizes::Uniform { item, nitems, shared_values });
+        shape.check(options.nrhs)?;
+        let (csr_bytes, packed_bytes) = shape.bytes::<T>();
+        source::check_room(&executor, csr_bytes + packed_bytes)?;
+        let has_items = nitems > 0;
+        let arrays = CsrArrays {
+            row_ptr: executor.upload(if has_items { pattern.row_ptr() } else { &[] })?,
+            col_idx: executor.upload(if has_items { pattern.col_idx() } else { &[] })?,
+            values: executor.alloc_zeroed(shape.nvalues())?,
+        };
+        let mut plan = Self::build(executor, shape, &arrays, options)?;
         plan.explain.setup = start.elapsed();
         Ok(plan)
     }
@@ -257,7 +288,8 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
     /// Replaces the values of all systems and keeps the patterns. Uploads the values.
     ///
     /// Patterns are compared by [hashes](PatternFingerprint); for a plan made
-    /// [from arrays on the device](Self::from_arrays), only their sizes are compared.
+    /// [from arrays on the device](Self::from_arrays) or [of a pattern](Self::of_pattern), only
+    /// their sizes are compared.
     ///
     /// # Errors
     /// [`GpuError::Length`] when the batch has another number of items or values,
@@ -282,6 +314,11 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         let values = source::upload_values(&self.executor, batch)?;
         self.update_from(&values)?;
         self.executor.synchronize()
+    }
+
+    /// The number of values of all items, or of one where all share them.
+    pub fn nvalues(&self) -> usize {
+        self.shape.nvalues()
     }
 
     /// Replaces the values of all systems by `values` on the device: item after item in CSR order,
