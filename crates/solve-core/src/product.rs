@@ -159,6 +159,18 @@ impl ProductCost {
         }
     }
 
+    /// The cost of the parts of a batch together, where some have one.
+    pub fn together(parts: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        parts.into_iter().flatten().reduce(|one, other| one.beside(&other))
+    }
+
+    /// The cost as a share of the time of a solve.
+    #[must_use]
+    pub fn within(self, solve_time: Duration) -> Self {
+        let share_of_solve = self.product_time.as_secs_f64() / solve_time.as_secs_f64();
+        Self { share_of_solve, ..self }
+    }
+
     /// The cost of two parts of a batch together; a product of both parts counts once.
     pub fn beside(&self, other: &Self) -> Self {
         Self::new(

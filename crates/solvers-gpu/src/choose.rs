@@ -4,13 +4,13 @@
 use rayon::prelude::*;
 use sparsebatch_cuda::{DeviceInfo, Executor, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::{LuForm, Scheme, SolveOptions, by_pattern};
+use sparsebatch_solve_core::{Engine, LuForm, Scheme, SolveOptions, by_pattern};
 
 use crate::divided::{RefusedItems, SchemeItems};
 use crate::{
-    BandedSolver, BandedTuning, DenseSolver, DenseTuning, DividedSolver, FactoredSolver,
-    FactoredTuning, FrontalLu, FrontalTuning, FusedSolver, GpuLu, GpuSolveError, GpuSolver,
-    GpuTuning, RaggedFactored, RaggedLu,
+    BandedSolver, BandedTuning, ComposedSolver, DenseSolver, DenseTuning, DividedSolver,
+    FactoredSolver, FactoredTuning, FrontalLu, FrontalTuning, FusedSolver, GpuLu, GpuSolveError,
+    GpuSolver, GpuTuning, ProductKernel, RaggedFactored, RaggedLu,
 };
 
 /// Choices that solvers make by themselves where they are left open, solver by solver.
@@ -27,6 +27,9 @@ pub struct SolverTuning {
     pub dense: DenseTuning,
     /// Of elimination within a band.
     pub banded: BandedTuning,
+    /// Whether the items of one pattern are expected to share their values. Products are planned
+    /// for that; solves may have it otherwise.
+    pub shares_values: bool,
 }
 
 sparsebatch_formats::option_setters! {
@@ -36,13 +39,15 @@ sparsebatch_formats::option_setters! {
         frontal: FrontalTuning,
         dense: DenseTuning,
         banded: BandedTuning,
+        shares_values: bool,
     }
 }
 
 /// The solver of a scheme for `nitems` systems of one pattern, `options.nrhs` right-hand sides
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
-/// with Jacobi, [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the sparse LU, or
-/// [`FrontalLu`] where its factors do not fit on chip ([`FactoredSolver`] where fronts do not fit
+/// with Jacobi ([`ComposedSolver`] where it does not take the systems, for residual histories, and
+/// for [`Engine::Composed`]), [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the
+/// sparse LU, or [`FrontalLu`] where its factors do not fit on chip ([`FactoredSolver`] where fronts do not fit
 /// either or do not suit the pattern; [`LuForm::BySystem`]: [`RaggedLu`] where it takes the
 /// pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`] for banded LU, or
 /// the solver of the sparse LU where that does not take a band: with more than four diagonals on a
@@ -64,11 +69,16 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
+    let products = asked_products(options)?;
     let (options, all) = (options.for_scheme(scheme), tuning);
-    let factored = || {
-        let tuning = &tuning.factored;
-        FactoredSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)
+    let over_products = |kernel: &ProductKernel, reason: Option<String>| {
+        let systems = (pattern, nitems, tuning.shares_values);
+        let solver = ComposedSolver::<E, T>::of_pattern(executor, systems, kernel, &options)?;
+        Ok::<_, GpuSolveError>(Box::new(solver.because(reason)))
     };
+    if let Some(kernel) = products {
+        return Ok(over_products(&kernel, None)?);
+    }
     Ok(match scheme {
         Scheme::PivotingLu => {
             let tuning = &tuning.dense;
@@ -78,42 +88,92 @@ where
             let tuning = &tuning.banded;
             match BandedSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning) {
                 Err(GpuSolveError::Unsupported { .. }) => {
-                    let systems = (pattern, nitems);
-                    solver_for::<E, T>(executor, Scheme::Lu, systems, &options, all)?
+                    let options = options.for_scheme(Scheme::Lu);
+                    sparse_lu(executor, (pattern, nitems), &options, all)?
                 }
                 solver => Box::new(solver?),
             }
         }
-        Scheme::Lu => {
-            if options.lu_form == LuForm::BySystem {
-                match RaggedLu::<E, T>::uniform(executor, pattern, nitems, &options) {
-                    Err(GpuSolveError::Unsupported { .. }) => {}
-                    solver => return Ok(Box::new(solver?)),
-                }
-            }
-            match GpuLu::<E, T>::new(executor, pattern, nitems, &options) {
-                Err(GpuSolveError::Unsupported { .. }) => {}
-                solver => return Ok(Box::new(solver?)),
-            }
-            if !FrontalLu::<E, T>::suits(pattern)? {
-                return Ok(Box::new(factored()?));
-            }
-            let frontal = &tuning.frontal;
-            match FrontalLu::<E, T>::with_tuning(executor, pattern, nitems, &options, frontal) {
-                Err(GpuSolveError::Unsupported { .. }) => Box::new(factored()?),
-                solver => Box::new(solver?),
-            }
-        }
+        Scheme::Lu => sparse_lu(executor, (pattern, nitems), &options, all)?,
         Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
             if preconditioner.has_factors() =>
         {
-            Box::new(factored()?)
+            let tuning = &tuning.factored;
+            Box::new(FactoredSolver::with_tuning(executor, pattern, nitems, &options, tuning)?)
         }
         Scheme::Cg(_) | Scheme::BiCgStab(_) => {
             let tuning = &tuning.fused;
-            Box::new(FusedSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning)?)
+            match FusedSolver::<E, T>::with_tuning(executor, pattern, nitems, &options, tuning) {
+                Err(refusal @ GpuSolveError::Unsupported { .. }) => {
+                    over_products(&ProductKernel::default(), Some(refusal.to_string()))?
+                }
+                solver => Box::new(solver?),
+            }
         }
     })
+}
+
+/// The solver of the sparse LU: on chip, front by front, or level by level in device memory.
+fn sparse_lu<E, T>(
+    executor: &E,
+    (pattern, nitems): (CsrPatternRef<'_>, usize),
+    options: &SolveOptions,
+    tuning: &SolverTuning,
+) -> Result<Box<dyn GpuSolver<E, T>>, GpuSolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: Value,
+{
+    let factored = || {
+        let tuning = &tuning.factored;
+        FactoredSolver::<E, T>::with_tuning(executor, pattern, nitems, options, tuning)
+    };
+    if options.lu_form == LuForm::BySystem {
+        match RaggedLu::<E, T>::uniform(executor, pattern, nitems, options) {
+            Err(GpuSolveError::Unsupported { .. }) => {}
+            solver => return Ok(Box::new(solver?)),
+        }
+    }
+    match GpuLu::<E, T>::new(executor, pattern, nitems, options) {
+        Err(GpuSolveError::Unsupported { .. }) => {}
+        solver => return Ok(Box::new(solver?)),
+    }
+    if !FrontalLu::<E, T>::suits(pattern)? {
+        return Ok(Box::new(factored()?));
+    }
+    let frontal = &tuning.frontal;
+    match FrontalLu::<E, T>::with_tuning(executor, pattern, nitems, options, frontal) {
+        Err(GpuSolveError::Unsupported { .. }) => Ok(Box::new(factored()?)),
+        solver => Ok(Box::new(solver?)),
+    }
+}
+
+/// The plan of the products that options ask for, if they do.
+fn asked_products(options: &SolveOptions) -> Result<Option<ProductKernel>, GpuSolveError> {
+    match &options.engine {
+        Engine::Composed(spmv) => ProductKernel::of(spmv).map(Some),
+        Engine::Fused => Ok(None),
+    }
+}
+
+/// Whether [`solver_for`] takes [`ComposedSolver`] for systems of a pattern, or refuses them.
+#[doc(hidden)]
+pub fn iterates_over_products<E, T>(
+    info: &DeviceInfo,
+    scheme: Scheme,
+    pattern: CsrPatternRef<'_>,
+    options: &SolveOptions,
+    tuning: &SolverTuning,
+) -> bool
+where
+    E: Executor + Clone,
+    T: Value,
+{
+    let is_plain = scheme.krylov().is_some() && !scheme.preconditioner().has_factors();
+    let is_asked_for = matches!(options.engine, Engine::Composed(_)) || options.history;
+    let options = options.for_scheme(scheme);
+    let takes = || FusedSolver::<E, T>::takes(info, pattern, &options, &tuning.fused).is_ok();
+    is_plain && (is_asked_for || !takes())
 }
 
 /// Whether [`solver_for_ragged`] has a solver for several patterns by this scheme.
@@ -126,14 +186,15 @@ pub fn takes_several_patterns(scheme: Scheme, options: &SolveOptions) -> bool {
     }
 }
 
-/// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`] for CG and BiCGStab
-/// without preconditioner or with Jacobi, [`RaggedFactored`] with other preconditioners,
-/// [`RaggedLu`] for the sparse LU of [`LuForm::BySystem`]. A system's result is that of
-/// [`solver_for`] for its pattern alone.
+/// The solver of a scheme for all systems of a ragged batch: [`FusedSolver`] or [`ComposedSolver`]
+/// for CG and BiCGStab without preconditioner or with Jacobi, [`RaggedFactored`] with other
+/// preconditioners, [`RaggedLu`] for the sparse LU of [`LuForm::BySystem`]. A system's result is
+/// that of [`solver_for`] for its pattern alone.
 ///
 /// # Errors
-/// [`GpuSolveError::Unsupported`] for other factorisations, whose solvers take one pattern each;
-/// otherwise those of the solver.
+/// [`GpuSolveError::Unsupported`] for other factorisations, whose solvers take one pattern each,
+/// and where some systems are for [`FusedSolver`] and others for [`ComposedSolver`]; otherwise those
+/// of the solver.
 pub fn solver_for_ragged<E, T>(
     executor: &E,
     scheme: Scheme,
@@ -145,7 +206,15 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
+    let products = asked_products(options)?;
     let options = options.for_scheme(scheme);
+    let over_products = |kernel: &ProductKernel, reason: Option<String>| {
+        let solver = ComposedSolver::<E, T>::ragged(executor, batch, kernel, &options)?;
+        Ok::<_, GpuSolveError>(Box::new(solver.because(reason)))
+    };
+    if let Some(kernel) = products {
+        return Ok(over_products(&kernel, None)?);
+    }
     Ok(match scheme {
         Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
             if preconditioner.has_factors() =>
@@ -154,7 +223,21 @@ where
             Box::new(RaggedFactored::<E, T>::new(executor, batch, &options, tuning)?)
         }
         Scheme::Cg(_) | Scheme::BiCgStab(_) => {
-            Box::new(FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused)?)
+            let is_over_products = |class: &Vec<u32>| {
+                let pattern = batch.item(class[0] as usize).pattern();
+                let info = executor.info();
+                iterates_over_products::<E, T>(info, scheme, pattern, &options, tuning)
+            };
+            match FusedSolver::<E, T>::ragged(executor, batch, &options, &tuning.fused) {
+                Err(refusal @ GpuSolveError::Unsupported { .. }) => {
+                    let classes = by_pattern(batch.nitems(), |item| batch.item(item).pattern());
+                    if !classes.iter().all(is_over_products) {
+                        return Err(refusal);
+                    }
+                    over_products(&ProductKernel::default(), Some(refusal.to_string()))?
+                }
+                solver => Box::new(solver?),
+            }
         }
         Scheme::Lu if takes_several_patterns(scheme, &options) => {
             Box::new(RaggedLu::<E, T>::new(executor, batch, &options)?)
@@ -168,28 +251,47 @@ where
     })
 }
 
-/// Of a ragged batch that [`solver_for_ragged`] refused as a whole: the classes of equal pattern
-/// that it takes together, and the others. Some are taken only by the sparse LU of
-/// [`LuForm::BySystem`].
+/// The classes of equal pattern of a ragged batch, by the plans that take them.
+#[doc(hidden)]
+pub struct TakenTogether {
+    /// Groups of classes that [`solver_for_ragged`] takes, a plan for each group.
+    pub groups: Vec<Vec<Vec<u32>>>,
+    /// Classes that have plans of their own.
+    pub apart: Vec<Vec<u32>>,
+}
+
+/// Which classes of a ragged batch that [`solver_for_ragged`] refused as a whole it takes together:
+/// by the sparse LU of [`LuForm::BySystem`] those whose factors fit; by CG and BiCGStab those of
+/// [`FusedSolver`], and those of [`ComposedSolver`].
 #[doc(hidden)]
 pub fn taken_together<E, T>(
     info: &DeviceInfo,
     scheme: Scheme,
     (batch, classes): (&RaggedCsr<T>, Vec<Vec<u32>>),
-    options: &SolveOptions,
-) -> [Vec<Vec<u32>>; 2]
+    (options, tuning): (&SolveOptions, &SolverTuning),
+) -> TakenTogether
 where
     E: Executor + Clone,
     T: Value,
 {
-    // Other solvers of several patterns are not asked pattern by pattern.
-    if !takes_several_patterns(scheme, options) || scheme.krylov().is_some() {
-        return [Vec::new(), classes];
+    let pattern = |class: &Vec<u32>| batch.item(class[0] as usize).pattern();
+    let takes = |class: &Vec<u32>| RaggedLu::<E, T>::takes(info, pattern(class));
+    let is_over_products = |class: &Vec<u32>| {
+        iterates_over_products::<E, T>(info, scheme, pattern(class), options, tuning)
+    };
+    match scheme {
+        Scheme::Lu if takes_several_patterns(scheme, options) => {
+            let (together, apart) = classes.into_par_iter().partition(takes);
+            TakenTogether { groups: vec![together], apart }
+        }
+        Scheme::Cg(preconditioner) | Scheme::BiCgStab(preconditioner)
+            if !preconditioner.has_factors() =>
+        {
+            let (composed, fused) = classes.into_par_iter().partition(is_over_products);
+            TakenTogether { groups: vec![fused, composed], apart: Vec::new() }
+        }
+        _ => TakenTogether { groups: Vec::new(), apart: classes },
     }
-    let takes =
-        |class: &Vec<u32>| RaggedLu::<E, T>::takes(info, batch.item(class[0] as usize).pattern());
-    let (together, apart) = classes.into_par_iter().partition(takes);
-    [together, apart]
 }
 
 /// A solver, and the items that it does not take.
@@ -212,6 +314,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: Value,
 {
+    let shares_values = matches!(batch, Batch::Uniform(uniform) if uniform.is_shared());
+    let tuning = &tuning.clone().shares_values(shares_values);
     let one = match (schemes, batch) {
         ([SchemeItems { scheme, .. }], Batch::Uniform(uniform)) => {
             let systems = (uniform.pattern().view(), uniform.nitems());

@@ -25,9 +25,9 @@
 //! most 4,096 rows, 32,768 from compute capability 9.0 on. Other preconditioners and the LU are for
 //! uniform, item-major batches ([`DividedSolver`] has one of them for each pattern). ILU(0), IC(0)
 //! and the sparse LU have no pivoting; ILU(0) and IC(0), and the LU where a front exceeds the
-//! shared memory of a block, have at most 33,554,432 products per factorisation. Only composed
-//! solves record residual histories; they wait on the host and cannot be captured in graphs. There
-//! is no ladder. Everything else is refused with [`GpuSolveError::Unsupported`].
+//! shared memory of a block, have at most 33,554,432 products per factorisation. Composed solves
+//! take systems of any size and record residual histories; they wait on the host and cannot be
+//! captured in graphs. There is no ladder. Everything else is refused with [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
 
 mod banded;
@@ -48,7 +48,7 @@ pub use banded::banded_shape;
 pub use banded::{BandedShape, BandedSolver, BandedTuning};
 pub use choose::{BatchPlan, SolverTuning, solver_for, solver_for_batch, solver_for_ragged};
 #[doc(hidden)]
-pub use choose::{taken_together, takes_several_patterns};
+pub use choose::{TakenTogether, iterates_over_products, taken_together, takes_several_patterns};
 #[doc(hidden)]
 pub use common::{
     ArrayMove, FailedSystem, HostOutcomes, ItemArray, ItemExtents, ItemList, Limits,

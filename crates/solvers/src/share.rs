@@ -9,7 +9,7 @@ use sparsebatch_solve_core::{Criteria, Engine, Outcome, Scheme};
 use crate::backend::{AnalysedSolve, SolveBackend};
 use crate::choose::{Chosen, Target};
 use crate::report::Rung;
-use crate::{Method, SolveError, SolveOptions};
+use crate::{SolveError, SolveOptions};
 
 /// The systems whose first scheme is the same, and the engine that runs it.
 pub(crate) struct Share<T> {
@@ -33,13 +33,9 @@ impl<T: Scalar> Share<T> {
     pub(crate) fn new(
         backend: &dyn SolveBackend<T>,
         batch: &Batch<T>,
-        mut chosen: Chosen,
+        chosen: Chosen,
         options: &SolveOptions,
     ) -> Result<Self, SolveError> {
-        if matches!(options.engine, Engine::Composed(_)) && chosen.scheme.is_direct() {
-            chosen.scheme = Scheme::new::<T>(Method::BiCgStab, options.preconditioner);
-            chosen.reason = "a factorisation has no products to compose".to_owned();
-        }
         let scheme = chosen.scheme;
         let composed = matches!(options.engine, Engine::Composed(_));
         // A GPU solves all patterns of a ragged batch in one plan if it gets the whole batch.

@@ -183,13 +183,7 @@ impl<T: SolveScalar> BatchSolver<T> {
     ) -> Result<Self, SolveError> {
         check(batch, rhs, options)?;
         let start = Instant::now();
-        if matches!(options.engine, Engine::Composed(_)) && options.method.is_direct() {
-            return Err(SolveError::Argument(ArgumentError::OutOfRange {
-                name: "solver",
-                expected: "cg or bicgstab with a composed engine (a format or a kernel)",
-                found: options.method.name().to_owned(),
-            }));
-        }
+        check_engine(options)?;
         let choices = choose(batch, options, backend.target());
         backend.prepare(batch, &choices);
         let shares = choices
@@ -232,8 +226,8 @@ impl<T: SolveScalar> BatchSolver<T> {
     /// analysis stays, and so do kept matrices and factors.
     ///
     /// # Errors
-    /// [`SolveError::Argument`] when there is not one per system, for negative ones;
-    /// [`SolveError::Unsupported`] for a composed engine on a GPU. The limits are as before then.
+    /// [`SolveError::Argument`] when there is not one per system, for negative ones. The limits are
+    /// as before then.
     ///
     /// # Examples
     /// ```
@@ -413,16 +407,9 @@ impl<T: SolveScalar> BatchSolver<T> {
         start: Instant,
     ) -> Result<BatchReport, SolveError> {
         let solve_time = start.elapsed();
-        let mut product_cost: Option<ProductCost> = None;
-        for share in &mut self.shares {
-            product_cost = match (product_cost, share.engine.product_cost()?) {
-                (Some(one), Some(other)) => Some(one.beside(&other)),
-                (one, other) => one.or(other),
-            };
-        }
-        if let Some(cost) = &mut product_cost {
-            cost.share_of_solve = cost.product_time.as_secs_f64() / solve_time.as_secs_f64();
-        }
+        let costs = self.shares.iter_mut().map(|share| share.engine.product_cost());
+        let product_cost = ProductCost::together(costs.collect::<Result<Vec<_>, _>>()?);
+        let product_cost = product_cost.map(|cost| cost.within(solve_time));
         Ok(self.report(systems, later, solve_time, product_cost))
     }
 
@@ -533,6 +520,18 @@ pub(crate) fn check_square_pattern(
     let (nrows, ncols) = (pattern.nrows(), pattern.ncols());
     if nrows != ncols {
         return Err(SolveError::Argument(ArgumentError::NotSquare { item, nrows, ncols }));
+    }
+    Ok(())
+}
+
+/// Refuses factorisations over products.
+pub(crate) fn check_engine(options: &SolveOptions) -> Result<(), SolveError> {
+    if matches!(options.engine, Engine::Composed(_)) && options.method.is_direct() {
+        return Err(SolveError::Argument(ArgumentError::OutOfRange {
+            name: "solver",
+            expected: "cg or bicgstab with a composed engine (a format or a kernel)",
+            found: options.method.name().to_owned(),
+        }));
     }
     Ok(())
 }

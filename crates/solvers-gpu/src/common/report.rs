@@ -6,7 +6,8 @@ use std::fmt;
 use sparsebatch_solve_core::Scheme;
 
 use crate::{
-    BandedShape, ColumnsShape, DenseShape, FactoredShape, FrontalShape, FusedShape, LuShape,
+    BandedShape, ColumnsShape, ComposedExplain, DenseShape, FactoredShape, FrontalShape,
+    FusedShape, LuShape,
 };
 
 /// A solver's choices and its memory on the device. `Display` gives a sentence.
@@ -73,6 +74,8 @@ pub enum LaunchShape {
     Dense(DenseShape),
     /// Of [`BandedSolver`](crate::BandedSolver).
     Banded(BandedShape),
+    /// Of [`ComposedSolver`](crate::ComposedSolver): its launches between products.
+    Composed(Box<ComposedExplain>),
 }
 
 /// Kernels that a report names.
@@ -134,6 +137,7 @@ impl LaunchReport {
                 };
                 format!("{threads} threads x {} rows{blocks}", shape.rows_per_thread)
             }
+            LaunchShape::Composed(shape) => return shape.kernels(),
         };
         format!("{}({shape})", self.scheme.name())
     }
@@ -174,6 +178,14 @@ impl LaunchReport {
     pub fn dense(&self) -> Option<&DenseShape> {
         match &self.shape {
             LaunchShape::Dense(shape) => Some(shape),
+            _ => None,
+        }
+    }
+
+    /// The choices of a [`ComposedSolver`](crate::ComposedSolver).
+    pub fn composed(&self) -> Option<&ComposedExplain> {
+        match &self.shape {
+            LaunchShape::Composed(shape) => Some(shape),
             _ => None,
         }
     }
@@ -223,6 +235,7 @@ impl fmt::Display for LaunchReport {
             LaunchShape::Frontal(shape) => shape.fmt(f)?,
             LaunchShape::Dense(shape) => shape.fmt(f)?,
             LaunchShape::Banded(shape) => shape.fmt(f)?,
+            LaunchShape::Composed(shape) => shape.fmt(f)?,
         }
         write!(
             f,

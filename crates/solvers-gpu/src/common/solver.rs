@@ -1,7 +1,7 @@
 //! What every solver of systems of equal pattern does: [`GpuSolver`].
 
 use sparsebatch_cuda::{Executor, Value};
-use sparsebatch_solve_core::{Outcome, SolveOptions};
+use sparsebatch_solve_core::{Outcome, ProductCost, SolveOptions};
 
 use super::confirm::Confirmer;
 use super::outcomes::{DeviceOutcomes, Limits, Outcomes};
@@ -21,8 +21,9 @@ pub const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
 
 /// A solver on a GPU for a batch of systems whose data is on the device:
 /// [`FusedSolver`](crate::FusedSolver), [`FactoredSolver`](crate::FactoredSolver),
-/// [`GpuLu`](crate::GpuLu), [`FrontalLu`](crate::FrontalLu), [`DenseSolver`](crate::DenseSolver) or
-/// [`BandedSolver`](crate::BandedSolver); see there for what each supports.
+/// [`GpuLu`](crate::GpuLu), [`FrontalLu`](crate::FrontalLu), [`DenseSolver`](crate::DenseSolver),
+/// [`BandedSolver`](crate::BandedSolver) or [`ComposedSolver`](crate::ComposedSolver), whose solves
+/// wait; see there for what each supports.
 pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have
     /// the layout that the solver was made for.
@@ -181,6 +182,21 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// # Errors
     /// [`GpuSolveError::Gpu`] with the device's error.
     fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError>;
+
+    /// The residual norms of each iteration of the last solve, system by system, from the initial
+    /// one on; none where they were not asked for. [`GpuSolver::outcomes`] has them, too.
+    fn histories(&self) -> Vec<Vec<f64>> {
+        Vec::new()
+    }
+
+    /// The number of products of the last solve and their time, against the cost of their plan,
+    /// where there is one. Runs some and waits.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Gpu`] with the device's error.
+    fn product_cost(&mut self) -> Result<Option<ProductCost>, GpuSolveError> {
+        Ok(None)
+    }
 
     /// The outcomes on the device, to be copied after the solve.
     fn outcome_arrays(&self) -> &Outcomes<E>;

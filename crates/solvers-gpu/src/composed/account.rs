@@ -9,6 +9,7 @@ use sparsebatch_spmv_gpu::FlexibleKernel;
 use super::diagonal::Diagonal;
 use super::explain::{Amortisation, ComposedExplain};
 use super::history::Histories;
+use super::matrices::Matrices;
 use super::product::{PlannedProduct, ProductKernel};
 use super::sizes::SystemSizes;
 use super::{ComposedSolver, MOST_SUMS, STATE_WORDS, Vectors};
@@ -31,6 +32,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             method: self.method.name(),
             format: self.product.format(),
             product: self.product.kernel(),
+            reason: self.planned.reason.clone(),
             systems: self.work.systems,
             launches: (self.products_an_iteration(), self.launches_between()),
             product_bytes: self.product.bytes(),
@@ -74,7 +76,8 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     /// [`OutOfMemory`](sparsebatch_cuda::GpuError::OutOfMemory) where there is no room for both.
     pub fn amortisation(&mut self, batch: &Batch<T>) -> Result<Amortisation, GpuSolveError> {
         let scalar = ProductKernel::flexible(FlexibleKernel::CsrScalar);
-        let baseline = PlannedProduct::new(&self.executor, batch, &scalar, self.nrhs)?;
+        let baseline =
+            PlannedProduct::new(&self.executor, &Matrices::Batch(batch), &scalar, self.nrhs)?;
         let product = self.time_product()?;
         let Vectors { p, w, .. } = &mut self.vectors;
         Ok(Amortisation {

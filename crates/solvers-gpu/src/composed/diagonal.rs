@@ -1,9 +1,9 @@
 //! [`Diagonal`]: inverts the diagonals of values on the device.
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
-use sparsebatch_formats::{Batch, Pattern};
 
 use super::kernels;
+use super::matrices::Matrices;
 use super::work::SystemBlocks;
 
 /// Threads of a block, and the most blocks, as `diagonal.cu` expects.
@@ -24,26 +24,26 @@ pub(super) struct Diagonal<E: Executor> {
 }
 
 impl<E: Executor> Diagonal<E> {
-    pub(super) fn new<T: Value>(executor: &E, batch: &Batch<T>) -> Result<Self, GpuError> {
+    pub(super) fn new<T: Value>(
+        executor: &E,
+        matrices: &Matrices<'_, T>,
+    ) -> Result<Self, GpuError> {
         let key = KernelKey::new(&kernels::DIAGONAL, format!("invert_diagonal<{}>", T::CPP));
         executor.prepare(std::slice::from_ref(&key))?;
-        let (patterns, stride) = match batch {
-            Batch::Uniform(uniform) if uniform.is_shared() => (batch.nitems().min(1), 0),
-            Batch::Uniform(uniform) => (batch.nitems().min(1), uniform.pattern().nnz()),
-            Batch::Ragged(_) => (batch.nitems(), 0),
-        };
         let (mut entries, mut first) = (Vec::new(), 0);
-        for item in 0..patterns {
-            let pattern = batch.pattern(item);
+        for item in matrices.stored() {
+            let pattern = matrices.pattern(item);
             let entry = |row| pattern.position(row, row).map_or(NO_ENTRY, |k| (first + k) as u64);
             entries.extend((0..pattern.nrows()).map(entry));
             first += pattern.nnz();
         }
+        let is_uniform = matrices.is_uniform();
+        let has_stride = is_uniform && !matrices.shares_values();
         Ok(Self {
             key,
             entries: executor.upload(&entries)?,
-            is_uniform: matches!(batch, Batch::Uniform(_)),
-            stride: stride as u64,
+            is_uniform,
+            stride: if has_stride { first as u64 } else { 0 },
         })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// A plan's choices and its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ComposedExplain {
     /// `cg` or `bicgstab`.
     pub method: &'static str,
@@ -12,6 +13,9 @@ pub struct ComposedExplain {
     pub format: &'static str,
     /// The kernel of the products.
     pub product: &'static str,
+    /// Why the fused solver does not take the systems, where [`solver_for`](crate::solver_for)
+    /// asked it first.
+    pub reason: Option<String>,
     /// Number of systems whose vectors are handled by 8 lanes, 32 lanes, a block, and several
     /// blocks.
     pub systems: [usize; 4],

@@ -2,7 +2,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `plan.rs` | the solver among the others: [`GpuSolver`](crate::GpuSolver) |
 //! | `run.rs` | the solve |
+//! | `matrices.rs` | matrices with their values, or patterns whose values come later |
 //! | `account.rs`, `explain.rs` | reports of choices, memory and times |
 //! | `product.rs` | the plan of the products `A x` |
 //! | `operators.rs` | products and preconditioners of the caller |
@@ -20,8 +22,10 @@ mod explain;
 mod history;
 mod jacobi;
 pub(crate) mod kernels;
+mod matrices;
 mod operators;
 mod phases;
+mod plan;
 mod product;
 mod run;
 mod sizes;
@@ -29,7 +33,8 @@ mod steps;
 mod work;
 
 use sparsebatch_solve_core::{
-    Engine, Krylov, Outcome, PerSystem, Preconditioner, SolveOptions, check_len,
+    Criteria, Engine, Krylov, Outcome, PerSystem, Preconditioner, Scheme, SolveOptions, by_pattern,
+    check_len,
 };
 use std::time::Duration;
 
@@ -45,6 +50,7 @@ use diagonal::Diagonal;
 pub use explain::{Amortisation, ComposedExplain};
 use history::Histories;
 use jacobi::Jacobi;
+use matrices::Matrices;
 pub use operators::DeviceLinOp;
 use operators::Precond;
 use phases::SolveSteps;
@@ -95,8 +101,9 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     histories: Option<Histories<E>>,
     /// `Some` with a rounding floor.
     sizes: Option<SystemSizes<E, T>>,
-    /// `Some` with Jacobi, where values may come from the device.
+    /// `Some` with Jacobi, where the matrices are known.
     diagonal: Option<Diagonal<E>>,
+    planned: Planned,
     remaining: E::Buffer<u32>,
     states: E::Buffer<u64>,
     tickets: E::Buffer<u32>,
@@ -105,6 +112,20 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     products: u64,
     last_solve: Duration,
     last_products: u64,
+}
+
+/// What the solver was made for.
+struct Planned {
+    scheme: Scheme,
+    /// The number of different patterns.
+    patterns: usize,
+    /// Rows and entries of the largest system.
+    nrows: usize,
+    nnz: usize,
+    /// Where the values of a pattern's items come with each solve.
+    of_pattern: Option<plan::OfPattern>,
+    /// Why no other solver takes the systems.
+    reason: Option<String>,
 }
 
 /// The vectors of a method; those that it does not use are empty.
@@ -168,6 +189,14 @@ fn total_rows<E: Executor>(
 /// The iterations that the options ask for, and whether Jacobi preconditions them.
 fn asked_for(options: &SolveOptions) -> Result<(Krylov, bool), GpuSolveError> {
     check_supported(&options.clone().engine(Engine::Fused).history(false))
+}
+
+/// The largest iteration limit of any system.
+fn most_iterations(criteria: &Criteria) -> u32 {
+    match &criteria.max_iters {
+        PerSystem::All(all) => *all,
+        PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
+    }
 }
 
 /// The iterations that the options ask for, which must leave preconditioning to the caller.
@@ -253,25 +282,43 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         (method, preconditioner): (Krylov, Precond<E, T>),
         options: &SolveOptions,
     ) -> Result<Self, GpuSolveError> {
-        count_systems(batch.nitems(), options.nrhs)?;
-        for item in 0..batch.nitems() {
-            check_square(item, batch.pattern(item))?;
-        }
-        options.criteria::<T>(batch.nitems() * options.nrhs)?;
-        let product = PlannedProduct::new(executor, batch, kernel, options.nrhs)?;
-        let rows: Vec<usize> =
-            (0..batch.nitems()).map(|item| batch.pattern(item).nrows()).collect();
-        let mut solver = Self::build(executor, product, &rows, (method, preconditioner), options)?;
-        if options.floor.is_some() {
-            solver.sizes = Some(SystemSizes::new(executor, batch, options.nrhs)?);
-        }
-        if solver.preconditioner.is_jacobi() && solver.product.takes_values_there() {
-            solver.diagonal = Some(Diagonal::new(executor, batch)?);
-        }
+        let matrices = (&Matrices::Batch(batch), kernel);
+        let mut solver = Self::of(executor, matrices, (method, preconditioner), options)?;
         if matches!(solver.product, PlannedProduct::Flexible(_)) {
             solver.patterns = Some(PatternFingerprint::of(batch));
         }
         solver.precondition(batch)?;
+        Ok(solver)
+    }
+
+    /// The solver of matrices, without what it takes from their values.
+    fn of(
+        executor: &E,
+        (matrices, kernel): (&Matrices<'_, T>, &ProductKernel),
+        (method, preconditioner): (Krylov, Precond<E, T>),
+        options: &SolveOptions,
+    ) -> Result<Self, GpuSolveError> {
+        let (nitems, nrhs) = (matrices.nitems(), options.nrhs);
+        count_systems(nitems, nrhs)?;
+        for item in matrices.stored() {
+            check_square(item, matrices.pattern(item))?;
+        }
+        options.criteria::<T>(nitems * nrhs)?;
+        let product = PlannedProduct::new(executor, matrices, kernel, nrhs)?;
+        let rows: Vec<usize> = (0..nitems).map(|item| matrices.pattern(item).nrows()).collect();
+        let mut solver = Self::build(executor, product, &rows, (method, preconditioner), options)?;
+        if options.floor.is_some() {
+            solver.sizes = Some(SystemSizes::new(executor, matrices, nrhs)?);
+        }
+        if solver.preconditioner.is_jacobi() {
+            solver.diagonal = Some(Diagonal::new(executor, matrices)?);
+        }
+        solver.planned.patterns = match matrices.is_uniform() {
+            true => matrices.stored().len(),
+            false => by_pattern(nitems, |item| matrices.pattern(item)).len(),
+        };
+        let entries = matrices.stored().map(|item| matrices.pattern(item).nnz());
+        solver.planned.nnz = entries.max().unwrap_or(0);
         Ok(solver)
     }
 
@@ -286,10 +333,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         let nrhs = options.nrhs;
         let systems = count_systems(rows.len(), nrhs)?;
         let criteria = options.criteria::<T>(systems)?;
-        let most_iterations = match &criteria.max_iters {
-            PerSystem::All(all) => *all,
-            PerSystem::Each(each) => each.iter().copied().max().unwrap_or(0),
-        };
+        let most_iterations = most_iterations(&criteria);
         let total = total_rows(executor, rows, nrhs, size_of::<T>())?;
         let work = SystemBlocks::new(executor, rows, nrhs)?;
         let blocks = (!work.whole.is_empty(), !work.parts.is_empty());
@@ -304,6 +348,14 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             },
             sizes: None,
             diagonal: None,
+            planned: Planned {
+                scheme: options.scheme::<T>(),
+                patterns: 0,
+                nrows: rows.iter().copied().max().unwrap_or(0),
+                nnz: 0,
+                of_pattern: None,
+                reason: None,
+            },
             remaining: executor.alloc_zeroed(1)?,
             states: executor.alloc_zeroed(systems * STATE_WORDS)?,
             tickets: executor.alloc_zeroed(work.parts())?,
@@ -348,23 +400,14 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
     }
 
     /// As [`ComposedSolver::update_values`], for values on the device: item after item in CSR
-    /// order, one set where they are shared. Enqueues and returns.
+    /// order, one set where they are shared. Enqueues and returns; over a flexible kernel of a
+    /// padded format the values go through the host, and the call waits.
     ///
     /// # Errors
-    /// [`GpuSolveError::Unsupported`] over a flexible kernel; [`GpuSolveError::Gpu`] for a wrong
-    /// number of values, and with the device's error.
+    /// [`GpuSolveError::Unsupported`] over an operator of the caller; [`GpuSolveError::Gpu`] for a
+    /// wrong number of values, and with the device's error.
     pub fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
-        let plan = match &mut self.product {
-            PlannedProduct::Packed(plan) => plan,
-            PlannedProduct::Flexible(_) => {
-                return Err(GpuSolveError::Unsupported {
-                    what: "values on the device for the products of a flexible kernel",
-                    instead: "take the packed product, or values on the host",
-                });
-            }
-            PlannedProduct::Given { .. } => return Err(GpuSolveError::NO_VALUES),
-        };
-        plan.update_from(values)?;
+        self.product.update_from(values)?;
         if let Some(sizes) = &mut self.sizes {
             sizes.update_from(&self.executor, values)?;
         }

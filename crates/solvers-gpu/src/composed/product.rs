@@ -1,15 +1,17 @@
 //! The products of a composed solve: [`ProductKernel`], and a plan of either kind.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sparsebatch_cuda::{Executor, GpuError, Value};
-use sparsebatch_formats::{Batch, BatchValues, Layout};
+use sparsebatch_formats::{Batch, BatchValues, Layout, UniformBatch};
 use sparsebatch_solve_core::{ArgumentError, FormatChoice, KernelChoice, SpmvOptions};
 use sparsebatch_spmv_gpu::{
     FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedOptions, PackedPlan,
 };
 
+use super::matrices::Matrices;
 use super::operators::DeviceLinOp;
 use crate::GpuSolveError;
 
@@ -86,20 +88,28 @@ pub(super) enum PlannedProduct<E: Executor, T: Value> {
 impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
     pub(super) fn new(
         executor: &E,
-        batch: &Batch<T>,
+        matrices: &Matrices<'_, T>,
         kernel: &ProductKernel,
         nrhs: usize,
     ) -> Result<Self, GpuError> {
-        Ok(match kernel {
+        match kernel {
             ProductKernel::Packed(options) => {
-                let options = options.nrhs(nrhs);
-                Self::Packed(Box::new(PackedPlan::new(executor.clone(), batch, options)?))
+                let (executor, options) = (executor.clone(), options.nrhs(nrhs));
+                let plan = match *matrices {
+                    Matrices::Batch(batch) => PackedPlan::new(executor, batch, options)?,
+                    Matrices::Pattern { pattern, nitems, shares_values } => {
+                        let items = (nitems, shares_values);
+                        PackedPlan::of_pattern(executor, pattern, items, options)?
+                    }
+                };
+                Ok(Self::Packed(Box::new(plan)))
             }
             ProductKernel::Flexible(options) => {
                 let options = options.clone().nrhs(nrhs);
-                Self::Flexible(Box::new(FlexiblePlan::new(executor, batch, options)?))
+                let batch = with_values(matrices)?;
+                Ok(Self::Flexible(Box::new(FlexiblePlan::new(executor, &batch, options)?)))
             }
-        })
+        }
     }
 
     /// `y = A x` for all systems.
@@ -111,9 +121,13 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
         }
     }
 
-    /// Whether the plan takes values from device memory.
-    pub(super) fn takes_values_there(&self) -> bool {
-        matches!(self, Self::Packed(_))
+    /// Replaces the values by those on the device.
+    pub(super) fn update_from(&mut self, values: &E::Buffer<T>) -> Result<(), GpuSolveError> {
+        match self {
+            Self::Packed(plan) => Ok(plan.update_from(values)?),
+            Self::Flexible(plan) => Ok(plan.update_from(values)?),
+            Self::Given { .. } => Err(GpuSolveError::NO_VALUES),
+        }
     }
 
     /// Replaces the values by those of a batch of the same patterns, shared as before.
@@ -166,6 +180,22 @@ impl<E: Executor + Clone, T: Value> PlannedProduct<E, T> {
             Self::Packed(plan) => plan.explain().device_bytes,
             Self::Flexible(plan) => plan.explain().matrix_bytes,
             Self::Given { .. } => 0,
+        }
+    }
+}
+
+/// The batch, with values of 0 where they are not known yet.
+fn with_values<'a, T: Value>(matrices: &Matrices<'a, T>) -> Result<Cow<'a, Batch<T>>, GpuError> {
+    match *matrices {
+        Matrices::Batch(batch) => Ok(Cow::Borrowed(batch)),
+        Matrices::Pattern { pattern, nitems, shares_values } => {
+            let values = match shares_values {
+                true => BatchValues::Shared(vec![T::ZERO; pattern.nnz()]),
+                false => BatchValues::ItemMajor(vec![T::ZERO; matrices.nvalues()]),
+            };
+            let pattern = Arc::new(pattern.to_pattern());
+            let batch = UniformBatch::try_new(pattern, nitems, values)?;
+            Ok(Cow::Owned(Batch::Uniform(batch)))
         }
     }
 }

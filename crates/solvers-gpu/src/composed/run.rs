@@ -45,10 +45,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        let rows = self.vectors.r.len();
-        check_len("b", rows, b.len())?;
-        check_len("x", rows, x.len())?;
-        check_apart(b, x)?;
+        self.check_vectors(b, x)?;
         if self.systems == 0 {
             return Ok(());
         }
@@ -90,6 +87,18 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         self.last_solve = start.elapsed();
         self.last_products = self.products - before;
         Ok(())
+    }
+
+    /// Refuses vectors of other lengths, and such that overlap.
+    pub(super) fn check_vectors(
+        &self,
+        b: &E::Buffer<T>,
+        x: &E::Buffer<T>,
+    ) -> Result<(), GpuSolveError> {
+        let rows = self.vectors.r.len();
+        check_len("b", rows, b.len())?;
+        check_len("x", rows, x.len())?;
+        check_apart(b, x)
     }
 
     /// Number of systems that have not ended. Waits.

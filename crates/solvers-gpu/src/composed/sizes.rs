@@ -1,9 +1,10 @@
 //! The norms that rounding floors compare residuals with: [`SystemSizes`].
 
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
-use sparsebatch_formats::{Batch, Pattern};
+use sparsebatch_formats::Batch;
 
 use super::kernels;
+use super::matrices::Matrices;
 use super::product::values_of;
 use sparsebatch_cuda::kernels::VECTOR;
 
@@ -26,33 +27,32 @@ pub(super) struct SystemSizes<E: Executor, T: Value> {
 }
 
 impl<E: Executor, T: Value> SystemSizes<E, T> {
-    pub(super) fn new(executor: &E, batch: &Batch<T>, nrhs: usize) -> Result<Self, GpuError> {
+    pub(super) fn new(
+        executor: &E,
+        matrices: &Matrices<'_, T>,
+        nrhs: usize,
+    ) -> Result<Self, GpuError> {
         let name = |kernel| KernelKey::new(&kernels::KRYLOV, format!("{kernel}<{}>", T::CPP));
         let (whole, part) = (name("krylov_sizes"), name("krylov_sizes_part"));
         let copy = KernelKey::new(&VECTOR, format!("axpby<{}>", T::CPP));
         executor.prepare(&[whole.clone(), part.clone(), copy.clone()])?;
-        let (row_ptr, col_idx, entries) = match batch {
-            Batch::Uniform(uniform) => {
-                let pattern = uniform.pattern().view();
-                let step = if uniform.is_shared() { 0 } else { pattern.nnz() };
-                let entries: Vec<u64> = (0..uniform.nitems()).map(|k| (k * step) as u64).collect();
-                (pattern.row_ptr(), pattern.col_idx(), entries)
-            }
-            Batch::Ragged(ragged) => {
-                let firsts = &ragged.nnz_offsets()[..ragged.nitems()];
-                let entries = firsts.iter().map(|&first| first as u64).collect();
-                (ragged.row_ptr(), ragged.col_idx(), entries)
-            }
-        };
+        let (mut row_ptr, mut col_idx) = (Vec::new(), Vec::new());
+        for item in matrices.stored() {
+            row_ptr.extend_from_slice(matrices.pattern(item).row_ptr());
+            col_idx.extend_from_slice(matrices.pattern(item).col_idx());
+        }
         Ok(Self {
             whole,
             part,
             copy,
-            row_ptr: executor.upload(row_ptr)?,
-            col_idx: executor.upload(col_idx)?,
-            values: executor.upload(&values_of(batch))?,
-            entries: executor.upload(&entries)?,
-            is_uniform: matches!(batch, Batch::Uniform(_)),
+            row_ptr: executor.upload(&row_ptr)?,
+            col_idx: executor.upload(&col_idx)?,
+            values: match matrices {
+                Matrices::Batch(batch) => executor.upload(&values_of(batch))?,
+                Matrices::Pattern { .. } => executor.alloc_zeroed(matrices.nvalues())?,
+            },
+            entries: executor.upload(&matrices.first_values())?,
+            is_uniform: matrices.is_uniform(),
             nrhs,
         })
     }

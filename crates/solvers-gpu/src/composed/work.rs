@@ -7,7 +7,7 @@ pub(super) const THREADS: u32 = 256;
 
 /// `(lanes, rows)`: `lanes` threads handle a whole system of up to `rows` rows. The choice depends
 /// on the system alone, since the order of its sums depends on it.
-const OF_LANES: [(u32, u64); 3] = [(8, 32), (32, 512), (THREADS, 8192)];
+pub(super) const OF_LANES: [(u32, u64); 3] = [(8, 32), (32, 512), (THREADS, 8192)];
 
 /// Rows of one part of a larger system.
 pub(super) const PART_ROWS: u32 = 4096;

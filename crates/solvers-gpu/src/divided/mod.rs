@@ -2,10 +2,10 @@
 
 use sparsebatch_cuda::{Executor, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
-use sparsebatch_solve_core::{Outcome, Scheme, SolveOptions, by_pattern, check_len};
+use sparsebatch_solve_core::{Outcome, ProductCost, Scheme, SolveOptions, by_pattern, check_len};
 
 use crate::GpuSolveError;
-use crate::choose::{SolverTuning, solver_for, solver_for_ragged, taken_together};
+use crate::choose::{SolverTuning, TakenTogether, solver_for, solver_for_ragged, taken_together};
 use crate::common::outcomes::{Limits, Outcomes};
 use crate::common::task::{check_apart, count_systems, ragged_sizes};
 use crate::common::{Confirmer, GpuSolver, Guess, ItemArray, ItemExtents, ItemList, PlanReport};
@@ -60,6 +60,8 @@ struct Part<E: Executor, T: Value> {
     items: Vec<usize>,
     list: ItemList<E>,
     solver: Box<dyn GpuSolver<E, T>>,
+    /// Whether the solver's solves wait, so that they come after those that do not.
+    waits: bool,
     /// Packed values; none if those of one item are shared by all.
     values: E::Buffer<T>,
     b: E::Buffer<T>,
@@ -170,8 +172,10 @@ where
         let shared = self.check_values(values)?.then_some(values);
         self.executor.fork(&self.branches)?;
         let parts = &mut self.parts;
-        let started =
-            parts.iter_mut().try_for_each(|part| part.start((values, shared), b, guess, x, again));
+        let started = [false, true].into_iter().try_for_each(|waits| {
+            let mut some = parts.iter_mut().filter(|part| part.waits == waits);
+            some.try_for_each(|part| part.start((values, shared), b, guess, x, again))
+        });
         // Nothing is put back unless all were started.
         let outcomes = &mut self.outcomes;
         let stored = started.and_then(|()| {
@@ -220,14 +224,16 @@ where
             if self.add_together(scheme, items.clone(), ragged)? {
                 return Ok(());
             }
-            let all = (ragged, classes);
-            let [some, mut apart] =
-                taken_together::<E, T>(self.executor.info(), scheme, all, self.options);
-            let mut together: Vec<usize> =
-                some.iter().flatten().map(|&item| item as usize).collect();
-            together.sort_unstable();
-            if some.len() < 2 || !self.add_together(scheme, together, ragged)? {
-                apart.extend(some);
+            let (all, how) = ((ragged, classes), (self.options, self.tuning));
+            let TakenTogether { groups, mut apart } =
+                taken_together::<E, T>(self.executor.info(), scheme, all, how);
+            for some in groups {
+                let mut together: Vec<usize> =
+                    some.iter().flatten().map(|&item| item as usize).collect();
+                together.sort_unstable();
+                if some.len() < 2 || !self.add_together(scheme, together, ragged)? {
+                    apart.extend(some);
+                }
             }
             classes = apart;
         }
@@ -297,6 +303,7 @@ where
             x: executor.alloc(rows)?,
             items,
             list,
+            waits: solver.explain().launches.iter().any(|launch| launch.composed().is_some()),
             solver,
             holds_factorised: false,
             has_factors: false,
@@ -454,7 +461,28 @@ where
     }
 
     fn outcomes(&self) -> Result<Vec<Outcome>, GpuSolveError> {
-        Ok(self.outcomes.download(&self.executor)?)
+        let mut outcomes = self.outcomes.download(&self.executor)?;
+        let each = outcomes.iter_mut().zip(self.histories());
+        each.for_each(|(outcome, history)| outcome.history = history);
+        Ok(outcomes)
+    }
+
+    fn histories(&self) -> Vec<Vec<f64>> {
+        let (mut all, nrhs) = (Vec::new(), self.nrhs);
+        for part in &self.parts {
+            let own = part.solver.histories();
+            if !own.is_empty() {
+                all.resize(self.outcomes.systems(), Vec::new());
+            }
+            let systems = part.items.iter().flat_map(|&item| item * nrhs..(item + 1) * nrhs);
+            systems.zip(own).for_each(|(system, history)| all[system] = history);
+        }
+        all
+    }
+
+    fn product_cost(&mut self) -> Result<Option<ProductCost>, GpuSolveError> {
+        let costs = self.parts.iter_mut().map(|part| part.solver.product_cost());
+        Ok(ProductCost::together(costs.collect::<Result<Vec<_>, _>>()?))
     }
 
     fn outcome_arrays(&self) -> &Outcomes<E> {

@@ -7,7 +7,7 @@ pub(crate) mod kernels;
 mod pattern;
 mod shape;
 
-use sparsebatch_cuda::{Args, Executor, GpuError, LaunchConfig, Value};
+use sparsebatch_cuda::{Args, DeviceInfo, Executor, GpuError, LaunchConfig, Value};
 use sparsebatch_formats::{Batch, CsrPatternRef, Pattern, RaggedCsr};
 use sparsebatch_solve_core::{Outcome, Preconditioner, Scheme, SolveOptions, by_pattern};
 
@@ -23,7 +23,7 @@ use crate::common::task::{
 };
 use crate::common::{GpuSolver, PlanReport};
 use bins::{Addresses, Asked, Bin, Class, Common, bins, prepare};
-use shape::Load;
+use shape::{Load, choose};
 
 /// Bits of the kernel's `flags`.
 const FROM_GUESS: u32 = 1;
@@ -166,6 +166,22 @@ impl<E: Executor + Clone, T: Value> FusedSolver<E, T> {
             by_pattern(nitems, |item| batch.item(item).pattern()).into_iter().map(class).collect()
         };
         Self::plan(executor, sizes, steps, make_classes, addresses, options, tuning)
+    }
+
+    /// Whether [`FusedSolver::with_tuning`] takes systems of a pattern on such a device.
+    ///
+    /// # Errors
+    /// [`GpuSolveError::Unsupported`] where it does not, with the reason.
+    pub(crate) fn takes(
+        info: &DeviceInfo,
+        pattern: CsrPatternRef<'_>,
+        options: &SolveOptions,
+        tuning: &GpuTuning,
+    ) -> Result<(), GpuSolveError> {
+        let (method, jacobi) = check_supported(options)?;
+        let how = (method, jacobi, options.inner_precision.may_mix::<T>());
+        let load = Load::of(1, info, tuning);
+        choose(pattern, how, size_of::<T>(), load, info, tuning).map(drop)
     }
 
     fn plan<'a>(

@@ -231,11 +231,19 @@ pub(crate) fn choose<T: Scalar>(
         return vec![Chosen { scheme, reason, items: all() }];
     }
     let rel_tol = |item: usize| options.rel_tol_of::<T>(item * options.nrhs);
+    let is_composed = matches!(options.engine, Engine::Composed(_));
+    let iterations = Scheme::new::<T>(Method::BiCgStab, options.preconditioner);
     let of_class = |items: &Vec<u32>| {
         let is_uniform = matches!(batch, Batch::Uniform(_));
         let pattern = batch.pattern(items[0] as usize);
         let features = PatternFeatures::new(pattern, target, is_uniform);
-        let scheme = |flags, item| scheme_of::<T>(&features, flags, target, options, rel_tol(item));
+        let scheme = |flags, item| {
+            let found = scheme_of::<T>(&features, flags, target, options, rel_tol(item));
+            match is_composed && found.0.is_direct() {
+                true => (iterations, "a factorisation has no products to compose"),
+                false => found,
+            }
+        };
         // Values are examined only if the choice depends on them.
         let first = items[0] as usize;
         let is_always_direct = !matches!(options.rel_tol, Some(PerSystem::Each(_)))

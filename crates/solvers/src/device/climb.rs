@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use sparsebatch_cuda::{GpuError, KernelBuffer, copy_values, prepare_copy};
 use sparsebatch_solve_core::verdict::System;
-use sparsebatch_solve_core::{Criteria, Outcome, Scheme, Status};
+use sparsebatch_solve_core::{Criteria, Engine, Outcome, Scheme, Status};
 
 use super::finish::{Arrays, Copied, SettledSystems};
 use super::patterns::Patterns;
@@ -142,6 +142,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceRung<E, T> {
             true => options.clone(),
             false => options.for_systems(&systems_of(&own, options.nrhs)),
         };
+        // Products were asked for where the first rung iterates over some.
+        let options = options.engine(Engine::Fused);
         let items_of_plan = (0..own.len()).collect();
         let chosen = Chosen { scheme: of.1, reason: String::new(), items: items_of_plan };
         let (_, refused, plan) = plan_for(executor, &batch, vec![chosen], &options)?;
@@ -416,7 +418,12 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSystems<'_, E, T> {
             HostOutcomes::download(executor, kept.plan.outcome_arrays(), &mut kept.on_host)?;
         drop(lists);
         let own = |system: &usize| own_number(items, *system, options.nrhs);
-        let mut outcomes: Vec<Outcome> = asked.iter().map(|s| ended.outcome(own(s))).collect();
+        let histories = kept.plan.histories();
+        let outcome = |system: &usize| Outcome {
+            history: histories.get(own(system)).cloned().unwrap_or_default(),
+            ..ended.outcome(own(system))
+        };
+        let mut outcomes: Vec<Outcome> = asked.iter().map(outcome).collect();
         let failed: Vec<usize> =
             (0..asked.len()).filter(|&place| outcomes[place].status != Status::Converged).collect();
         let listed: Vec<FailedSystem> = failed

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sparsebatch_cuda::{Executor, KernelBuffer};
 use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::verdict::needs_no_scale;
-use sparsebatch_solve_core::{ArgumentError, Outcome, Scheme, Status};
+use sparsebatch_solve_core::{ArgumentError, Engine, Outcome, Scheme, Status};
 
 use super::climb::{DeviceSystems, KeptRungs};
 use super::patterns::by_item;
@@ -16,7 +16,10 @@ use super::{DeviceSolver, Factors, Matrices, Other, Started};
 use crate::backend::{OutOfRange, Placement};
 use crate::choose::Chosen;
 use crate::error::{go_on, stopped};
-use crate::gpu::{FailedSystem, Guess, HostOutcomes, ItemArray, ItemList, Settled, check_apart};
+use crate::gpu::{
+    FailedSystem, Guess, HostOutcomes, ItemArray, ItemList, LaunchReport, PlanReport, Settled,
+    check_apart,
+};
 use crate::ladder::Ladder;
 use crate::report::{BatchReport, Rung, RungRun, SchemeRun, SystemReport};
 use crate::share::systems_of;
@@ -121,14 +124,14 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         }
         let mut systems = match first {
             First::Solved(outcomes) => {
-                let frame = self.report(Vec::new(), Vec::new(), start.elapsed());
+                let frame = self.report(Vec::new(), Vec::new(), start.elapsed())?;
                 return Ok(DeviceReport::unlisted(outcomes, frame));
             }
             First::Left(systems) => systems,
         };
         let arrays = Arrays { values, b, x };
         let runs = self.finish_items(started, arrays, &mut systems)?;
-        Ok(self.report(systems, runs, start.elapsed()).into())
+        Ok(self.report(systems, runs, start.elapsed())?.into())
     }
 
     /// How every system ended on the device. Waits for the solve, and for one copy.
@@ -136,10 +139,13 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let memory = self.on_host.get_mut().unwrap_or_else(PoisonError::into_inner);
         let ended = HostOutcomes::download(&self.executor, self.plan.outcome_arrays(), memory)?
             .of_first(self.active * self.options.nrhs);
-        Ok(match self.others.is_empty() && ended.all_converged() {
-            true => First::Solved(ended),
-            false => First::Left(ended.outcomes().map(SystemReport::first).collect()),
-        })
+        if self.others.is_empty() && ended.all_converged() && !self.options.history {
+            return Ok(First::Solved(ended));
+        }
+        let mut systems: Vec<SystemReport> = ended.outcomes().map(SystemReport::first).collect();
+        let each = systems.iter_mut().zip(self.plan.histories());
+        each.for_each(|(system, history)| system.outcome.history = history);
+        Ok(First::Left(systems))
     }
 
     /// Solves the items of other schemes and climbs the ladder with the systems that failed.
@@ -442,15 +448,36 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         self.staged_bytes() + transposed + packed + self.kept.bytes() + arrays
     }
 
+    /// The placement of what the plan solves, and the format of its products.
+    fn placement(&self, explained: &PlanReport) -> (Placement, &'static str) {
+        let bytes = explained.bytes() + self.confirmer.bytes() + self.own_bytes();
+        let mut placement =
+            Placement::on_gpu(&self.executor.info().name, explained.kernels(), bytes);
+        let composed = || explained.launches.iter().filter_map(LaunchReport::composed);
+        let whys = explained.launches.iter().filter_map(|launch| {
+            let reason = launch.composed()?.reason.as_ref()?;
+            let systems = self.systems();
+            Some(format!("{} of {systems} systems: {reason}", launch.systems))
+        });
+        let whys: Vec<String> = whys.collect();
+        placement.composed_reason = (!whys.is_empty()).then(|| whys.join("; "));
+        let all_composed = composed().count() == explained.launches.len();
+        let format = composed().next().filter(|_| all_composed).map_or("csr", |of| of.format);
+        (placement, format)
+    }
+
     fn report(
-        &self,
+        &mut self,
         systems: Vec<SystemReport>,
         later: Vec<RungRun>,
         solve_time: Duration,
-    ) -> BatchReport {
+    ) -> Result<BatchReport, SolveError> {
+        let product_cost = match self.options.engine {
+            Engine::Composed(_) => self.plan.product_cost()?.map(|cost| cost.within(solve_time)),
+            Engine::Fused => None,
+        };
         let explained = self.plan.explain();
-        let bytes = explained.bytes() + self.confirmer.bytes() + self.own_bytes();
-        let of_plan = Placement::on_gpu(&self.executor.info().name, explained.kernels(), bytes);
+        let (of_plan, format) = self.placement(&explained);
         let of = |chosen: &Chosen, kernel: String| SchemeRun {
             scheme: chosen.scheme,
             systems: self.active_items(chosen).count() * self.options.nrhs,
@@ -475,19 +502,19 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let placement = Placement::together(placements);
         let mut runs = vec![RungRun::new(Rung::First, self.active_systems(), placement.clone())];
         runs.extend(later);
-        BatchReport {
+        Ok(BatchReport {
             systems,
             scheme: self.scheme,
             reason: self.reason.clone(),
             schemes,
             backend: placement.backend,
             device: placement.device,
-            format: "csr",
+            format,
             kernel: placement.kernel,
             runs,
             plan_time: self.plan_time,
             solve_time,
-            product_cost: None,
-        }
+            product_cost,
+        })
     }
 }

@@ -2,8 +2,12 @@
 
 use sparsebatch_cuda::{DeviceInfo, MemoryMeter};
 use sparsebatch_formats::Batch;
+use sparsebatch_solve_core::classes;
 
 use super::{DeviceData, DeviceSolver};
+use crate::backend::tuning;
+use crate::choose::{OnChip, Target, choose};
+use crate::gpu::iterates_over_products;
 use crate::{SolveError, SolveOptions, SolveScalar};
 
 /// Bytes of device memory of a [`DeviceSolver`], beside the arrays of its caller.
@@ -27,7 +31,9 @@ pub struct SolverMemory {
 /// a copy of the values, and the factors.
 ///
 /// # Errors
-/// Those of [`DeviceSolver::with_data`]; out of memory where the GPU has less.
+/// Those of [`DeviceSolver::with_data`]; out of memory where the GPU has less;
+/// [`SolveError::Unsupported`] for solves over products, which are planned by what the GPU measures
+/// of the matrices.
 pub fn solver_memory<T: SolveScalar>(
     info: &DeviceInfo,
     batch: &Batch<T>,
@@ -44,9 +50,31 @@ pub(crate) fn memory_of<T: SolveScalar>(
     options: &SolveOptions,
     data: DeviceData,
 ) -> Result<SolverMemory, SolveError> {
+    if over_products(info, batch, options) {
+        return Err(SolveError::Unsupported {
+            what: "the memory of a solve over products before it is planned on the GPU",
+            instead: "make the solver; its report has the bytes",
+        });
+    }
     let meter = MemoryMeter::new(info.clone());
     let mut solver = DeviceSolver::with_data(&meter, batch, options, data)?;
     let (bytes, most_bytes) = (meter.bytes_in_use(), meter.most_bytes());
     solver.prepare_guesses()?;
     Ok(SolverMemory { bytes, bytes_with_guesses: meter.bytes_in_use(), most_bytes })
+}
+
+/// Whether some systems are solved over products.
+fn over_products<T: SolveScalar>(
+    info: &DeviceInfo,
+    batch: &Batch<T>,
+    options: &SolveOptions,
+) -> bool {
+    let choices = choose(batch, options, Target::Gpu(OnChip::new(info, size_of::<T>())));
+    choices.iter().any(|chosen| {
+        classes(batch, Some(&chosen.items)).iter().any(|class| {
+            let (scheme, pattern) = (chosen.scheme, batch.pattern(class[0] as usize));
+            let tuning = tuning(None);
+            iterates_over_products::<MemoryMeter, T>(info, scheme, pattern, options, &tuning)
+        })
+    })
 }

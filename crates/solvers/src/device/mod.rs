@@ -32,17 +32,18 @@ use std::time::{Duration, Instant};
 use sparsebatch_cpu_ref::check_threads;
 use sparsebatch_cuda::{KernelBuffer, copy_values, prepare_copy};
 use sparsebatch_formats::{Batch, Pattern};
-use sparsebatch_solve_core::{Criteria, Engine, Scheme, check_len};
+use sparsebatch_solve_core::{Criteria, Scheme, check_len};
 
 use crate::adjoint::TransposedBatch;
 use crate::backend::{AnalysedSolve, GpuBackend, SolveBackend, tuning};
 use crate::choose::{Chosen, choose};
+use crate::error::stopped;
 use crate::gpu::{
     Confirmer, DeviceOutcomes, GpuSolver, Guess, ItemExtents, ItemList, OutcomeMemory, PlanReport,
     RefusedItems, SchemeItems, ValueGradient, check_apart, solver_for_batch,
 };
 use crate::share::most_cols;
-use crate::solver::{check_nrhs, check_square, check_square_pattern};
+use crate::solver::{check_engine, check_nrhs, check_square, check_square_pattern};
 use crate::{Gpu, GpuExecutor, SolveError, SolveOptions, SolveScalar};
 
 use again::KeptMatrices;
@@ -60,9 +61,12 @@ use transposed::TransposedSide;
 /// Solves batches of systems, uniform or ragged, whose values, right-hand sides and solutions lie on a
 /// GPU, with `auto`, the ladder and the report of [`BatchSolver`](crate::BatchSolver).
 ///
-/// It takes what [`solver_for`](crate::gpu::solver_for) takes: systems of at most 4,096 rows (32,768
-/// from compute capability 9.0 on) without factors, no composed engine, no residual history. Items
-/// that are larger go through the host, if some of the batch are not; `BatchSolver` takes the rest.
+/// It takes what [`solver_for`](crate::gpu::solver_for) takes: systems of any size without factors,
+/// smaller ones with. Items that are too large go through the host, if some of the batch are not;
+/// `BatchSolver` takes the rest. Systems beyond 4,096 rows (32,768 from compute capability 9.0 on),
+/// composed engines and residual histories are solved over the products of a
+/// [`ComposedSolver`](crate::gpu::ComposedSolver), for which [`DeviceSolver::enqueue`] waits and
+/// which no graph records.
 ///
 /// The arrays are item-major: the values of item 0 in CSR order, of item 1, and so on, or those of
 /// one item for all of a uniform batch; `nrows * nrhs` elements of `b` and of `x` per item, one
@@ -209,8 +213,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ///
     /// # Errors
     /// [`SolveError::Argument`] for a matrix that is not square and options out of range;
-    /// [`SolveError::Unsupported`] for composed engines, residual histories, and batches of which no
-    /// item can be solved on the device; [`SolveError::Gpu`] when memory or compiler fail.
+    /// [`SolveError::Unsupported`] for batches of which no item can be solved on the device; [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(executor: &E, batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         Self::with_data(executor, batch, options, DeviceData::new())
     }
@@ -416,7 +419,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ///
     /// # Errors
     /// [`SolveError::Argument`] when an array does not fit, or `x` overlaps another one;
-    /// [`SolveError::Gpu`] when a launch is refused.
+    /// [`SolveError::Unsupported`] for iterations over products in a graph; [`SolveError::Gpu`] when
+    /// a launch is refused.
     pub fn enqueue(
         &mut self,
         values: &E::Buffer<T>,
@@ -453,13 +457,13 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 copy_values(&self.executor, &*x, guesses)?;
             }
         }
-        match started.by {
-            Factors::None => self.plan.solve(values, b, started.guess, x)?,
-            Factors::Kept | Factors::Near => {
-                self.plan.solve_again(values, b, started.guess, x)?;
-            }
-            Factors::Transposed => self.plan.solve_transposed_again(b, started.guess, x)?,
-        }
+        let launched = match started.by {
+            Factors::None => self.plan.solve(values, b, started.guess, x),
+            Factors::Kept | Factors::Near => self.plan.solve_again(values, b, started.guess, x),
+            Factors::Transposed => self.plan.solve_transposed_again(b, started.guess, x),
+        };
+        // Plans that wait may be stopped.
+        stopped(&self.criteria.watch, launched.map_err(SolveError::from))?;
         self.started = Some(started);
         Ok(())
     }
@@ -495,12 +499,7 @@ fn check_supported<T: SolveScalar>(
     options: &SolveOptions,
     data: DeviceData,
 ) -> Result<(), SolveError> {
-    if options.engine != Engine::Fused || options.history {
-        return Err(SolveError::Unsupported {
-            what: "a composed engine or a residual history on the device",
-            instead: "use BatchSolver",
-        });
-    }
+    check_engine(options)?;
     let is_ragged = matches!(batch, Batch::Ragged(_));
     if is_ragged && (data.values, data.vectors) != Default::default() {
         return Err(SolveError::Unsupported {

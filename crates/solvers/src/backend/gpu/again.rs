@@ -26,9 +26,6 @@ pub(super) struct KeptBatch<T> {
     transposed: Option<(TransposedBatch<T>, Option<Unconfirmed>)>,
 }
 
-/// Plans confirm the verdicts of solves by their factors.
-const CONFIRMED: Unconfirmed = Unconfirmed::Items(Vec::new());
-
 impl<E, T> KeptFactors<T> for Analysed<E, T>
 where
     E: Executor + Clone + Send + Sync + 'static,
@@ -123,7 +120,7 @@ where
             piece.run_again(systems, true, Part::start_again, b, target)
         })?;
         let target = PartResults { x, outcomes: &mut outcomes };
-        certify((batch, nrhs), vectors, target, criteria, &CONFIRMED);
+        certify((batch, nrhs), vectors, target, criteria, None);
         Ok(Some(told(outcomes, batch.nitems() * nrhs)))
     }
 
@@ -155,7 +152,7 @@ where
         let mut outcomes =
             self.run_kept(kept, Part::start_again, (nrhs, b, guesses.as_deref()), x, criteria)?;
         let target = PartResults { x, outcomes: &mut outcomes };
-        certify((&kept.batch, nrhs), (b, guesses.as_deref()), target, criteria, &CONFIRMED);
+        certify((&kept.batch, nrhs), (b, guesses.as_deref()), target, criteria, None);
         Ok(told(outcomes, self.nitems * nrhs))
     }
 
@@ -184,7 +181,7 @@ where
         let unconfirmed = unconfirmed.get_or_insert_with(|| Unconfirmed::all(batch));
         let (target, vectors) =
             (PartResults { x, outcomes: &mut outcomes }, (b, guesses.as_deref()));
-        certify((batch, nrhs), vectors, target, criteria, unconfirmed);
+        certify((batch, nrhs), vectors, target, criteria, Some(unconfirmed));
         Ok(told(outcomes, self.nitems * nrhs))
     }
 

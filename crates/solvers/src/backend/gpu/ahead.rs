@@ -8,7 +8,7 @@ use sparsebatch_solve_core::{Scheme, SolveOptions, classes};
 
 use super::plan::{ConfirmedPlan, tuning};
 use crate::choose::Chosen;
-use crate::gpu::takes_several_patterns;
+use crate::gpu::{iterates_over_products, takes_several_patterns};
 
 /// Most patterns of a scheme whose plans are rehearsed.
 const MOST_PATTERNS: usize = 16;
@@ -32,7 +32,7 @@ pub(super) fn kernels_ahead<T: CpuScalar + Value>(
     // Limits have no kernels of their own, and may be given system by system.
     let options = options.with_limits_of(&SolveOptions::new());
     let plans: Vec<(Scheme, Planned<T>)> =
-        choices.iter().flat_map(|chosen| plans_of(batch, chosen, &options)).collect();
+        choices.iter().flat_map(|chosen| plans_of(info, batch, chosen, &options)).collect();
     if plans.len() < 2 {
         return Vec::new();
     }
@@ -52,6 +52,7 @@ pub(super) fn kernels_ahead<T: CpuScalar + Value>(
 
 /// The plans of a scheme, those of its first patterns.
 fn plans_of<T: CpuScalar + Value>(
+    info: &DeviceInfo,
     batch: &Batch<T>,
     chosen: &Chosen,
     options: &SolveOptions,
@@ -59,6 +60,11 @@ fn plans_of<T: CpuScalar + Value>(
     let scheme = chosen.scheme;
     let mut classes = classes(batch, Some(&chosen.items));
     classes.truncate(MOST_PATTERNS);
+    // Products are chosen by what the device measures of the matrices.
+    classes.retain(|class| {
+        let pattern = batch.pattern(class[0] as usize);
+        !iterates_over_products::<MemoryMeter, T>(info, scheme, pattern, options, &tuning(None))
+    });
     let first = |class: &Vec<u32>| class[0] as usize;
     match batch {
         // One plan takes all patterns.

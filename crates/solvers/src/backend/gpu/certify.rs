@@ -13,40 +13,20 @@ use sparsebatch_solve_core::{Criteria, Outcome, Status};
 use super::part::PartResults;
 use crate::share::{rows_of, shares_values};
 
-/// The items whose converged systems the device has not confirmed.
-pub(super) enum Unconfirmed {
-    /// These, ascending.
-    Items(Vec<u32>),
-    /// All, with `||A||_F` and the sizes of each, or of one that stands for all.
-    All(Vec<(f64, Sizes)>),
-}
+/// What bounds the rounding errors of verdicts that no device has confirmed: `||A||_F` and the sizes
+/// of each item, or of one that stands for all.
+pub(super) struct Unconfirmed(Vec<(f64, Sizes)>);
 
 impl Unconfirmed {
-    /// All items of a batch that is solved several times.
+    /// Of all items of a batch that is solved several times.
     pub(super) fn all<T: CpuScalar>(batch: &Batch<T>) -> Self {
         let items = if shares_values(batch) { batch.nitems().min(1) } else { batch.nitems() };
         let of = |copy: &mut Vec<T>, item| bounds_of(batch, item, copy);
-        Self::All((0..items).into_par_iter().with_min_len(16).map_init(Vec::new, of).collect())
+        Self((0..items).into_par_iter().with_min_len(16).map_init(Vec::new, of).collect())
     }
 
-    fn contains(&self, item: usize) -> bool {
-        match self {
-            Self::Items(items) => items.binary_search(&(item as u32)).is_ok(),
-            Self::All(_) => true,
-        }
-    }
-
-    /// `||A||_F` and the sizes of an item.
-    fn bounds<T: CpuScalar>(
-        &self,
-        batch: &Batch<T>,
-        item: usize,
-        copy: &mut Vec<T>,
-    ) -> (f64, Sizes) {
-        match self {
-            Self::All(known) => *known.get(item).unwrap_or(&known[0]),
-            Self::Items(_) => bounds_of(batch, item, copy),
-        }
+    fn of_item(&self, item: usize) -> (f64, Sizes) {
+        *self.0.get(item).unwrap_or(&self.0[0])
     }
 }
 
@@ -73,7 +53,7 @@ pub(super) fn guesses<T: CpuScalar>(
 }
 
 /// Confirms outcomes of a batch, or corrects them by [`System::confirm`]: those of systems that did
-/// not converge, and those that are `unconfirmed`. `guesses` are the initial guesses, unless they
+/// not converge, and the others, too, where they are `unconfirmed`. `guesses` are the initial guesses, unless they
 /// were 0. Cost: a pass over the outcomes, and one or two products for each of these systems, on
 /// all cores.
 pub(super) fn certify<T: CpuScalar>(
@@ -81,13 +61,13 @@ pub(super) fn certify<T: CpuScalar>(
     (b, guesses): (&[T], Option<&[T]>),
     target: PartResults<'_, T>,
     criteria: &Criteria,
-    unconfirmed: &Unconfirmed,
+    unconfirmed: Option<&Unconfirmed>,
 ) {
     let PartResults { x, outcomes } = target;
     let each = outcomes.par_iter_mut().enumerate().with_min_len(1 << 12);
     let asked = each.filter_map(|(system, outcome)| {
         let outcome = outcome.as_mut()?;
-        let asks = outcome.status != Status::Converged || unconfirmed.contains(system / nrhs);
+        let asks = outcome.status != Status::Converged || unconfirmed.is_some();
         asks.then_some((system, outcome))
     });
     let asked: Vec<(usize, &mut Outcome)> = asked.collect();
@@ -103,8 +83,8 @@ pub(super) fn certify<T: CpuScalar>(
     let tasks = tasks.into_par_iter().with_min_len(16);
     tasks.for_each_init(Vec::new, |copy, (system, rows, x, outcome)| {
         let item = system / nrhs;
-        if outcome.status == Status::Converged {
-            let (norm, sizes) = unconfirmed.bounds(batch, item, copy);
+        if let (Some(unconfirmed), Status::Converged) = (unconfirmed, outcome.status) {
+            let (norm, sizes) = unconfirmed.of_item(item);
             if keeps_rules::<T>(system, criteria, sizes, [norm, norm2(x)], outcome) {
                 return;
             }

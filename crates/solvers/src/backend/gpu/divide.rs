@@ -8,10 +8,10 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::{Batch, RaggedCsr};
 use sparsebatch_solve_core::classes;
 
-use super::composed::composes;
 use super::part::{Part, Site};
+use super::plan::tuning;
 use crate::SolveError;
-use crate::gpu::taken_together;
+use crate::gpu::{TakenTogether, taken_together};
 
 /// What a solve may do if the GPU cannot take the whole batch.
 #[derive(Clone, Copy)]
@@ -37,10 +37,8 @@ impl May {
 /// Where the items of a batch went.
 pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) parts: Vec<Part<E, T>>,
-    /// Items that no plan supports, for the composed solver or the CPU.
+    /// Items that no plan supports or that do not fit in memory, for the CPU.
     pub(super) refused: Refused,
-    /// Items that do not fit in memory, for the CPU.
-    pub(super) too_large: Refused,
     /// Whether parts are loaded one after the other.
     pub(super) in_turns: bool,
 }
@@ -48,8 +46,7 @@ pub(super) struct Divided<E: Executor, T: Value> {
 impl<E: Executor, T: Value> Divided<E, T> {
     /// Parts that hold all items at once.
     fn of(parts: Vec<Part<E, T>>) -> Self {
-        let (refused, too_large) = (Refused::default(), Refused::default());
-        Self { parts, refused, too_large, in_turns: false }
+        Self { parts, refused: Refused::default(), in_turns: false }
     }
 }
 
@@ -62,9 +59,13 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub(super) fn push(&mut self, items: &[u32], error: &SolveError) {
+    fn push(&mut self, items: &[u32], error: &SolveError) {
+        self.because(items, error.to_string());
+    }
+
+    pub(super) fn because(&mut self, items: &[u32], reason: String) {
         self.items.extend_from_slice(items);
-        *self.reasons.entry(error.to_string()).or_default() += items.len();
+        *self.reasons.entry(reason).or_default() += items.len();
     }
 
     pub(super) fn append(&mut self, other: Self) {
@@ -88,7 +89,7 @@ impl Refused {
 /// batch `may` be divided.
 ///
 /// # Errors
-/// Those of [`Part::ragged`], [`at_once`] and [`in_turns`].
+/// Those of [`Part::ragged`], [`at_once`], [`in_turns`] and [`together_in_turns`].
 pub(super) fn divide<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
@@ -107,7 +108,14 @@ where
     {
         match Part::ragged(site, ragged, &classes, budget) {
             Ok(part) => return Ok(Divided::of(vec![part])),
-            Err(error) if is_full(&error) => {}
+            Err(error) if is_full(&error) => {
+                let pattern = |class: &Vec<u32>| batch.pattern(class[0] as usize);
+                let is_composed =
+                    |class: &Vec<u32>| site.iterates_over_products::<T>(pattern(class));
+                if may.divide && classes.iter().all(is_composed) {
+                    return together_in_turns(site, ragged, &classes, budget, may);
+                }
+            }
             Err(error) if is_unsupported(&error) => {
                 let some = some_together(site, (batch, ragged), &classes, budget, may)?;
                 if let Some(divided) = some {
@@ -125,8 +133,8 @@ where
     }
 }
 
-/// Loads those classes of a ragged batch as one part that a plan takes together, and the others as
-/// [`at_once`] does. Returns `None` where no plan takes several, or memory is short.
+/// Loads those classes of a ragged batch that plans take together, a part for each plan, and the
+/// others as [`at_once`] does. Returns `None` where no plan takes several, or memory is short.
 ///
 /// # Errors
 /// Those of [`Part::ragged`] and [`at_once`].
@@ -142,26 +150,77 @@ where
     T: CpuScalar + Value,
 {
     let (info, all) = (site.executor.info(), (ragged, classes.to_vec()));
-    let [some, apart] = taken_together::<E, T>(info, site.scheme, all, &site.options);
-    if some.len() < 2 {
+    let how = (&site.options, &tuning(None));
+    let TakenTogether { groups, mut apart } = taken_together::<E, T>(info, site.scheme, all, how);
+    let (mut parts, mut left) = (Vec::new(), budget);
+    for some in groups {
+        if some.len() < 2 {
+            apart.extend(some);
+            continue;
+        }
+        match Part::ragged(site, ragged, &some, left) {
+            Ok(part) => {
+                left = left.saturating_sub(part.bytes());
+                parts.push(part);
+            }
+            Err(error) if is_unsupported(&error) || is_full(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    if parts.is_empty() {
         return Ok(None);
     }
-    let part = match Part::ragged(site, ragged, &some, budget) {
-        Err(error) if is_unsupported(&error) || is_full(&error) => return Ok(None),
-        part => part?,
-    };
-    match at_once(site, batch, &apart, budget.saturating_sub(part.bytes()), may) {
+    match at_once(site, batch, &apart, left, may) {
         Err(error) if is_full(&error) => Ok(None),
         divided => {
             let mut divided = divided?;
-            divided.parts.insert(0, part);
-            Ok(Some(divided))
+            parts.append(&mut divided.parts);
+            Ok(Some(Divided { parts, ..divided }))
         }
     }
 }
 
-/// Loads all parts. Items that plans refuse are left out if the composed solver or the CPU may take
-/// them.
+/// Cuts classes that iterate together over products into parts that fit in memory by themselves, and
+/// checks that they do. What is too large by itself goes to the CPU if allowed.
+///
+/// # Errors
+/// [`GpuError::OutOfMemory`] when one class does not fit; those of [`Part::ragged`].
+fn together_in_turns<E, T>(
+    site: &Site<E>,
+    batch: &RaggedCsr<T>,
+    classes: &[Vec<u32>],
+    budget: u64,
+    may: May,
+) -> Result<Divided<E, T>, SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let mut divided = Divided::of(Vec::new());
+    let mut waiting = vec![classes.to_vec()];
+    while let Some(mut some) = waiting.pop() {
+        match Part::ragged(site, batch, &some, budget) {
+            Ok(part) => divided.parts.push(part),
+            Err(error) if is_full(&error) && some.len() > 1 => {
+                let rest = some.split_off(some.len().div_ceil(2));
+                waiting.extend([rest, some]);
+            }
+            // The items of one pattern may be divided, too.
+            Err(error) if is_full(&error) => {
+                let batch = &Batch::Ragged(batch.clone());
+                let Divided { mut parts, refused, .. } = in_turns(site, batch, &some, budget, may)?;
+                divided.parts.append(&mut parts);
+                divided.refused.append(refused);
+            }
+            Err(error) => return Err(error),
+        }
+        divided.parts.iter_mut().for_each(Part::unload);
+    }
+    divided.in_turns = true;
+    Ok(divided)
+}
+
+/// Loads all parts. Items that plans refuse are left out if the CPU may take them.
 ///
 /// # Errors
 /// [`GpuError::OutOfMemory`] when not everything fits, all values and vectors unless a batch `may`
@@ -187,7 +246,7 @@ where
         let bytes_of_part = bytes(part);
         if needed + bytes_of_part > budget {
             // The sum over all parts, so that the error can say how much memory would suffice.
-            let all = classes.iter().map(|items| Part::<E, T>::new(batch, items.clone()));
+            let all = classes.iter().map(|items| Part::<E, T>::new(site, batch, items.clone()));
             let needed = all.map(|part| bytes(&part)).sum();
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         }
@@ -195,14 +254,16 @@ where
         needed += part.bytes().max(bytes_of_part);
         Ok(())
     };
-    let sends = |error: &SolveError| has_other(site, may.use_cpu) && is_unsupported(error);
-    let divided = divide_by(batch, classes, load, sends)?;
+    let sends = |part: &Part<E, T>, error: &SolveError| {
+        let is_full = part.over_products && !may.divide && may.leaves_full(error);
+        (may.use_cpu && is_unsupported(error)) || is_full
+    };
+    let divided = divide_by(site, batch, classes, load, sends)?;
     Ok(Divided { in_turns: false, ..divided })
 }
 
 /// Divides each part into chunks that fit in memory by themselves, and checks that they do. Items
-/// that plans refuse are left out if the composed solver or the CPU may take them; systems that are
-/// too large go to the CPU if allowed.
+/// that plans refuse, or that are too large, are left out if the CPU may take them.
 ///
 /// # Errors
 /// As [`at_once`], when one system does not fit.
@@ -225,43 +286,35 @@ where
         }
         Ok(())
     };
-    let sends = |error: &SolveError| {
-        (has_other(site, may.use_cpu) && is_unsupported(error)) || may.leaves_full(error)
+    let sends = |_: &Part<E, T>, error: &SolveError| {
+        (may.use_cpu && is_unsupported(error)) || may.leaves_full(error)
     };
-    divide_by(batch, classes, load, sends)
+    divide_by(site, batch, classes, load, sends)
 }
 
-/// Makes a part of each class that can be loaded; other classes are left out if something else may
-/// solve them.
+/// Makes a part of each class that can be loaded; other classes are left out if the CPU may solve
+/// them.
 fn divide_by<E, T>(
+    site: &Site<E>,
     batch: &Batch<T>,
     classes: &[Vec<u32>],
     mut load: impl FnMut(&mut Part<E, T>) -> Result<(), SolveError>,
-    has_other: impl Fn(&SolveError) -> bool,
+    goes_to_cpu: impl Fn(&Part<E, T>, &SolveError) -> bool,
 ) -> Result<Divided<E, T>, SolveError>
 where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    let (mut parts, mut refused, mut too_large) =
-        (Vec::new(), Refused::default(), Refused::default());
+    let (mut parts, mut refused) = (Vec::new(), Refused::default());
     for items in classes {
-        let mut part = Part::new(batch, items.clone());
+        let mut part = Part::new(site, batch, items.clone());
         match load(&mut part) {
             Ok(()) => parts.push(part),
-            Err(error) if has_other(&error) && is_unsupported(&error) => {
-                refused.push(items, &error)
-            }
-            Err(error) if has_other(&error) => too_large.push(items, &error),
+            Err(error) if goes_to_cpu(&part, &error) => refused.push(items, &error),
             Err(error) => return Err(error),
         }
     }
-    Ok(Divided { parts, refused, too_large, in_turns: true })
-}
-
-/// Whether the composed solver or the CPU may take what plans refuse.
-fn has_other<E>(site: &Site<E>, or_cpu: bool) -> bool {
-    or_cpu || composes(site)
+    Ok(Divided { parts, refused, in_turns: true })
 }
 
 pub(super) fn is_unsupported(error: &SolveError) -> bool {

@@ -7,7 +7,6 @@
 //! | `ahead.rs` | the kernels of a first solve, to be compiled side by side |
 //! | `again.rs` | factors that stay on the GPU for several solves |
 //! | `certify.rs` | systems that did not converge, and verdicts that no plan has confirmed |
-//! | `composed.rs` | items that plans refuse, or that are to be solved over products |
 //! | `divide.rs` | what is on the GPU, and what goes to the CPU |
 //! | `left.rs` | systems that the GPU leaves to the CPU once it has tried them |
 //! | `size.rs` | how much memory items take, and the chunks that they are cut into |
@@ -24,7 +23,6 @@
 mod again;
 mod ahead;
 mod certify;
-mod composed;
 mod divide;
 mod left;
 mod part;
@@ -48,13 +46,12 @@ use sparsebatch_solve_core::{Criteria, Engine, Outcome, ProductCost, Scheme, Spm
 use super::cpu::wanted;
 use super::{AnalysedSolve, CpuBackend, Gpu, KeptFactors, Placement, SolveBackend};
 use crate::choose::{Chosen, OnChip, Target};
-use crate::gpu::ProductKernel;
 use crate::gpu::kernels_in_words;
 use crate::products::ComposedEngine;
 use crate::report::{Machine, Rung};
 use crate::{SolveError, SolveOptions};
 use ahead::kernels_ahead;
-use certify::{Unconfirmed, certify, guesses};
+use certify::{certify, guesses};
 use divide::{May, Refused, is_unsupported};
 use part::{PartResults, Site};
 use piece::{Piece, Wanted};
@@ -144,10 +141,7 @@ where
         nrhs: usize,
     ) -> Result<Box<dyn AnalysedSolve<T>>, SolveError> {
         let may = May { use_cpu: false, full_beyond: None, divide: self.first().in_chunks };
-        let pieces = ProductKernel::of(spmv)
-            .map_err(SolveError::from)
-            .and_then(|products| Pieces::of_products(self, batch, scheme, &products, may));
-        match pieces {
+        match Pieces::of_products(self, batch, scheme, may) {
             Ok(pieces) => Ok(Box::new(Analysed::new(scheme, batch.nitems(), pieces))),
             Err(error) if self.first().or_cpu && is_unsupported(&error) => {
                 let reason = Some(error.to_string());
@@ -167,7 +161,10 @@ where
         let use_cpu = self.first().or_cpu || rung != Rung::First;
         let divide = self.first().in_chunks || rung != Rung::First;
         let may = May { use_cpu, full_beyond: use_cpu.then_some(0), divide };
-        let pieces = Pieces::new(self, batch, scheme, only, may)?;
+        // Products were asked for where the first rung iterates over some.
+        let options = self.options.clone().engine(Engine::Fused);
+        let backend = Self { options, ..self.clone() };
+        let pieces = Pieces::new(&backend, batch, scheme, only, may)?;
         let mut analysed = Analysed::new(scheme, batch.nitems(), pieces);
         let mut on_cpu = Refused::default();
         for piece in analysed.pieces.all_mut() {
@@ -278,16 +275,15 @@ where
                 piece.begin(systems, b, target.reborrow())?;
                 // The CPU solves its items while the GPU works.
                 cpu(target.reborrow())?;
-                piece.finish(systems, b, target.reborrow())?;
+                piece.finish(systems, target.reborrow())?;
             }
             None => {
                 pieces.run(systems, (b, guesses), target.reborrow())?;
                 cpu(target.reborrow())?;
             }
         }
-        let unconfirmed = Unconfirmed::Items(pieces.composed_items());
         let Systems { batch, nrhs, .. } = systems;
-        certify((batch, nrhs), (b, guesses), target, criteria, &unconfirmed);
+        certify((batch, nrhs), (b, guesses), target, criteria, None);
         Ok(())
     }
 
@@ -305,7 +301,7 @@ where
     fn on_gpu(&self) -> Placement {
         let all = || self.pieces.all().iter();
         let mut refused = Refused::default();
-        all().for_each(|piece| refused.append(piece.refused.clone()));
+        all().for_each(|piece| refused.append(piece.composed()));
         Placement {
             backend: Machine::Gpu,
             device: self.device(),

@@ -6,15 +6,17 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Value};
 use sparsebatch_formats::{Batch, CsrPattern, CsrPatternRef, Pattern, RaggedCsr};
-use sparsebatch_solve_core::{Outcome, Scheme};
+use sparsebatch_solve_core::{Engine, Outcome, ProductCost, Scheme};
 
 use super::pipe::{Lens, Pipe};
 use super::plan::{ConfirmedPlan, options_of, tuning};
 use super::several::Queue;
-use super::size::{LIMIT_BYTES, SYSTEM_BYTES, Size, Split, confirming_bytes, pattern_bytes};
+use super::size::{
+    LIMIT_BYTES, SYSTEM_BYTES, Size, Split, confirming_bytes, pattern_bytes, product_bytes,
+};
 use super::staging::{Staging, Systems};
 use crate::backend::Chunks;
-use crate::gpu::Guess;
+use crate::gpu::{Guess, LaunchReport, iterates_over_products};
 use crate::share::shares_values;
 use crate::{SolveError, SolveOptions};
 
@@ -45,6 +47,11 @@ pub(super) struct Part<E: Executor, T: Value> {
     patterns: Vec<(CsrPattern, Vec<u32>)>,
     chunks: usize,
     kernel: String,
+    /// Whether the systems iterate together over products, and why where nobody asked for that.
+    pub(super) over_products: bool,
+    pub(super) reason: Option<String>,
+    /// The matrix format of the products.
+    format: &'static str,
     /// Bytes on the device when the part was last loaded.
     bytes: u64,
     held: Option<PartMemory<E, T>>,
@@ -55,6 +62,36 @@ enum PartMemory<E: Executor, T: Value> {
     Whole(Whole<E, T>),
     /// The mutex is never contended: it only makes pinned memory shareable between threads.
     Chunks(Mutex<Pipe<E, T>>),
+}
+
+impl<E: Executor + Clone + Send + Sync + 'static> Site<E> {
+    /// Whether products were asked for.
+    pub(super) fn asks_for_products(&self) -> bool {
+        matches!(self.options.engine, Engine::Composed(_))
+    }
+
+    /// Whether plans of these systems are those that iterate over products, all systems together.
+    pub(super) fn iterates_over_products<T: Value>(&self, pattern: CsrPatternRef<'_>) -> bool {
+        let Self { executor, scheme, options, .. } = self;
+        let tuning = tuning(None);
+        iterates_over_products::<E, T>(executor.info(), *scheme, pattern, options, &tuning)
+    }
+}
+
+/// One chunk at a time, as large as the memory allows: for systems that iterate together.
+const TOGETHER: Chunks = Chunks { bytes: Some(u64::MAX), at_once: 1 };
+
+/// Cuts items into runs of at most `most` bytes, or of one item. `before` has the bytes ahead of
+/// each item, then those of all.
+fn cut(before: &[u64], most: u64) -> Vec<Range<usize>> {
+    let mut cuts: Vec<Range<usize>> = Vec::new();
+    for item in 0..before.len() - 1 {
+        match cuts.last_mut() {
+            Some(cut) if before[item + 1] - before[cut.start] <= most => cut.end = item + 1,
+            _ => cuts.push(item..item + 1),
+        }
+    }
+    cuts
 }
 
 /// Bytes per item of a plan of several patterns, and of its confirmer, for the addresses of the
@@ -70,54 +107,78 @@ where
     T: Value,
 {
     /// A part of items with equal patterns (ascending, at least one).
-    pub(super) fn new(batch: &Batch<T>, items: Vec<u32>) -> Self {
-        let pattern = batch.pattern(items[0] as usize).to_pattern();
-        let patterns = vec![(pattern, items.clone())];
-        Self { items, patterns, chunks: 1, kernel: String::new(), bytes: 0, held: None }
+    pub(super) fn new(site: &Site<E>, batch: &Batch<T>, items: Vec<u32>) -> Self {
+        let pattern = batch.pattern(items[0] as usize);
+        let over_products = site.iterates_over_products::<T>(pattern);
+        let patterns = vec![(pattern.to_pattern(), items.clone())];
+        Self::unloaded(items, patterns, over_products)
+    }
+
+    fn unloaded(
+        items: Vec<u32>,
+        patterns: Vec<(CsrPattern, Vec<u32>)>,
+        over_products: bool,
+    ) -> Self {
+        let (kernel, reason, format) = (String::new(), None, "csr");
+        let (chunks, bytes, held) = (1, 0, None);
+        Self { items, patterns, chunks, kernel, over_products, reason, format, bytes, held }
     }
 
     /// Loads items of a ragged batch (ascending); each chunk has one plan for all of its patterns.
+    /// Systems that iterate together do so in one chunk.
     ///
     /// # Errors
-    /// Those of [`solver_for_ragged`]; [`GpuError::OutOfMemory`] when the batch does not fit.
+    /// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged); [`GpuError::OutOfMemory`] when
+    /// the batch does not fit.
     pub(super) fn ragged(
         site: &Site<E>,
         batch: &RaggedCsr<T>,
         classes: &[Vec<u32>],
         budget: u64,
     ) -> Result<Self, SolveError> {
-        let Site { executor, scheme, options, chunks } = site;
         let mut items = classes.concat();
         items.sort_unstable();
-        let nitems = items.len();
-        // The bytes of values and vectors ahead of each item.
-        let mut before = vec![0];
-        for &item in &items {
-            let pattern = batch.item(item as usize).pattern();
-            let values = pattern.nnz() + 2 * options.nrhs * pattern.nrows();
-            before.push(before[before.len() - 1] + (values * size_of::<T>()) as u64);
-        }
-        let bytes_before = |place: usize| before[place];
         let pattern = |items: &[u32]| batch.item(items[0] as usize).pattern();
+        let over_products =
+            classes.iter().any(|items| site.iterates_over_products::<T>(pattern(items)));
         let patterns: Vec<_> =
             classes.iter().map(|items| (pattern(items).to_pattern(), items.clone())).collect();
+        let mut part = Self::unloaded(items, patterns, over_products);
+        part.load_ragged(site, batch, budget)?;
+        Ok(part)
+    }
+
+    /// Makes the plans of the chunks of a ragged batch, and allocates their memory.
+    fn load_ragged(
+        &mut self,
+        site: &Site<E>,
+        batch: &RaggedCsr<T>,
+        budget: u64,
+    ) -> Result<(), SolveError> {
+        let Site { executor, scheme, options, chunks } = site;
+        let (items, nrhs) = (&self.items, options.nrhs);
+        // The bytes of values and vectors ahead of each item.
+        let mut before = vec![0];
+        for &item in items {
+            let pattern = batch.item(item as usize).pattern();
+            let values = pattern.nnz() + 2 * nrhs * pattern.nrows();
+            before.push(before[before.len() - 1] + (values * size_of::<T>()) as u64);
+        }
+        let data = before[items.len()];
         let fixed = |(pattern, _): &(CsrPattern, _)| pattern_bytes(Pattern::view(pattern));
-        let needed = bytes_before(nitems)
-            + patterns.iter().map(fixed).sum::<u64>()
-            + (nitems * (RAGGED_BYTES + options.nrhs * SYSTEM_BYTES as usize)) as u64;
+        let of_products = |&item: &u32| match self.over_products {
+            true => product_bytes::<T>(batch.item(item as usize).pattern(), nrhs),
+            false => 0,
+        };
+        let needed = data
+            + self.patterns.iter().map(fixed).sum::<u64>()
+            + items.iter().map(of_products).sum::<u64>()
+            + (items.len() * (RAGGED_BYTES + nrhs * SYSTEM_BYTES as usize)) as u64;
         if needed > budget {
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         }
-        let most = chunks.usual_bytes(bytes_before(nitems));
-        let mut cuts: Vec<Range<usize>> = Vec::new();
-        for item in 0..nitems {
-            match cuts.last_mut() {
-                Some(cut) if bytes_before(item + 1) - bytes_before(cut.start) <= most => {
-                    cut.end = item + 1;
-                }
-                _ => cuts.push(item..item + 1),
-            }
-        }
+        let most = if self.over_products { data } else { chunks.usual_bytes(data) };
+        let cuts = cut(&before, most);
         let (mut plans, mut lens) = (Vec::new(), Vec::new());
         // What plans with factors have room in.
         let mut room = budget - needed;
@@ -136,14 +197,11 @@ where
             plans.push(plan);
             lens.push(Lens {
                 values: of_chunk.total_nnz(),
-                rows: of_chunk.row_offsets()[cut.len()] * site.options.nrhs,
-                systems: cut.len() * site.options.nrhs,
+                rows: of_chunk.row_offsets()[cut.len()] * nrhs,
+                systems: cut.len() * nrhs,
             });
         }
-        let kernel = plans.first().map_or(String::new(), |made| made.plan.explain().kernels());
-        let mut part = Self { items, patterns, chunks: cuts.len(), kernel, bytes: 0, held: None };
-        part.hold(executor, cuts, plans, &lens, chunks.at_once)?;
-        Ok(part)
+        self.hold(executor, cuts, plans, &lens, chunks.at_once)
     }
 
     /// The first of the items that has another pattern in a batch.
@@ -190,7 +248,7 @@ where
     /// Approximate bytes of the items on the GPU in [usual](Split::usual) chunks.
     pub(super) fn bytes_usual(&self, site: &Site<E>, batch: &Batch<T>) -> u64 {
         let size = self.size(site, batch);
-        size.bytes(Split::usual(self.items.len(), &size, &site.chunks))
+        size.bytes(self.usual(site, &size))
     }
 
     /// The one pattern of a part that is not ragged.
@@ -199,7 +257,33 @@ where
     }
 
     fn size(&self, site: &Site<E>, batch: &Batch<T>) -> Size {
-        Size::of(self.pattern(), batch, site.options.nrhs)
+        let size = Size::of(self.pattern(), batch, site.options.nrhs);
+        match self.over_products {
+            true => size.over_products::<T>(self.pattern(), batch, site.options.nrhs),
+            false => size,
+        }
+    }
+
+    /// The usual chunks; one where systems iterate together.
+    fn usual(&self, site: &Site<E>, size: &Size) -> Split {
+        match self.over_products {
+            true => Split::whole(self.items.len()),
+            false => Split::usual(self.items.len(), size, &site.chunks),
+        }
+    }
+
+    /// The matrix format of the products.
+    pub(super) fn format(&self) -> &'static str {
+        self.format
+    }
+
+    /// The cost of the products of the last solve, where they were asked for.
+    pub(super) fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
+        match &mut self.held {
+            Some(PartMemory::Whole(whole)) => Ok(whole.plan.plan.product_cost()?),
+            Some(PartMemory::Chunks(pipe)) => Ok(reach(pipe).product_cost()),
+            None => Ok(None),
+        }
     }
 
     /// Makes the plan and allocates chunks of the usual size within `room` bytes.
@@ -213,7 +297,7 @@ where
         budget: u64,
     ) -> Result<(), SolveError> {
         let size = self.size(site, batch);
-        self.load_in(site, batch, Split::usual(self.items.len(), &size, &site.chunks), budget)
+        self.load_in(site, batch, self.usual(site, &size), budget)
     }
 
     /// Makes the plan and allocates chunks that fit in the given bytes.
@@ -226,8 +310,14 @@ where
         batch: &Batch<T>,
         budget: u64,
     ) -> Result<(), SolveError> {
+        if let (Batch::Ragged(ragged), true) = (batch, self.patterns.len() > 1) {
+            return self.load_ragged(site, ragged, budget);
+        }
         let size = self.size(site, batch);
-        let split = Split::within(budget, self.items.len(), &size, &site.chunks);
+        let split = match self.over_products {
+            true => Split::within(budget, self.items.len(), &size, &TOGETHER),
+            false => Split::within(budget, self.items.len(), &size, &site.chunks),
+        };
         let Some(mut split) = split else {
             let needed = size.bytes(Split::whole(1));
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
@@ -263,7 +353,7 @@ where
         let beside = confirming_bytes(pattern) + limits * (split.chunk * nrhs) as u64;
         let room = budget.saturating_sub((split.chunk * split.at_once) as u64 * size.data + beside);
         let systems = (pattern, split.chunk);
-        let tuning = tuning(Some(room));
+        let tuning = tuning(Some(room)).shares_values(shares_values(batch));
         let plan = ConfirmedPlan::new(executor, site.scheme, systems, &options, &tuning)?;
         let sets = if shares_values(batch) { 1 } else { split.chunk };
         let lens = Lens {
@@ -274,7 +364,6 @@ where
         let nitems = self.items.len();
         let cuts = (0..nitems).step_by(split.chunk);
         let cuts: Vec<_> = cuts.map(|first| first..nitems.min(first + split.chunk)).collect();
-        (self.kernel, self.chunks) = (plan.plan.explain().kernels(), cuts.len());
         self.hold(executor, cuts, vec![plan], &[lens], split.at_once)
     }
 
@@ -287,6 +376,14 @@ where
         lens: &[Lens],
         at_once: usize,
     ) -> Result<(), SolveError> {
+        self.chunks = cuts.len();
+        if let Some(plan) = plans.first() {
+            let explained = plan.plan.explain();
+            self.kernel = explained.kernels();
+            if let Some(composed) = explained.launches.first().and_then(LaunchReport::composed) {
+                (self.format, self.reason) = (composed.format, composed.reason.clone());
+            }
+        }
         if cuts.len() == 1
             && let Some(plan) = plans.pop()
         {
@@ -423,6 +520,7 @@ where
         systems: Systems<'_, T>,
         queue: &Queue<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
+        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => (0, Ok(())),
             PartMemory::Chunks(pipe) => reach(pipe).draw(site, systems, &self.items, queue),
@@ -437,10 +535,17 @@ where
         b: &[T],
         target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
+        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => Ok(()),
             PartMemory::Chunks(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
         }
+    }
+
+    /// The systems, whose end is not counted again where a plan that waits has counted it.
+    fn counted<'a>(&self, systems: Systems<'a, T>) -> Systems<'a, T> {
+        let watch = systems.watch.filter(|_| !self.over_products);
+        Systems { watch, ..systems }
     }
 
     /// Waits for the solve and stores the results of wanted systems.
@@ -451,6 +556,7 @@ where
         target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
+        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => {
                 whole.receive(&site.executor, systems, &self.items, target, staging)

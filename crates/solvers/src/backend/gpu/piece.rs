@@ -10,14 +10,12 @@ use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::{ProductCost, Scheme};
 
 use super::OneGpu;
-use super::composed::{ComposedItems, Room, composes};
-use super::divide::{Divided, May, Refused, divide, is_unsupported};
+use super::divide::{Divided, May, Refused, divide};
 use super::part::{Part, PartResults, Site};
 use super::several::{Queue, span};
 use super::staging::{Staging, Systems};
 use crate::backend::Chunks;
 use crate::error::go_on;
-use crate::gpu::ProductKernel;
 use crate::{SolveError, SolveOptions};
 
 /// Bytes on the device, counted until this is dropped.
@@ -69,13 +67,9 @@ pub(super) struct Piece<E: Executor, T: Value> {
     budget: u64,
     pub(super) parts: Vec<Part<E, T>>,
     pub(super) in_turns: bool,
-    /// Items that no plan of whole solves supports.
-    pub(super) composed: Option<ComposedItems<E, T>>,
-    /// Whether a plan of products was asked for.
-    tells_cost: bool,
     has_factors: bool,
-    /// The items of the composed solver, with the reasons.
-    pub(super) refused: Refused,
+    /// What the products of the last solve in turns have cost, where they were asked for.
+    cost: Option<ProductCost>,
     /// The items that are left to the CPU, with the reasons.
     pub(super) on_cpu: Refused,
     staging: Staging<T>,
@@ -86,36 +80,6 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    fn empty(place: (usize, &OneGpu<E>), items: Vec<u32>, site: Site<E>, budget: u64) -> Self {
-        let (gpu, one) = place;
-        Self {
-            gpu,
-            items,
-            site,
-            held: CountedBytes::new(&one.held, 0),
-            budget,
-            parts: Vec::new(),
-            in_turns: false,
-            composed: None,
-            tells_cost: false,
-            has_factors: false,
-            refused: Refused::default(),
-            on_cpu: Refused::default(),
-            staging: Staging::default(),
-        }
-    }
-
-    /// Refuses other limits for what keeps those of its analysis.
-    pub(super) fn check_takes_limits(&self) -> Result<(), SolveError> {
-        match self.composed {
-            None => Ok(()),
-            Some(_) => Err(SolveError::Unsupported {
-                what: "other tolerances and limits for a composed solve",
-                instead: "give them when the batch is analysed, or solve on the CPU",
-            }),
-        }
-    }
-
     /// Takes the tolerances and iteration limits of other options.
     pub(super) fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
         self.site.options = self.site.options.with_limits_of(options);
@@ -126,92 +90,42 @@ where
     /// Analyses items (ascending) for a GPU and loads them there.
     ///
     /// # Errors
-    /// Those of [`divide`] and [`ComposedItems::new`], where the CPU may not take the items.
+    /// Those of [`divide`], where the CPU may not take the items.
     pub(super) fn new(
-        place: (usize, &OneGpu<E>),
+        (gpu, one): (usize, &OneGpu<E>),
         batch: &Batch<T>,
         items: Vec<u32>,
         wanted: Wanted<'_>,
     ) -> Result<Self, SolveError> {
         let Wanted { may, is_pooled, .. } = wanted;
-        let (site, budget) = (place.1.site(&wanted), place.1.budget()?);
+        let (site, budget) = (one.site(&wanted), one.budget()?);
         let some: Vec<usize> = match items.len() == batch.nitems() {
             true => Vec::new(),
             false => items.iter().map(|&item| item as usize).collect(),
         };
         let only = (items.len() < batch.nitems()).then_some(&some[..]);
         let divided = divide(&site, batch, (only, is_pooled), budget, may)?;
-        let Divided { parts, refused, too_large, in_turns } = divided;
+        let Divided { parts, refused, in_turns } = divided;
         let loaded = parts.iter().filter(|part| part.is_loaded());
-        let bytes: u64 = loaded.map(Part::bytes).sum();
-        let mut piece =
-            Self { parts, in_turns, on_cpu: too_large, ..Self::empty(place, items, site, budget) };
-        if !refused.items.is_empty() {
-            let room = Room {
-                budget: budget.saturating_sub(bytes),
-                may_divide: may.divide,
-                in_turns: piece.in_turns,
-            };
-            piece.compose(batch, refused, room, may)?;
-        }
-        let composed = piece.composed.as_ref().map_or(0, ComposedItems::held);
-        piece.held.replace(bytes + composed);
-        Ok(piece)
-    }
-
-    /// Analyses items for products that were asked for.
-    ///
-    /// # Errors
-    /// Those of [`ComposedItems::new`].
-    pub(super) fn of_products(
-        place: (usize, &OneGpu<E>),
-        batch: &Batch<T>,
-        products: ProductKernel,
-        wanted: Wanted<'_>,
-    ) -> Result<Self, SolveError> {
-        let (site, budget) = (place.1.site(&wanted), place.1.budget()?);
-        let items: Vec<u32> = (0..batch.nitems() as u32).collect();
-        let room = Room { budget, may_divide: wanted.may.divide, in_turns: false };
-        let composed = ComposedItems::new(&site, batch, items.clone(), products, room)?;
-        let mut piece = Self::empty(place, items, site, budget);
-        piece.held.replace(composed.held());
-        (piece.composed, piece.tells_cost) = (Some(composed), true);
-        Ok(piece)
-    }
-
-    /// Takes what plans of whole solves refused to the composed solver, or else to the CPU.
-    fn compose(
-        &mut self,
-        batch: &Batch<T>,
-        refused: Refused,
-        room: Room,
-        may: May,
-    ) -> Result<(), SolveError> {
-        let mut items = refused.items.clone();
-        items.sort_unstable();
-        let site = &self.site;
-        let composed = composes(site)
-            .then(|| ComposedItems::new(site, batch, items, ProductKernel::default(), room));
-        match composed {
-            Some(Ok(composed)) => {
-                self.composed = Some(composed);
-                self.refused = refused;
-            }
-            // They do not fit in memory.
-            Some(Err(error)) if may.leaves_full(&error) => {
-                self.on_cpu.push(&refused.items, &error);
-            }
-            Some(Err(error)) if !may.use_cpu || !is_unsupported(&error) => return Err(error),
-            _ => self.on_cpu.append(refused),
-        }
-        Ok(())
+        let held = CountedBytes::new(&one.held, loaded.map(Part::bytes).sum());
+        Ok(Self {
+            gpu,
+            items,
+            site,
+            held,
+            budget,
+            parts,
+            in_turns,
+            has_factors: false,
+            cost: None,
+            on_cpu: refused,
+            staging: Staging::default(),
+        })
     }
 
     /// The first of the items that has another pattern in a batch.
     pub(super) fn first_difference(&self, batch: &Batch<T>) -> Option<u32> {
-        let composed = self.composed.iter().filter_map(|items| items.first_difference(batch));
-        let parts = self.parts.iter().filter_map(|part| part.first_difference(batch));
-        composed.chain(parts).min()
+        self.parts.iter().filter_map(|part| part.first_difference(batch)).min()
     }
 
     /// The items from the first to the last.
@@ -228,6 +142,7 @@ where
     ) -> Result<(), SolveError> {
         let (site, staging) = (&self.site, &mut self.staging);
         let several = self.parts.len() > 1;
+        self.cost = None;
         if self.in_turns {
             for part in &mut self.parts {
                 go_on(&site.options.watch)?;
@@ -239,6 +154,9 @@ where
                 part.start()?;
                 part.run(site, systems, b, target.reborrow())?;
                 part.receive(site, systems, target.reborrow(), staging)?;
+                if site.asks_for_products() {
+                    self.cost = ProductCost::together([self.cost.take(), part.product_cost()?]);
+                }
                 // A single part keeps its memory.
                 if several {
                     part.unload();
@@ -250,7 +168,7 @@ where
             part.send_values(site, systems, staging)?;
             part.send_vectors(site, systems, b, target.x, staging)?;
         }
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|part| !part.over_products) {
             part.start()?;
         }
         for part in &mut self.parts {
@@ -259,18 +177,17 @@ where
         Ok(())
     }
 
-    /// Solves the items of the composed solver, waits for what was begun, and stores the results.
+    /// Solves the items that iterate over products, for which the host waits; waits for what was
+    /// begun, and stores the results.
     pub(super) fn finish(
         &mut self,
         systems: Systems<'_, T>,
-        b: &[T],
         mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
-        if let Some(items) = &mut self.composed {
-            let PartResults { x, outcomes } = target.reborrow();
-            items.solve(&self.site, systems, (b, x, outcomes), self.tells_cost)?;
-        }
         if !self.in_turns {
+            for part in self.parts.iter_mut().filter(|part| part.over_products) {
+                part.start()?;
+            }
             for part in &mut self.parts {
                 part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
             }
@@ -280,8 +197,7 @@ where
 
     /// Whether it can [draw](Piece::draw).
     pub(super) fn can_draw(&self) -> bool {
-        let is_all = self.composed.is_none() && self.on_cpu.items.is_empty();
-        is_all && matches!(&self.parts[..], [part] if part.can_draw())
+        self.on_cpu.items.is_empty() && matches!(&self.parts[..], [part] if part.can_draw())
     }
 
     /// Solves what it draws from a queue of its items; see [`Part::draw`].
@@ -298,7 +214,7 @@ where
 
     /// Whether its plans keep factors of all items, all at once.
     pub(super) fn keeps_factors(&self) -> bool {
-        let is_whole = !self.in_turns && self.composed.is_none() && self.on_cpu.items.is_empty();
+        let is_whole = !self.in_turns && self.on_cpu.items.is_empty();
         is_whole && !self.parts.is_empty() && self.parts.iter().all(Part::keeps_factors)
     }
 
@@ -376,39 +292,49 @@ where
 
     /// Whether the GPU solves none of its items.
     pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.composed.is_none()
+        self.parts.is_empty()
     }
 
     /// The kernels, each with the number of its items.
     pub(super) fn kernels(&self) -> impl Iterator<Item = (String, usize)> + '_ {
-        let composed = self.composed.iter().map(|items| (items.kernel(), items.nitems()));
-        let parts = self.parts.iter().map(|part| (part.kernel(), part.items.len()));
-        composed.chain(parts).map(|(kernel, systems)| (kernel.to_owned(), systems))
+        self.parts.iter().map(|part| (part.kernel().to_owned(), part.items.len()))
     }
 
-    /// The largest number of chunks of any part.
+    /// The items that iterate over products although nobody asked for it, with the reasons.
+    pub(super) fn composed(&self) -> Refused {
+        let mut composed = Refused::default();
+        for part in &self.parts {
+            part.reason.iter().for_each(|why| composed.because(&part.items, why.clone()));
+        }
+        composed
+    }
+
+    /// The largest number of chunks of any part; parts that iterate over products in turns are
+    /// chunks, too.
     pub(super) fn chunks(&self) -> usize {
-        let composed = self.composed.iter().map(ComposedItems::chunks);
-        self.parts.iter().map(Part::chunks).chain(composed).max().unwrap_or(1)
+        let of_products = self.parts.iter().filter(|part| self.in_turns && part.over_products);
+        let in_turns: usize = of_products.map(Part::chunks).sum();
+        self.parts.iter().map(Part::chunks).max().unwrap_or(1).max(in_turns)
     }
 
     /// Bytes on the device: of all parts, or of the largest if they are loaded one after the other.
     pub(super) fn device_bytes(&self) -> u64 {
-        let composed = self.composed.iter().map(ComposedItems::device_bytes);
-        let bytes = self.parts.iter().map(Part::bytes).chain(composed);
+        let bytes = self.parts.iter().map(Part::bytes);
         if self.in_turns { bytes.max().unwrap_or(0) } else { bytes.sum() }
     }
 
-    /// The format of the composed solver's products, where it solves all items.
+    /// The format of the products, where all items iterate over some.
     pub(super) fn format(&self) -> Option<&'static str> {
-        self.composed.as_ref().filter(|_| self.parts.is_empty()).map(ComposedItems::format)
+        let part = self.parts.first()?;
+        self.parts.iter().all(|part| part.over_products).then(|| part.format())
     }
 
-    /// What the products of the last solve have cost, where a plan was asked for.
+    /// What the products of the last solve have cost, where they were asked for.
     pub(super) fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
-        match &mut self.composed {
-            Some(items) if self.tells_cost => items.product_cost(),
-            _ => Ok(None),
+        if self.in_turns || !self.site.asks_for_products() {
+            return Ok(self.cost.clone());
         }
+        let costs = self.parts.iter_mut().map(Part::product_cost);
+        Ok(ProductCost::together(costs.collect::<Result<Vec<_>, _>>()?))
     }
 }

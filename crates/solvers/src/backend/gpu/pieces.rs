@@ -5,7 +5,6 @@ use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::Scheme;
 
-use super::composed::ComposedItems;
 use super::divide::May;
 use super::part::{Part, PartResults};
 use super::piece::{Piece, Wanted};
@@ -14,7 +13,6 @@ use super::size::Size;
 use super::staging::Systems;
 use super::{GpuBackend, OneGpu};
 use crate::backend::{Chunks, Gpu};
-use crate::gpu::ProductKernel;
 use crate::report::GpuRun;
 use crate::share::rows_of;
 use crate::{SolveError, SolveOptions};
@@ -42,8 +40,9 @@ pub(super) struct Pieces<E: Executor, T: Value> {
     missing: Vec<Vec<u32>>,
     /// Items of the pieces that the CPU solves, ascending.
     pub(super) on_cpu: Vec<u32>,
-    /// The products that were asked for.
-    products: Option<ProductKernel>,
+    /// Whether one GPU has all items: the choice of products that were asked for depends on the
+    /// number of systems.
+    on_one: bool,
     /// The error of the last GPU, once all are lost.
     all_lost: Option<GpuError>,
 }
@@ -73,7 +72,7 @@ where
             runs,
             missing: Vec::new(),
             on_cpu: Vec::new(),
-            products: None,
+            on_one: false,
             all_lost: None,
         }
     }
@@ -103,35 +102,30 @@ where
         Ok(this)
     }
 
-    /// Analyses a batch for products that were asked for: on one GPU, the first that can, since the
-    /// choice of a product depends on the number of systems.
+    /// Analyses a batch for products that the options ask for: on one GPU, the first that can.
     ///
     /// # Errors
-    /// Those of [`Piece::of_products`]; of the last GPU where all are lost.
+    /// Those of [`Piece::new`]; of the last GPU where all are lost.
     pub(super) fn of_products(
         backend: &GpuBackend<E>,
         batch: &Batch<T>,
         scheme: Scheme,
-        products: &ProductKernel,
         may: May,
     ) -> Result<Self, SolveError> {
-        let mut this = Self::none(backend, scheme, false, may);
-        this.products = Some(products.clone());
-        this.pieces = vec![this.product_piece(batch, products)?];
+        let mut this = Self::none(backend, scheme, true, may);
+        this.on_one = true;
+        this.pieces = vec![this.whole_piece(batch)?];
         Ok(this)
     }
 
-    /// All items with these products on the first GPU that can.
-    fn product_piece(
-        &mut self,
-        batch: &Batch<T>,
-        products: &ProductKernel,
-    ) -> Result<Piece<E, T>, SolveError> {
+    /// All items on the first GPU that can.
+    fn whole_piece(&mut self, batch: &Batch<T>) -> Result<Piece<E, T>, SolveError> {
         for gpu in self.usable() {
             let chunks = self.backend.gpus[gpu].gpu.chunks;
             let wanted = self.wanted(&self.backend.options, chunks, self.may);
             let place = (gpu, &self.backend.gpus[gpu]);
-            match Piece::of_products(place, batch, products.clone(), wanted) {
+            let items = (0..batch.nitems() as u32).collect();
+            match Piece::new(place, batch, items, wanted) {
                 Err(SolveError::Gpu(error)) => self.lose(gpu, &error),
                 made => return made,
             }
@@ -178,11 +172,8 @@ where
         if !self.may.divide {
             let budgets =
                 self.backend.gpus.iter().map(OneGpu::budget).sum::<Result<u64, GpuError>>()?;
-            let needed = Part::<E, T>::new(batch, items.to_vec());
-            let needed = needed.bytes_whole(
-                &self.backend.gpus[0].site(&self.wanted(options, asked, self.may)),
-                batch,
-            );
+            let site = self.backend.gpus[0].site(&self.wanted(options, asked, self.may));
+            let needed = Part::<E, T>::new(&site, batch, items.to_vec()).bytes_whole(&site, batch);
             if needed > budgets {
                 return Err(GpuError::OutOfMemory { needed, free: budgets }.into());
             }
@@ -333,14 +324,6 @@ where
         if self.backend.gpus.len() > 1 { &self.runs } else { &[] }
     }
 
-    /// The items that the composed solver solves, ascending.
-    pub(super) fn composed_items(&self) -> Vec<u32> {
-        let composed = self.pieces.iter().filter_map(|piece| piece.composed.as_ref());
-        let mut items: Vec<u32> = composed.flat_map(ComposedItems::items).collect();
-        items.sort_unstable();
-        items
-    }
-
     /// Solves all systems of the pieces, on several GPUs. `guesses` are the initial guesses, unless
     /// they are 0.
     pub(super) fn run(
@@ -355,7 +338,7 @@ where
         let is_loss = |_: &GpuError| true;
         self.on_each(systems, vectors, target, is_loss, &|piece, systems, b, mut target| {
             piece.begin(systems, b, target.reborrow())?;
-            piece.finish(systems, b, target)
+            piece.finish(systems, target)
         })
     }
 
@@ -399,8 +382,6 @@ where
 
     /// Takes the tolerances and iteration limits of other options.
     pub(super) fn replace_limits(&mut self, options: &SolveOptions) -> Result<(), SolveError> {
-        // Nothing has changed where one cannot.
-        self.pieces.iter().try_for_each(Piece::check_takes_limits)?;
         // Items of a GPU that is lost are analysed with these.
         self.backend.options = self.backend.options.with_limits_of(options);
         self.pieces.iter_mut().try_for_each(|piece| piece.replace_limits(options))
@@ -493,11 +474,9 @@ where
     fn remade(&mut self, batch: &Batch<T>) -> Result<Vec<Piece<E, T>>, SolveError> {
         self.missing.retain(|items| !items.is_empty());
         let may = May { full_beyond: None, divide: true, ..self.may };
-        let made = match self.products.clone() {
-            Some(products) if !self.missing.is_empty() => {
-                vec![self.product_piece(batch, &products)?]
-            }
-            _ => self.analysed(batch, self.missing.clone(), may)?,
+        let made = match self.on_one && !self.missing.is_empty() {
+            true => vec![self.whole_piece(batch)?],
+            false => self.analysed(batch, self.missing.clone(), may)?,
         };
         self.missing.clear();
         Ok(made)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use sparsebatch_cuda::{Executor, GpuError, KernelBuffer, Lender, PinnedValues, Value, lending};
-use sparsebatch_solve_core::Outcome;
+use sparsebatch_solve_core::{Outcome, ProductCost};
 
 use super::part::{PartResults, Site};
 use super::plan::{ConfirmedPlan, options_of};
@@ -28,6 +28,8 @@ pub(super) struct Pipe<E: Executor, T: Value> {
     downloads: E,
     device: Vec<OnDevice<E, T>>,
     host: Vec<OnHost<E, T>>,
+    /// The cost of the products of all chunks of the last solve, where they were asked for.
+    cost: Option<ProductCost>,
 }
 
 /// Memory of the GPU for a chunk.
@@ -43,6 +45,8 @@ struct OnHost<E: Executor, T: Value> {
     b: E::Pinned<T>,
     x: E::Pinned<T>,
     outcomes: PinnedOutcomes<E>,
+    /// The residual histories, where they were asked for.
+    histories: Vec<Vec<f64>>,
     /// Which items of the part are in the chunk in progress.
     running: Option<Range<usize>>,
 }
@@ -84,7 +88,7 @@ where
         let mut branches = executor.branches(2)?.into_iter();
         let mut branch = || branches.next().unwrap_or_else(|| executor.clone());
         let (uploads, downloads) = (branch(), branch());
-        Ok(Self { chunks, plans, uploads, downloads, device, host })
+        Ok(Self { chunks, plans, uploads, downloads, device, host, cost: None })
     }
 
     /// Bytes on the device.
@@ -93,6 +97,11 @@ where
         let values: usize = self.device.iter().map(values).sum();
         let plans: u64 = self.plans.iter().map(ConfirmedPlan::bytes).sum();
         (values * size_of::<T>()) as u64 + plans
+    }
+
+    /// The cost of the products of the last solve, where they were asked for.
+    pub(super) fn product_cost(&self) -> Option<ProductCost> {
+        self.cost.clone()
     }
 
     /// Gives the plans the limits of the site's options. Those of the systems of each chunk come
@@ -197,6 +206,7 @@ where
         items: &[u32],
     ) -> Result<(), SolveError> {
         self.abandon(site);
+        self.cost = None;
         let values = systems.values_len(&items[self.chunks[0].clone()]);
         if self.device[0].values.len() != values {
             // The batch now shares its values, or no longer does. All or nothing: after an error
@@ -247,7 +257,7 @@ where
         items: &[u32],
         (b, x): (&'a [T], &[T]),
     ) -> Result<(), SolveError> {
-        let Self { chunks, plans, uploads, downloads, device, host } = self;
+        let Self { chunks, plans, uploads, downloads, device, host, cost } = self;
         let items = &items[chunk.clone()];
         let (plan_count, device_count, host_count) = (plans.len(), device.len(), host.len());
         let plan = &mut plans[turn % plan_count];
@@ -283,6 +293,10 @@ where
         }
         site.executor.join(std::slice::from_ref(uploads))?;
         plan.solve(false, (&device.values, &device.b), guess, &mut device.x)?;
+        host.histories = plan.plan.histories();
+        if site.asks_for_products() {
+            *cost = ProductCost::together([cost.take(), plan.plan.product_cost()?]);
+        }
         // Before the next solve, which may write to the same memory.
         plan.plan.outcome_arrays().start_download(&site.executor, &mut host.outcomes)?;
         site.executor.fork(std::slice::from_ref(downloads))?;
@@ -309,7 +323,12 @@ where
         let solved = host.outcomes.read()?;
         systems.scatter_from(items, host.x.as_slice()?, target.x);
         host.running = None;
-        systems.take_outcomes(items, |place| solved.outcome(place), target.outcomes);
+        let histories = &host.histories;
+        let outcome = |place: usize| Outcome {
+            history: histories.get(place).cloned().unwrap_or_default(),
+            ..solved.outcome(place)
+        };
+        systems.take_outcomes(items, outcome, target.outcomes);
         Ok(())
     }
 }
@@ -328,6 +347,7 @@ impl<E: Executor, T: Value> OnHost<E, T> {
             b: executor.alloc_pinned(lens.rows)?,
             x: executor.alloc_pinned(lens.rows)?,
             outcomes: PinnedOutcomes::new(executor, lens.systems)?,
+            histories: Vec::new(),
             running: None,
         })
     }

@@ -42,6 +42,21 @@ impl Size {
         }
     }
 
+    /// Of items that iterate together over products.
+    pub(super) fn over_products<T: Value>(
+        self,
+        pattern: CsrPatternRef<'_>,
+        batch: &Batch<T>,
+        nrhs: usize,
+    ) -> Self {
+        let matrix = product_matrix_bytes::<T>(pattern);
+        let vectors = product_bytes::<T>(pattern, nrhs) - matrix;
+        match shares_values(batch) {
+            true => Self { fixed: self.fixed + matrix, plan: self.plan + vectors, ..self },
+            false => Self { plan: self.plan + matrix + vectors, ..self },
+        }
+    }
+
     /// Bytes of items in chunks.
     pub(super) fn bytes(&self, split: Split) -> u64 {
         let (chunk, at_once) = (split.chunk as u64, split.at_once as u64);
@@ -54,6 +69,19 @@ impl Size {
 pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
     let (nrows, nnz) = (pattern.nrows() as u64, pattern.nnz() as u64);
     4 * nnz + 16 * nrows + confirming_bytes(pattern)
+}
+
+/// Approximate bytes of an item in a plan that iterates over products, beside its values and vectors:
+/// its matrix, held twice while the plan is made, and the vectors of its systems.
+pub(super) fn product_bytes<T: Value>(pattern: CsrPatternRef<'_>, nrhs: usize) -> u64 {
+    const SYSTEM_BYTES: u64 = 200;
+    const VECTORS: u64 = 7;
+    let of_system = VECTORS * pattern.nrows() as u64 * size_of::<T>() as u64 + SYSTEM_BYTES;
+    product_matrix_bytes::<T>(pattern) + nrhs as u64 * of_system
+}
+
+fn product_matrix_bytes<T: Value>(pattern: CsrPatternRef<'_>) -> u64 {
+    pattern.nnz() as u64 * (2 * size_of::<T>() as u64 + 8) + 16 * pattern.nrows() as u64
 }
 
 /// Bytes of the pattern by which the verdicts of a plan are confirmed.

@@ -11,6 +11,7 @@ use sparsebatch_solvers::{
 
 use crate::backends::common::{chain, gpu, ragged, rhs};
 use crate::backends::device::{uniform, values_of};
+use crate::common::one_step;
 
 fn chains(nitems: usize) -> Vec<sparsebatch_formats::Csr<f64>> {
     (0..nitems).map(|item| chain(30, 2.1 + 0.2 * item as f64)).collect()
@@ -115,7 +116,6 @@ fn an_infinite_tolerance_leaves_a_system_as_it_is_on_the_device() {
 
 #[test]
 fn limits_that_do_not_fit_are_refused_and_change_nothing() {
-    let executor = Emulator::new(Order::Forward);
     let batch = uniform(&chains(3));
     let options = SolveOptions::new().method(Method::Cg);
     let mut solver = BatchSolver::new(&batch, &options).unwrap();
@@ -125,9 +125,31 @@ fn limits_that_do_not_fit_are_refused_and_change_nothing() {
     let b = rhs(&batch, 1);
     let mut x = vec![0.0; b.len()];
     assert!(solver.solve(&batch, &b, &mut x).unwrap().all_converged());
+}
 
+/// Iterations over products count to the largest limit of any system.
+#[test]
+fn limits_of_composed_solves_are_replaced() {
+    let executor = Emulator::new(Order::Forward);
+    let batch = uniform(&chains(4));
+    let b = rhs(&batch, 1);
+    let options = one_step().method(Method::Cg).max_iters(1);
     let composed = options.clone().engine(Engine::Composed(SpmvOptions::default()));
-    let mut solver = BatchSolver::on_executor(&gpu(&executor), &batch, None, &composed).unwrap();
-    let error = solver.replace_limits(&options).unwrap_err();
-    assert!(matches!(error, SolveError::Unsupported { .. }), "{error}");
+    for options in [composed, options.history(true)] {
+        let mut solver = BatchSolver::on_executor(&gpu(&executor), &batch, None, &options).unwrap();
+        let solve = |solver: &mut BatchSolver<f64>| {
+            let mut x = vec![0.0; b.len()];
+            let report = solver.solve(&batch, &b, &mut x).unwrap();
+            report.systems.iter().map(|system| system.outcome.status).collect::<Vec<_>>()
+        };
+        assert_eq!(solve(&mut solver), [Status::MaxIterations; 4]);
+        for bad in [options.clone().rel_tol(vec![1e-3; 2]), options.clone().abs_tol(-1.0)] {
+            assert!(matches!(solver.replace_limits(&bad), Err(SolveError::Argument(_))));
+        }
+        assert_eq!(solve(&mut solver), [Status::MaxIterations; 4]);
+
+        solver.replace_limits(&options.clone().max_iters(1000)).unwrap();
+
+        assert_eq!(solve(&mut solver), [Status::Converged; 4]);
+    }
 }

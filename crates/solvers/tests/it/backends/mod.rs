@@ -9,6 +9,7 @@ pub(crate) mod common;
 pub(crate) mod device;
 mod device_data;
 mod device_patterns;
+mod device_products;
 mod device_ragged;
 mod device_several;
 mod device_stages;

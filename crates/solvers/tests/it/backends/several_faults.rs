@@ -254,26 +254,31 @@ fn products_that_were_asked_for_go_to_the_next_gpu_as_products() {
 }
 
 #[test]
-fn limits_that_are_refused_change_nothing() {
+fn limits_are_replaced_and_those_that_are_refused_change_nothing() {
     let batch = uniform(31);
     let b = rhs(&batch, 1);
-    let options = cg().engine(Engine::Composed(SpmvOptions::default()));
-    let gpus = [(); 2].map(|()| emulator());
-    let backend = backend(&gpus, 1 << 14, false);
-    let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
-    let solve = |solver: &mut BatchSolver<f64>| {
-        let mut x = vec![0.0; b.len()];
-        let report = solver.solve(&batch, &b, &mut x).unwrap();
-        Solution { x, report }
-    };
-    let before = solve(&mut solver);
+    for options in [cg(), cg().engine(Engine::Composed(SpmvOptions::default()))] {
+        let gpus = [(); 2].map(|()| emulator());
+        let backend = backend(&gpus, 1 << 14, false);
+        let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+        let solve = |solver: &mut BatchSolver<f64>| {
+            let mut x = vec![0.0; b.len()];
+            let report = solver.solve(&batch, &b, &mut x).unwrap();
+            Solution { x, report }
+        };
+        let before = solve(&mut solver);
+        assert!(before.report.all_converged());
 
-    let refused = solver.replace_limits(&options.clone().max_iters(1)).unwrap_err();
+        let refused = solver.replace_limits(&options.clone().rel_tol(vec![0.1; 2])).unwrap_err();
 
-    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
-    assert_same("limits", &batch, 1, &solve(&mut solver), &before);
-    // A system that is lost afterwards is analysed with the old limits too.
-    assert!(before.report.all_converged());
+        assert!(matches!(refused, SolveError::Argument(_)), "{refused}");
+        assert_same("limits", &batch, 1, &solve(&mut solver), &before);
+
+        solver.replace_limits(&options.clone().max_iters(1)).unwrap();
+        assert_eq!(solve(&mut solver).report.converged(), 0);
+        solver.replace_limits(&options).unwrap();
+        assert_same("limits", &batch, 1, &solve(&mut solver), &before);
+    }
 }
 
 #[test]

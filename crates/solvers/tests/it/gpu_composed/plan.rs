@@ -178,6 +178,28 @@ fn with_a_zero(batch: &Batch<f64>) -> Batch<f64> {
     (0..batch.nitems()).map(of_item).collect()
 }
 
+fn device_values_are_as_good(
+    kernel: &ProductKernel,
+    before: &Batch<f64>,
+    after: &Batch<f64>,
+    options: &SolveOptions,
+) {
+    let executor = emulator();
+    let b = rhs(before, 2);
+    let there = executor.upload(&b).unwrap();
+    let mut plan = ComposedSolver::new(&executor, before, kernel, options).unwrap();
+    let mut x = executor.alloc_zeroed(b.len()).unwrap();
+    let values = executor.upload(&flat(after)).unwrap();
+    let bytes = executor.bytes_in_use();
+    plan.update_from(&values).unwrap();
+    plan.solve(&there, Guess::Zero, &mut x).unwrap();
+    assert_eq!(executor.bytes_in_use(), bytes);
+
+    let fresh = on_gpu(&executor, after, (&b, None), kernel, options);
+    assert_eq!(executor.download(&x).unwrap(), fresh.x, "{kernel:?} {options:?}");
+    assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{kernel:?} {options:?}");
+}
+
 /// Values on the device give the same bits as values from the host, in Jacobi and rounding floors,
 /// too.
 #[test]
@@ -205,24 +227,28 @@ fn values_on_the_device_are_as_good_as_values_on_the_host() {
                 (Preconditioner::Jacobi, None),
                 (Preconditioner::Auto, Some(2.0)),
             ] {
-                let executor = emulator();
                 let options = options(method, preconditioner).nrhs(2).floor(floor);
-                let b = rhs(&before, 2);
-                let there = executor.upload(&b).unwrap();
                 let kernel = ProductKernel::default();
-                let mut plan = ComposedSolver::new(&executor, &before, &kernel, &options).unwrap();
-                let mut x = executor.alloc_zeroed(b.len()).unwrap();
-                let values = executor.upload(&flat(&after)).unwrap();
-                let bytes = executor.bytes_in_use();
-                plan.update_from(&values).unwrap();
-                plan.solve(&there, Guess::Zero, &mut x).unwrap();
-                assert_eq!(executor.bytes_in_use(), bytes);
-
-                let fresh = on_gpu(&executor, &after, (&b, None), &kernel, &options);
-                let what = format!("{method} {preconditioner} {floor:?}");
-                assert_eq!(executor.download(&x).unwrap(), fresh.x, "{what}");
-                assert_eq!(plan.outcomes().unwrap(), fresh.outcomes, "{what}");
+                device_values_are_as_good(&kernel, &before, &after, &options);
             }
+        }
+    }
+}
+
+#[test]
+fn values_on_the_device_serve_flexible_kernels_too() {
+    let shared = |seed| {
+        let matrix = matrix::<f64>(33, Method::BiCgStab, seed);
+        Batch::Uniform(UniformBatch::shared(matrix, 5))
+    };
+    let mixed = |seed: u64| -> Batch<f64> {
+        (seed..).zip([50, 9, 0, 9]).map(|(s, n)| matrix(n, Method::BiCgStab, s)).collect()
+    };
+    let options = options(Method::BiCgStab, Preconditioner::Jacobi).nrhs(2).floor(2.0);
+    for kernel in [FlexibleKernel::CsrI, FlexibleKernel::Ell, FlexibleKernel::SellP] {
+        for (before, after) in [(shared(1), shared(2)), (mixed(1), with_a_zero(&mixed(30)))] {
+            let kernel = ProductKernel::flexible(kernel);
+            device_values_are_as_good(&kernel, &before, &after, &options);
         }
     }
 }
@@ -239,7 +265,7 @@ fn values_on_the_device_that_do_not_fit_are_refused() {
     let kernel = ProductKernel::flexible(FlexibleKernel::CsrI);
     let mut plan = ComposedSolver::new(&executor, &batch, &kernel, &cg).unwrap();
     let refused = plan.update_from(&few).unwrap_err();
-    assert!(matches!(refused, GpuSolveError::Unsupported { .. }), "{refused}");
+    assert!(matches!(refused, GpuSolveError::Gpu(GpuError::Length { found: 3, .. })), "{refused}");
 }
 
 /// The batch with one entry of item 1 moved to another column.
