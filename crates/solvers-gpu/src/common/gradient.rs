@@ -1,6 +1,6 @@
 //! [`ValueGradient`]: gradients by the values of matrices, on the device.
 
-use sparsebatch_cuda::{Args, Executor, KernelBuffer, KernelKey, LaunchConfig, Value};
+use sparsebatch_cuda::{Args, Executor, GpuError, KernelBuffer, KernelKey, LaunchConfig, Value};
 use sparsebatch_formats::{CsrPatternRef, RaggedCsr, Scalar};
 use sparsebatch_solve_core::{ArgumentError, check_len};
 
@@ -11,6 +11,10 @@ use crate::GpuSolveError;
 
 /// Items whose gradients are added up by one thread where all items share their values.
 const CHUNK: usize = 256;
+
+/// Bytes of the vectors that a block holds in shared memory: of some items, and the most of one item.
+const TILE_BYTES: usize = 8 << 10;
+const MOST_TILE_BYTES: usize = 48 << 10;
 
 /// Largest number of blocks in y of a launch.
 const MAX_BLOCKS_Y: usize = 65_535;
@@ -31,7 +35,9 @@ pub struct ValueGradient<E: Executor, T: Value> {
     /// Rows of all items.
     rows: usize,
     nrhs: usize,
-    /// Row and column of each entry of a uniform batch's pattern, or of a ragged batch.
+    /// Entries of a uniform batch's pattern, or of a ragged batch.
+    entries: usize,
+    /// Row and column of each entry; none where tiles have them alone.
     places: E::Buffer<u64>,
     items: Items<E, T>,
     config: LaunchConfig,
@@ -44,9 +50,101 @@ enum Items<E: Executor, T: Value> {
         /// One sum for each chunk of items and entry, for values that all items share.
         partial: E::Buffer<T>,
         keys: [KernelKey; 3],
+        tiles: Option<Tiles<E>>,
     },
-    /// Where the entries and rows of each item begin.
-    Ragged { starts: E::Buffer<u64>, rows: E::Buffer<u64>, key: KernelKey },
+    /// Where the entries and rows of each item begin, or of each tile.
+    Ragged { starts: E::Buffer<u64>, rows: E::Buffer<u64>, key: KernelKey, tiles: Option<Tiles<E>> },
+}
+
+/// Consecutive items whose vectors a block holds in shared memory.
+struct Tiles<E: Executor> {
+    key: KernelKey,
+    /// Items of a tile, where all have one pattern.
+    items: usize,
+    /// `row | column << 16` of each entry: of the pattern, or within its tile.
+    places: E::Buffer<u32>,
+    config: LaunchConfig,
+}
+
+impl<E: Executor> Tiles<E> {
+    /// The launch of `blocks` tiles of at most `values` values of each vector; `None` where these do
+    /// not fit.
+    fn config<T: Value>(executor: &E, blocks: usize, values: usize) -> Option<LaunchConfig> {
+        let bytes = 2 * values * size_of::<T>();
+        let most = MOST_TILE_BYTES.min(executor.info().shared_bytes_per_block as usize);
+        let linear = LaunchConfig::linear(u32::try_from(blocks).ok()?, THREADS);
+        (bytes <= most).then_some(LaunchConfig { shared_bytes: bytes as u32, ..linear })
+    }
+
+    /// Tiles of `nitems` items of a pattern; `None` where they are few, or large.
+    fn uniform<T: Value>(
+        executor: &E,
+        pattern: CsrPatternRef<'_>,
+        nitems: usize,
+        nrhs: usize,
+    ) -> Result<Option<Self>, GpuError> {
+        let rows = pattern.nrows().saturating_mul(nrhs);
+        let items = (TILE_BYTES / (2 * rows * size_of::<T>()).max(1)).clamp(1, nitems.max(1));
+        let config = Self::config::<T>(executor, nitems.div_ceil(items), items * rows);
+        let is_small = items.saturating_mul(pattern.nnz()) <= i32::MAX as usize;
+        let Some(config) = config.filter(|_| is_small && fills(executor, nitems)) else {
+            return Ok(None);
+        };
+        let places: Vec<u32> = places_of(pattern).map(|place| narrow(place, 0)).collect();
+        let many = nrhs > 1;
+        let key = KernelKey::new(&GRADIENT, format!("gradient_tiles<{}, {many}>", T::CPP));
+        executor.prepare(std::slice::from_ref(&key))?;
+        Ok(Some(Self { key, items, places: executor.upload(&places)?, config }))
+    }
+
+    /// Tiles of the items of a ragged batch with one right-hand side, and where the entries and rows
+    /// of each begin; `None` where an item is large, or all are few.
+    #[expect(clippy::type_complexity, reason = "tiles and two arrays")]
+    fn ragged<T: Value, V: Scalar>(
+        executor: &E,
+        batch: &RaggedCsr<V>,
+    ) -> Result<Option<(Self, [Vec<u64>; 2])>, GpuError> {
+        let most = TILE_BYTES / (2 * size_of::<T>());
+        let (entries, rows) = (batch.nnz_offsets(), batch.row_offsets());
+        let (mut starts, mut places) = ([vec![0], vec![0]], Vec::new());
+        let (mut first, mut largest) = (0, 0);
+        for item in 0..batch.nitems() {
+            let is_full = rows[item + 1] - rows[first] > most
+                || entries[item + 1] - entries[first] > i32::MAX as usize;
+            if is_full && item > first {
+                starts[0].push(entries[item] as u64);
+                starts[1].push(rows[item] as u64);
+                first = item;
+            }
+            largest = largest.max(rows[item + 1] - rows[first]);
+            if Self::config::<T>(executor, 1, largest).is_none() {
+                return Ok(None);
+            }
+            let before = rows[item] - rows[first];
+            places.extend(places_of(batch.item(item).pattern()).map(|of| narrow(of, before)));
+        }
+        starts[0].push(entries[batch.nitems()] as u64);
+        starts[1].push(rows[batch.nitems()] as u64);
+        let config = Self::config::<T>(executor, starts[0].len() - 1, largest);
+        let Some(config) = config.filter(|_| fills(executor, batch.nitems())) else {
+            return Ok(None);
+        };
+        let key = key::<T>("gradient_ragged_tiles");
+        executor.prepare(std::slice::from_ref(&key))?;
+        let tiles = Self { key, items: 0, places: executor.upload(&places)?, config };
+        Ok(Some((tiles, starts)))
+    }
+}
+
+/// Whether there is an item for each multiprocessor; blocks share the items otherwise.
+fn fills(executor: &impl Executor, nitems: usize) -> bool {
+    nitems >= executor.info().multiprocessors as usize
+}
+
+/// A place `row | column << 32` in 16 bits each, `before` rows further.
+fn narrow(place: u64, before: usize) -> u32 {
+    let (row, column) = (place as u32 + before as u32, (place >> 32) as u32 + before as u32);
+    row | column << 16
 }
 
 fn key<T: Value>(name: &str) -> KernelKey {
@@ -84,8 +182,14 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
             nitems,
             rows: nitems * nrows,
             nrhs,
+            entries: nnz,
             places: executor.upload(&places_of(pattern).collect::<Vec<_>>())?,
-            items: Items::Uniform { nrows, partial, keys },
+            items: Items::Uniform {
+                nrows,
+                partial,
+                keys,
+                tiles: Tiles::uniform::<T>(executor, pattern, nitems, nrhs)?,
+            },
             config: item_grid(executor.info(), nitems, nnz),
             executor: executor.clone(),
         })
@@ -106,19 +210,32 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         }
         count_systems(nitems, nrhs)?;
         let key = key::<T>("gradient_ragged");
-        executor.prepare(std::slice::from_ref(&key))?;
-        let places = (0..nitems).flat_map(|item| places_of(batch.item(item).pattern()));
+        let tiles = match nrhs {
+            1 => Tiles::ragged::<T, V>(executor, batch)?,
+            _ => None,
+        };
         let wide = |offsets: &[usize]| offsets.iter().map(|&at| at as u64).collect::<Vec<_>>();
-        let (starts, rows) = (wide(batch.nnz_offsets()), wide(batch.row_offsets()));
+        let (tiles, starts, places) = match tiles {
+            Some((tiles, starts)) => (Some(tiles), starts, Vec::new()),
+            None => {
+                executor.prepare(std::slice::from_ref(&key))?;
+                let places = (0..nitems).flat_map(|item| places_of(batch.item(item).pattern()));
+                let starts = [wide(batch.nnz_offsets()), wide(batch.row_offsets())];
+                (None, starts, places.collect())
+            }
+        };
+        let [starts, rows] = starts;
         Ok(Self {
             nitems,
             rows: batch.row_offsets()[nitems],
             nrhs,
-            places: executor.upload(&places.collect::<Vec<_>>())?,
+            entries: batch.total_nnz(),
+            places: executor.upload(&places)?,
             items: Items::Ragged {
                 starts: executor.upload(&starts)?,
                 rows: executor.upload(&rows)?,
                 key,
+                tiles,
             },
             config: item_grid(executor.info(), nitems, batch.total_nnz() / nitems.max(1)),
             executor: executor.clone(),
@@ -138,7 +255,7 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         x: &E::Buffer<T>,
         gradient: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        let (entries, rows) = (self.places.len(), self.rows * self.nrhs);
+        let (entries, rows) = (self.entries, self.rows * self.nrhs);
         check_len("lambda", rows, lambda.len())?;
         check_len("x", rows, x.len())?;
         let is_uniform = matches!(self.items, Items::Uniform { .. });
@@ -170,24 +287,40 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         gradient: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
         let mut args = Args::new();
-        args.scalar(self.nitems as u64);
-        let key = match &self.items {
-            Items::Uniform { nrows, keys, .. } => {
-                args.scalar(self.places.len() as u32)
-                    .scalar(*nrows as u32)
-                    .scalar(self.nrhs as u32);
-                &keys[0]
+        let (key, config) = match &self.items {
+            Items::Uniform { nrows, keys, tiles, .. } => {
+                args.scalar(self.nitems as u64);
+                tiles.iter().for_each(|tiles| {
+                    args.scalar(tiles.items as u32);
+                });
+                args.scalar(self.entries as u32).scalar(*nrows as u32).scalar(self.nrhs as u32);
+                match tiles {
+                    Some(tiles) => {
+                        args.input(&tiles.places);
+                        (&tiles.key, tiles.config)
+                    }
+                    None => {
+                        args.input(&self.places);
+                        (&keys[0], self.config)
+                    }
+                }
             }
-            Items::Ragged { starts, rows, key } => {
-                args.scalar(self.nrhs as u32).input(starts).input(rows);
-                key
+            Items::Ragged { starts, rows, tiles: Some(tiles), .. } => {
+                args.input(starts).input(rows).input(&tiles.places);
+                (&tiles.key, tiles.config)
+            }
+            Items::Ragged { starts, rows, key, tiles: None } => {
+                args.scalar(self.nitems as u64).scalar(self.nrhs as u32);
+                args.input(starts).input(rows).input(&self.places);
+                (key, self.config)
             }
         };
-        args.input(&self.places).input(lambda).input(x).output(gradient);
-        // SAFETY: the arguments are those of `gradient` or `gradient_ragged`; the caller checked their
-        // lengths, the places are those of the entries of square patterns, and `gradient` overlaps
-        // nothing that is read.
-        Ok(unsafe { self.executor.launch(key, self.config, &mut args) }?)
+        args.input(lambda).input(x).output(gradient);
+        // SAFETY: the arguments are those of `gradient` or `gradient_ragged`, or of their forms in
+        // tiles; the caller checked their lengths, the places are those of the entries of square
+        // patterns, tiles have shared memory for the vectors of their items, whose places fit 16
+        // bits, and `gradient` overlaps nothing that is read.
+        Ok(unsafe { self.executor.launch(key, config, &mut args) }?)
     }
 
     /// Writes the sum of the gradients of all items of a uniform batch. All arrays fit.
@@ -198,8 +331,8 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         x: &E::Buffer<T>,
         gradient: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        let Items::Uniform { nrows, partial, keys } = &mut self.items else { return Ok(()) };
-        let nnz = self.places.len();
+        let Items::Uniform { nrows, partial, keys, .. } = &mut self.items else { return Ok(()) };
+        let nnz = self.entries;
         let chunks = self.nitems.div_ceil(CHUNK);
         let blocks = (nnz.div_ceil(THREADS as usize)).clamp(1, 1 << 16) as u32;
         let linear = LaunchConfig::linear(blocks, THREADS);

@@ -1,15 +1,17 @@
 //! Composed solves on a real GPU, compared with the CPU's: uniform and ragged batches over every
 //! kernel of products, large systems, repeated solves.
 
+use std::time::Instant;
+
 use sparsebatch_cuda::testing::{device_or_skip, systems};
-use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, Csr, Pattern};
 use sparsebatch_solve_core::{FormatChoice, KernelChoice};
 use sparsebatch_solvers::gpu::{ComposedSolver, DeviceLinOp, Guess, ProductKernel};
 use sparsebatch_solvers::{
-    Backend, Engine, Gpu, Method, Outcome, Preconditioner, SolveOptions, SpmvOptions, Status,
-    solve, solve_on,
+    Backend, DeviceSolver, Engine, Gpu, Method, Outcome, Preconditioner, SolveError, SolveOptions,
+    SpmvOptions, Status, solve, solve_on,
 };
 use sparsebatch_spmv_gpu::{FlexibleKernel, PackedOptions, PackedPlan};
 use sparsebatch_testing::random_vector;
@@ -180,6 +182,60 @@ fn histories_and_the_cost_of_products_are_in_the_report() {
             let close = (g - c).abs() <= 1e-6 * c + least;
             assert!(close, "system {system}, iteration {i}: {g} {c}");
         }
+    }
+}
+
+/// Data on the device: the bits and histories of the host's, and no graph.
+#[test]
+fn solves_of_data_on_the_device_are_those_of_the_host() {
+    let Some(device) = device_or_skip() else { return };
+    let (batch, b) = mix(Method::Cg);
+    let large = Problem::new(Family::Lap2d, 40_000).unwrap().batch(systems(20)).unwrap();
+    let engine = |kernel| Engine::Composed(SpmvOptions::default().kernel(kernel));
+    let cg = || options(Method::Cg, Preconditioner::Jacobi);
+    for (batch, b, options) in [
+        (&batch, &b, cg()),
+        (&batch, &b, cg().history(true)),
+        (&batch, &b, cg().engine(engine(KernelChoice::CsrI))),
+        (&large.batch, &large.rhs, cg()),
+        (&large.batch, &large.rhs, cg().engine(engine(KernelChoice::Auto))),
+    ] {
+        let backend = Backend::Gpu(Gpu::new(device.clone()));
+        let host = solve_on(&backend, batch, b, None, &options).unwrap();
+        let mut solver: DeviceSolver<Device, f64> =
+            DeviceSolver::new(&device, batch, &options).unwrap();
+        let mut copy = Vec::new();
+        let values = (0..batch.nitems()).flat_map(|k| batch.values_in(k, &mut copy).to_vec());
+        let values = device.upload(&values.collect::<Vec<f64>>()).unwrap();
+        let on_b = device.upload(b).unwrap();
+        let mut x = device.alloc_zeroed(b.len()).unwrap();
+
+        let start = Instant::now();
+        let report = solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap();
+
+        println!(
+            "{}: {:?} on the device, {:?} from the host",
+            report.kernel,
+            start.elapsed(),
+            host.report.solve_time
+        );
+        assert!(report.all_converged());
+        let (_, outcomes): (Vec<_>, Vec<Outcome>) =
+            report.systems.iter().map(|s| ((), s.outcome.clone())).unzip();
+        let expected: Vec<Outcome> =
+            host.report.systems.iter().map(|s| s.outcome.clone()).collect();
+        assert_eq!(bits(&device.download(&x).unwrap(), &outcomes), bits(&host.x, &expected));
+        let histories = |all: &[Outcome]| all.iter().map(|o| o.history.clone()).collect::<Vec<_>>();
+        assert_eq!(histories(&outcomes), histories(&expected));
+        let refused = device.capture(|_| {
+            solver.enqueue(&values, &on_b, Guess::Zero, &mut x).map_err(|error| {
+                assert!(matches!(error, SolveError::Unsupported { .. }), "{error}");
+                GpuError::NoDevice { ordinal: 0, count: 0 }
+            })
+        });
+        assert!(refused.is_err());
+        // The device is usable afterwards.
+        assert!(solver.solve(&values, &on_b, Guess::Zero, &mut x).unwrap().all_converged());
     }
 }
 

@@ -525,8 +525,22 @@ fn median_of_five(mut call: impl FnMut(usize) -> f64) -> f64 {
     times[2]
 }
 
-/// Gradients by values agree with the host's; prints their rate beside that of copies, by bytes:
-/// values written once, lambda and x read once.
+/// The median microseconds of some launches by the device's clock, which is busy while they are
+/// issued.
+fn by_device(device: &Device, mut launch: impl FnMut()) -> f64 {
+    let [begin, end] = [0, 1].map(|_| Event::new(device).unwrap());
+    median_of_five(|_| {
+        (0..4).for_each(|_| launch());
+        begin.record(device).unwrap();
+        (0..IN_A_ROW).for_each(|_| launch());
+        end.record(device).unwrap();
+        end.wait().unwrap();
+        1e3 * f64::from(begin.elapsed_ms(&end).unwrap()) / IN_A_ROW as f64
+    })
+}
+
+/// Gradients by values agree with the host's; prints their rate by the device's clock beside that of
+/// copies, by bytes: values written once, lambda and x read once, and the pattern of ragged batches.
 #[test]
 fn gradients_are_those_of_the_host() {
     let Some(device) = device_or_skip() else { return };
@@ -541,23 +555,31 @@ fn gradients_are_those_of_the_host() {
         let mut gradient: ValueGradient<Device, f64> =
             ValueGradient::new(&device, problem.batch.pattern(0), items, 1).unwrap();
         let mut found = device.alloc::<f64>(nnz * items).unwrap();
-        let mut times = Vec::new();
-        for _ in 0..20 {
-            device.synchronize().unwrap();
-            let start = Instant::now();
+        let mut ragged = RaggedCsr::new();
+        let matrix = problem.batch.to_csr(0);
+        (0..items).for_each(|_| ragged.push(matrix.view()));
+        let mut of_ragged: ValueGradient<Device, f64> =
+            ValueGradient::ragged(&device, &ragged, 1).unwrap();
+
+        let of_ragged = by_device(&device, || {
+            of_ragged.apply(&on_lambda, &on_x, &mut found).unwrap();
+        });
+        let as_ragged = device.download(&found).unwrap();
+        let uniform = by_device(&device, || {
             gradient.apply(&on_lambda, &on_x, &mut found).unwrap();
-            device.synchronize().unwrap();
-            times.push(start.elapsed().as_secs_f64());
-        }
-        times.sort_by(f64::total_cmp);
-        let bytes = 8.0 * (nnz * items + 2 * rows) as f64;
+        });
+
+        let bytes = (8 * (nnz * items + 2 * rows)) as f64;
+        let rate = |bytes: f64, us: f64| bytes / us / 1e3;
         println!(
-            "{family:?} {nrows} x {items}: gradient {:.0} GB/s, copies {copies:?}",
-            bytes / times[10] / 1e9
+            "{family:?} {nrows} x {items}: gradient {:.0} GB/s, ragged {:.0}, copies {copies:?}",
+            rate(bytes, uniform),
+            rate(bytes + (4 * nnz * items) as f64, of_ragged),
         );
         let first = device.download(&found).unwrap();
         gradient.apply(&on_lambda, &on_x, &mut found).unwrap();
         assert_eq!(device.download(&found).unwrap(), first);
+        assert_eq!(as_ragged, first);
         let Batch::Uniform(uniform) = &problem.batch else { unreachable!("one pattern") };
         let values = BatchValues::ItemMajor(vec![0.0; nnz * items]);
         let batch = UniformBatch::try_new(uniform.pattern().clone(), items, values).unwrap();

@@ -51,7 +51,11 @@ fn the_device_has_the_gradient_of_the_host() {
         agree(&chain::<f32>(40, 3.0), items, nrhs, 1e-4);
     }
     // More entries than a warp has lanes, shared by several blocks.
-    agree(&dense::<f64>(40, 3.0), 2, 1, 1e-12);
+    agree(&dense::<f64>(40, 3.0), 1, 1, 1e-12);
+    // Vectors that fill a block's shared memory, and some that exceed it.
+    for (rows, nrhs) in [(3072, 1), (1024, 3), (3073, 1), (1025, 3)] {
+        agree(&chain::<f64>(rows, 3.0), 3, nrhs, 1e-12);
+    }
 }
 
 #[test]
@@ -60,10 +64,20 @@ fn items_of_several_patterns_have_their_gradients() {
     let items =
         [chain::<f64>(9, 3.0), dense(6, 3.0), chain(1, 2.0), dense(40, 3.0), chain(33, 2.5)];
     let matrices: Vec<Csr<f64>> = items.iter().cycle().take(60).cloned().collect();
-    let mut ragged = RaggedCsr::<f64>::new();
-    matrices.iter().for_each(|matrix| ragged.push(matrix.view()));
-    for nrhs in [1, 3] {
-        let rows = ragged.row_offsets()[matrices.len()] * nrhs;
+    let of = |matrices: &[Csr<f64>]| {
+        let mut ragged = RaggedCsr::<f64>::new();
+        matrices.iter().for_each(|matrix| ragged.push(matrix.view()));
+        ragged
+    };
+    let with = |rows| [matrices.clone(), vec![chain(rows, 3.0), chain(5, 3.0)]].concat();
+    for (ragged, nrhs) in [
+        (of(&matrices), 1),
+        (of(&matrices), 3),
+        // A block's shared memory is filled by one item, or exceeded.
+        (of(&with(3072)), 1),
+        (of(&with(3073)), 1),
+    ] {
+        let rows = ragged.row_offsets()[ragged.nitems()] * nrhs;
         let (lambda, x) = (random_vector::<f64>(rows, 1), random_vector::<f64>(rows, 2));
         let mut expected = vec![0.0; ragged.total_nnz()];
         let batch = Batch::Ragged(ragged.clone());
