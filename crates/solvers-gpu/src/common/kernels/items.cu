@@ -7,15 +7,25 @@
 // - firsts: `count` offsets in `all`, whose elements do not overlap; places: count + 1 offsets in
 //   `packed`, ascending from 0. The two arrays do not overlap.
 // - Traffic per element: reads it, writes it; 16 B of offsets per item.
-template <typename Copy>
-__device__ __forceinline__ void for_elements(u64 count, u32 width, const u64* firsts,
-                                             const u64* places, Copy copy) {
-    for (u64 item = grid_thread() / width; item < count; item += grid_threads() / width) {
-        const u64 first = load(firsts + item), place = load(places + item);
-        const u64 len = load(places + item + 1) - place;
-        for (u64 i = threadIdx.x % width; i < len; i += width) {
-            copy(first + i, place + i);
+// - Reads four elements a thread before it writes them, where so many are left.
+template <typename V>
+__device__ __forceinline__ void copy_elements(u64 len, u32 width, const V* __restrict__ from,
+                                              V* __restrict__ to) {
+    constexpr u32 AT_ONCE = 4;
+    u64 i = threadIdx.x % width;
+    for (; i + (AT_ONCE - 1) * width < len; i += AT_ONCE * width) {
+        V values[AT_ONCE];
+#pragma unroll
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            values[k] = load(from + i + k * width);
         }
+#pragma unroll
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            to[i + k * width] = values[k];
+        }
+    }
+    for (; i < len; i += width) {
+        to[i] = load(from + i);
     }
 }
 
@@ -23,16 +33,22 @@ template <typename V>
 __global__ void pack_items(u64 count, u32 width, const u64* __restrict__ firsts,
                            const u64* __restrict__ places, const V* __restrict__ all,
                            V* __restrict__ packed) {
-    for_elements(count, width, firsts, places,
-                 [&](u64 from, u64 to) { packed[to] = load(all + from); });
+    for (u64 item = grid_thread() / width; item < count; item += grid_threads() / width) {
+        const u64 place = load(places + item);
+        copy_elements(load(places + item + 1) - place, width, all + load(firsts + item),
+                      packed + place);
+    }
 }
 
 template <typename V>
 __global__ void unpack_items(u64 count, u32 width, const u64* __restrict__ firsts,
                              const u64* __restrict__ places, const V* __restrict__ packed,
                              V* __restrict__ all) {
-    for_elements(count, width, firsts, places,
-                 [&](u64 to, u64 from) { all[to] = load(packed + from); });
+    for (u64 item = grid_thread() / width; item < count; item += grid_threads() / width) {
+        const u64 place = load(places + item);
+        copy_elements(load(places + item + 1) - place, width, packed + place,
+                      all + load(firsts + item));
+    }
 }
 
 // copy_spans: to[places[k] + i] = from[firsts[k] + i] for k < count, i < lens[k].
@@ -43,10 +59,7 @@ template <typename V>
 __global__ void copy_spans(u64 count, u32 width, const u64* __restrict__ spans,
                            const V* __restrict__ from, V* __restrict__ to) {
     for (u64 span = grid_thread() / width; span < count; span += grid_threads() / width) {
-        const u64 first = load(spans + 3 * span), place = load(spans + 3 * span + 1);
-        const u64 len = load(spans + 3 * span + 2);
-        for (u64 i = threadIdx.x % width; i < len; i += width) {
-            to[place + i] = load(from + first + i);
-        }
+        copy_elements(load(spans + 3 * span + 2), width, from + load(spans + 3 * span),
+                      to + load(spans + 3 * span + 1));
     }
 }
