@@ -25,8 +25,9 @@ pub const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
 /// [`BandedSolver`](crate::BandedSolver) or [`ComposedSolver`](crate::ComposedSolver), whose solves
 /// wait; see there for what each supports.
 pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
-    /// Starts the solve of every system, from guesses in `x` or from 0. `values`, `b` and `x` have
-    /// the layout that the solver was made for.
+    /// Starts the solve of every system, from guesses in `x` or from 0, and returns;
+    /// [`ComposedSolver`](crate::ComposedSolver) when all have ended. `values`, `b` and `x` have the
+    /// layout that the solver was made for.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch
@@ -111,7 +112,8 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when there are fewer items; [`GpuSolveError::Unsupported`] for
-    /// plans of several patterns and of several methods, and for [`RaggedLu`](crate::RaggedLu).
+    /// plans of several patterns and of several methods, for [`RaggedLu`](crate::RaggedLu) and
+    /// [`ComposedSolver`](crate::ComposedSolver).
     fn set_active(&mut self, items: usize) -> Result<(), GpuSolveError> {
         let _ = items;
         Err(GpuSolveError::Unsupported {

@@ -160,7 +160,7 @@ where
         check_apart(values, x)?;
         self.check_vectors(b, x)?;
         self.take_values(values)?;
-        ComposedSolver::solve(self, b, guess, x)
+        self.solve_counted(b, guess, x, false)
     }
 
     fn confirm(
@@ -203,6 +203,12 @@ where
         options: &SolveOptions,
     ) -> Result<(), GpuSolveError> {
         let criteria = options.criteria::<T>(self.systems)?;
+        if criteria.floor.is_some() && self.sizes.is_none() {
+            return Err(GpuSolveError::Unsupported {
+                what: "a rounding floor for iterations over products that were planned without one",
+                instead: "give a floor when the solver is made",
+            });
+        }
         self.most_iterations = most_iterations(&criteria);
         self.limits.replace(executor, criteria)
     }

@@ -45,6 +45,18 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
+        self.solve_counted(b, guess, x, true)
+    }
+
+    /// [`ComposedSolver::solve`]; `counts`: whether the watch hears of systems as they end, and not
+    /// of the caller, who knows which are padding.
+    pub(super) fn solve_counted(
+        &mut self,
+        b: &E::Buffer<T>,
+        guess: Guess,
+        x: &mut E::Buffer<T>,
+        counts: bool,
+    ) -> Result<(), GpuSolveError> {
         self.check_vectors(b, x)?;
         if self.systems == 0 {
             return Ok(());
@@ -63,7 +75,9 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         let mut running = self.systems as u32;
         loop {
             let remaining = self.remaining()?;
-            self.limits.count(running.saturating_sub(remaining));
+            if counts {
+                self.limits.count(running.saturating_sub(remaining));
+            }
             running = remaining;
             if remaining == 0 {
                 break;

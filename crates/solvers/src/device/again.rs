@@ -147,7 +147,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_kept(|solver, kept| {
             let by = if kept.has_factors { Factors::Kept } else { Factors::None };
-            let started = Started { guess, of: Matrices::Kept, by };
+            let started = Started::new(guess, Matrices::Kept, by);
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
                 solver.start(&kept.values, b, started, x)
             })
@@ -210,7 +210,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         };
         self.with_staged_values(values, true, |solver, values| {
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                let started = Started { guess, of: Matrices::Given, by };
+                let started = Started::new(guess, Matrices::Given, by);
                 solver.start(values, b, started, x)
             })
         })

@@ -124,14 +124,15 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         }
         let mut systems = match first {
             First::Solved(outcomes) => {
-                let frame = self.report(Vec::new(), Vec::new(), start.elapsed())?;
+                let time = started.launching + start.elapsed();
+                let frame = self.report(Vec::new(), Vec::new(), time)?;
                 return Ok(DeviceReport::unlisted(outcomes, frame));
             }
             First::Left(systems) => systems,
         };
         let arrays = Arrays { values, b, x };
         let runs = self.finish_items(started, arrays, &mut systems)?;
-        Ok(self.report(systems, runs, start.elapsed())?.into())
+        Ok(self.report(systems, runs, started.launching + start.elapsed())?.into())
     }
 
     /// How every system ended on the device. Waits for the solve, and for one copy.

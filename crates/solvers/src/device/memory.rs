@@ -4,7 +4,8 @@ use sparsebatch_cuda::{DeviceInfo, MemoryMeter};
 use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::classes;
 
-use super::{DeviceData, DeviceSolver};
+use super::{DeviceData, DeviceSolver, check_supported};
+use crate::adjoint::TransposedBatch;
 use crate::backend::tuning;
 use crate::choose::{OnChip, Target, choose};
 use crate::gpu::iterates_over_products;
@@ -50,7 +51,11 @@ pub(crate) fn memory_of<T: SolveScalar>(
     options: &SolveOptions,
     data: DeviceData,
 ) -> Result<SolverMemory, SolveError> {
-    if over_products(info, batch, options) {
+    check_supported(batch, options, data)?;
+    options.criteria::<T>(batch.nitems().saturating_mul(options.nrhs))?;
+    let transposed = data.transposed.then(|| TransposedBatch::new(batch));
+    let solved = transposed.as_ref().map_or(batch, TransposedBatch::batch);
+    if over_products(info, solved, options) {
         return Err(SolveError::Unsupported {
             what: "the memory of a solve over products before it is planned on the GPU",
             instead: "make the solver; its report has the bytes",

@@ -181,6 +181,14 @@ struct Started {
     guess: Guess,
     of: Matrices,
     by: Factors,
+    /// How long the launches took; plans over products solve meanwhile.
+    launching: Duration,
+}
+
+impl Started {
+    fn new(guess: Guess, of: Matrices, by: Factors) -> Self {
+        Self { guess, of, by, launching: Duration::ZERO }
+    }
 }
 
 /// The factors by which a plan solves.
@@ -353,7 +361,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// # Errors
     /// [`SolveError::Argument`] when there are fewer items; [`SolveError::Unsupported`] for
     /// fewer items than all where they have several patterns or several methods, where some go
-    /// through the host, and with [`LuForm::BySystem`](crate::LuForm::BySystem).
+    /// through the host, over products, and with [`LuForm::BySystem`](crate::LuForm::BySystem).
     pub fn set_active(&mut self, items: usize) -> Result<(), SolveError> {
         if items == self.active {
             return Ok(());
@@ -412,7 +420,9 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 
     /// Starts the first method for every item, from the guesses in `x` or from 0, and returns. Allocates
     /// nothing (from guesses: after [`DeviceSolver::prepare_guesses`]) and may be recorded in a graph;
-    /// each launch of the graph is a solve that [`DeviceSolver::finish`] completes.
+    /// each launch of the graph is a solve that [`DeviceSolver::finish`] completes. Over products it
+    /// returns when the first method has ended, cannot be recorded, and allocates where values of
+    /// each item become those of all or the reverse.
     ///
     /// Items that are too large for the device are solved by [`DeviceSolver::finish`], and so are
     /// systems that fail.
@@ -433,7 +443,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         check_apart(b, x)?;
         self.with_staged_values(values, true, |solver, values| {
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
-                let started = Started { guess, of: Matrices::Given, by: Factors::None };
+                let started = Started::new(guess, Matrices::Given, Factors::None);
                 solver.start(values, b, started, x)
             })
         })
@@ -457,6 +467,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
                 copy_values(&self.executor, &*x, guesses)?;
             }
         }
+        let clock = Instant::now();
         let launched = match started.by {
             Factors::None => self.plan.solve(values, b, started.guess, x),
             Factors::Kept | Factors::Near => self.plan.solve_again(values, b, started.guess, x),
@@ -464,7 +475,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         };
         // Plans that wait may be stopped.
         stopped(&self.criteria.watch, launched.map_err(SolveError::from))?;
-        self.started = Some(started);
+        self.started = Some(Started { launching: clock.elapsed(), ..started });
         Ok(())
     }
 
@@ -494,7 +505,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
 }
 
 /// Refuses options, batches and layouts of arrays that solves on the device do not support.
-fn check_supported<T: SolveScalar>(
+pub(super) fn check_supported<T: SolveScalar>(
     batch: &Batch<T>,
     options: &SolveOptions,
     data: DeviceData,

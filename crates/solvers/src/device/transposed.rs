@@ -93,7 +93,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     /// for the transposed patterns, with the schemes of the solver, and the first call after each
     /// [`DeviceSolver::factor`] factorises the transposed matrices. The first call allocates
     /// memory, about as much as the solver and its kept matrices take; later ones may be recorded
-    /// in a graph.
+    /// in a graph, but for solves over products.
     ///
     /// # Errors
     /// [`SolveError::NotFactored`] without kept matrices; those of [`DeviceSolver::with_data`]
@@ -137,7 +137,7 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         x: &mut E::Buffer<T>,
     ) -> Result<(), SolveError> {
         self.with_transposed(|solver, values, by| {
-            let started = Started { guess, of: Matrices::Transposed, by };
+            let started = Started::new(guess, Matrices::Transposed, by);
             solver.with_staged_vectors(b, Some(guess), x, |solver, b, x| {
                 solver.start(values, b, started, x)
             })

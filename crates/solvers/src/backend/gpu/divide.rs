@@ -39,14 +39,16 @@ pub(super) struct Divided<E: Executor, T: Value> {
     pub(super) parts: Vec<Part<E, T>>,
     /// Items that no plan supports or that do not fit in memory, for the CPU.
     pub(super) refused: Refused,
-    /// Whether parts are loaded one after the other.
-    pub(super) in_turns: bool,
 }
 
 impl<E: Executor, T: Value> Divided<E, T> {
-    /// Parts that hold all items at once.
     fn of(parts: Vec<Part<E, T>>) -> Self {
-        Self { parts, refused: Refused::default(), in_turns: false }
+        Self { parts, refused: Refused::default() }
+    }
+
+    fn append(&mut self, mut other: Self) {
+        self.parts.append(&mut other.parts);
+        self.refused.append(other.refused);
     }
 }
 
@@ -86,7 +88,7 @@ impl Refused {
 /// Divides the items `only`, or all items, between the GPU and the CPU. A ragged batch is loaded as
 /// one part if possible, where `is_pooled`, else the patterns that a plan takes together. Each
 /// other pattern is a part. All parts are loaded at once, or in turns if memory is short and the
-/// batch `may` be divided.
+/// batch `may` be divided: those that iterate over products alone, if that suffices.
 ///
 /// # Errors
 /// Those of [`Part::ragged`], [`at_once`], [`in_turns`] and [`together_in_turns`].
@@ -109,10 +111,7 @@ where
         match Part::ragged(site, ragged, &classes, budget) {
             Ok(part) => return Ok(Divided::of(vec![part])),
             Err(error) if is_full(&error) => {
-                let pattern = |class: &Vec<u32>| batch.pattern(class[0] as usize);
-                let is_composed =
-                    |class: &Vec<u32>| site.iterates_over_products::<T>(pattern(class));
-                if may.divide && classes.iter().all(is_composed) {
+                if may.divide && are_over_products(site, batch, &classes) {
                     return together_in_turns(site, ragged, &classes, budget, may);
                 }
             }
@@ -152,7 +151,7 @@ where
     let (info, all) = (site.executor.info(), (ragged, classes.to_vec()));
     let how = (&site.options, &tuning(None));
     let TakenTogether { groups, mut apart } = taken_together::<E, T>(info, site.scheme, all, how);
-    let (mut parts, mut left) = (Vec::new(), budget);
+    let (mut divided, mut left) = (Divided::of(Vec::new()), budget);
     for some in groups {
         if some.len() < 2 {
             apart.extend(some);
@@ -161,23 +160,37 @@ where
         match Part::ragged(site, ragged, &some, left) {
             Ok(part) => {
                 left = left.saturating_sub(part.bytes());
-                parts.push(part);
+                divided.parts.push(part);
+            }
+            Err(error)
+                if is_full(&error) && may.divide && are_over_products(site, batch, &some) =>
+            {
+                divided.append(together_in_turns(site, ragged, &some, left, may)?);
             }
             Err(error) if is_unsupported(&error) || is_full(&error) => return Ok(None),
             Err(error) => return Err(error),
         }
     }
-    if parts.is_empty() {
+    if divided.parts.is_empty() {
         return Ok(None);
     }
     match at_once(site, batch, &apart, left, may) {
         Err(error) if is_full(&error) => Ok(None),
-        divided => {
-            let mut divided = divided?;
-            parts.append(&mut divided.parts);
-            Ok(Some(Divided { parts, ..divided }))
+        others => {
+            divided.append(others?);
+            Ok(Some(divided))
         }
     }
+}
+
+/// Whether the systems of all classes iterate over products.
+fn are_over_products<E, T>(site: &Site<E>, batch: &Batch<T>, classes: &[Vec<u32>]) -> bool
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let mut patterns = classes.iter().map(|class| batch.pattern(class[0] as usize));
+    patterns.all(|pattern| site.iterates_over_products::<T>(pattern))
 }
 
 /// Cuts classes that iterate together over products into parts that fit in memory by themselves, and
@@ -200,23 +213,23 @@ where
     let mut waiting = vec![classes.to_vec()];
     while let Some(mut some) = waiting.pop() {
         match Part::ragged(site, batch, &some, budget) {
-            Ok(part) => divided.parts.push(part),
+            Ok(mut part) => {
+                part.take_turns();
+                divided.parts.push(part);
+            }
             Err(error) if is_full(&error) && some.len() > 1 => {
                 let rest = some.split_off(some.len().div_ceil(2));
                 waiting.extend([rest, some]);
             }
             // The items of one pattern may be divided, too.
             Err(error) if is_full(&error) => {
-                let batch = &Batch::Ragged(batch.clone());
-                let Divided { mut parts, refused, .. } = in_turns(site, batch, &some, budget, may)?;
-                divided.parts.append(&mut parts);
-                divided.refused.append(refused);
+                let mut one = in_turns(site, &Batch::Ragged(batch.clone()), &some, budget, may)?;
+                one.parts.iter_mut().for_each(Part::take_turns);
+                divided.append(one);
             }
             Err(error) => return Err(error),
         }
-        divided.parts.iter_mut().for_each(Part::unload);
     }
-    divided.in_turns = true;
     Ok(divided)
 }
 
@@ -245,6 +258,11 @@ where
     let load = |part: &mut Part<E, T>| {
         let bytes_of_part = bytes(part);
         if needed + bytes_of_part > budget {
+            if part.over_products && may.divide {
+                part.load_within(site, batch, budget - needed)?;
+                part.take_turns();
+                return Ok(());
+            }
             // The sum over all parts, so that the error can say how much memory would suffice.
             let all = classes.iter().map(|items| Part::<E, T>::new(site, batch, items.clone()));
             let needed = all.map(|part| bytes(&part)).sum();
@@ -258,8 +276,7 @@ where
         let is_full = part.over_products && !may.divide && may.leaves_full(error);
         (may.use_cpu && is_unsupported(error)) || is_full
     };
-    let divided = divide_by(site, batch, classes, load, sends)?;
-    Ok(Divided { in_turns: false, ..divided })
+    divide_by(site, batch, classes, load, sends)
 }
 
 /// Divides each part into chunks that fit in memory by themselves, and checks that they do. Items
@@ -282,7 +299,7 @@ where
         part.load_within(site, batch, budget)?;
         // A single part keeps its memory.
         if classes.len() > 1 {
-            part.unload();
+            part.take_turns();
         }
         Ok(())
     };
@@ -292,8 +309,8 @@ where
     divide_by(site, batch, classes, load, sends)
 }
 
-/// Makes a part of each class that can be loaded; other classes are left out if the CPU may solve
-/// them.
+/// Makes a part of each class that can be loaded, last those that iterate over products; other
+/// classes are left out if the CPU may solve them.
 fn divide_by<E, T>(
     site: &Site<E>,
     batch: &Batch<T>,
@@ -305,16 +322,18 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    let (mut parts, mut refused) = (Vec::new(), Refused::default());
-    for items in classes {
-        let mut part = Part::new(site, batch, items.clone());
+    let part = |items: &Vec<u32>| Part::new(site, batch, items.clone());
+    let mut all: Vec<Part<E, T>> = classes.iter().map(part).collect();
+    all.sort_by_key(|part| part.over_products);
+    let mut divided = Divided::of(Vec::new());
+    for mut part in all {
         match load(&mut part) {
-            Ok(()) => parts.push(part),
-            Err(error) if goes_to_cpu(&part, &error) => refused.push(items, &error),
+            Ok(()) => divided.parts.push(part),
+            Err(error) if goes_to_cpu(&part, &error) => divided.refused.push(&part.items, &error),
             Err(error) => return Err(error),
         }
     }
-    Ok(Divided { parts, refused, in_turns: true })
+    Ok(divided)
 }
 
 pub(super) fn is_unsupported(error: &SolveError) -> bool {

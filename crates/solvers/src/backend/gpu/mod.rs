@@ -275,7 +275,7 @@ where
                 piece.begin(systems, b, target.reborrow())?;
                 // The CPU solves its items while the GPU works.
                 cpu(target.reborrow())?;
-                piece.finish(systems, target.reborrow())?;
+                piece.finish(systems, b, target.reborrow())?;
             }
             None => {
                 pieces.run(systems, (b, guesses), target.reborrow())?;

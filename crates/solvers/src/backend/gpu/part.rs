@@ -52,6 +52,8 @@ pub(super) struct Part<E: Executor, T: Value> {
     pub(super) reason: Option<String>,
     /// The matrix format of the products.
     format: &'static str,
+    /// Whether its memory is released between solves.
+    pub(super) in_turn: bool,
     /// Bytes on the device when the part was last loaded.
     bytes: u64,
     held: Option<PartMemory<E, T>>,
@@ -119,9 +121,18 @@ where
         patterns: Vec<(CsrPattern, Vec<u32>)>,
         over_products: bool,
     ) -> Self {
-        let (kernel, reason, format) = (String::new(), None, "csr");
-        let (chunks, bytes, held) = (1, 0, None);
-        Self { items, patterns, chunks, kernel, over_products, reason, format, bytes, held }
+        Self {
+            items,
+            patterns,
+            chunks: 1,
+            kernel: String::new(),
+            over_products,
+            reason: None,
+            format: "csr",
+            in_turn: false,
+            bytes: 0,
+            held: None,
+        }
     }
 
     /// Loads items of a ragged batch (ascending); each chunk has one plan for all of its patterns.
@@ -415,6 +426,30 @@ where
         self.held = None;
     }
 
+    /// Releases the memory, now and after each solve.
+    pub(super) fn take_turns(&mut self) {
+        self.unload();
+        self.in_turn = true;
+    }
+
+    /// Cuts off half of the patterns, where there are several.
+    pub(super) fn halve(&mut self) -> Option<Self> {
+        if self.patterns.len() < 2 {
+            return None;
+        }
+        let patterns = self.patterns.split_off(self.patterns.len().div_ceil(2));
+        let items = |patterns: &[(CsrPattern, Vec<u32>)]| {
+            let mut items: Vec<u32> =
+                patterns.iter().flat_map(|(_, items)| items).copied().collect();
+            items.sort_unstable();
+            items
+        };
+        self.items = items(&self.patterns);
+        let mut other = Self::unloaded(items(&patterns), patterns, self.over_products);
+        other.in_turn = self.in_turn;
+        Some(other)
+    }
+
     /// Copies the values of an undivided part to the GPU.
     pub(super) fn send_values(
         &mut self,
@@ -520,7 +555,6 @@ where
         systems: Systems<'_, T>,
         queue: &Queue<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
-        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => (0, Ok(())),
             PartMemory::Chunks(pipe) => reach(pipe).draw(site, systems, &self.items, queue),
@@ -535,17 +569,10 @@ where
         b: &[T],
         target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
-        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => Ok(()),
             PartMemory::Chunks(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
         }
-    }
-
-    /// The systems, whose end is not counted again where a plan that waits has counted it.
-    fn counted<'a>(&self, systems: Systems<'a, T>) -> Systems<'a, T> {
-        let watch = systems.watch.filter(|_| !self.over_products);
-        Systems { watch, ..systems }
     }
 
     /// Waits for the solve and stores the results of wanted systems.
@@ -556,7 +583,6 @@ where
         target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
-        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => {
                 whole.receive(&site.executor, systems, &self.items, target, staging)

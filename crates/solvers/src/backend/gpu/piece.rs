@@ -10,7 +10,7 @@ use sparsebatch_formats::Batch;
 use sparsebatch_solve_core::{ProductCost, Scheme};
 
 use super::OneGpu;
-use super::divide::{Divided, May, Refused, divide};
+use super::divide::{Divided, May, Refused, divide, is_full};
 use super::part::{Part, PartResults, Site};
 use super::several::{Queue, span};
 use super::staging::{Staging, Systems};
@@ -66,7 +66,6 @@ pub(super) struct Piece<E: Executor, T: Value> {
     /// Approximate bytes that the parts may take.
     budget: u64,
     pub(super) parts: Vec<Part<E, T>>,
-    pub(super) in_turns: bool,
     has_factors: bool,
     /// What the products of the last solve in turns have cost, where they were asked for.
     cost: Option<ProductCost>,
@@ -105,7 +104,7 @@ where
         };
         let only = (items.len() < batch.nitems()).then_some(&some[..]);
         let divided = divide(&site, batch, (only, is_pooled), budget, may)?;
-        let Divided { parts, refused, in_turns } = divided;
+        let Divided { parts, refused } = divided;
         let loaded = parts.iter().filter(|part| part.is_loaded());
         let held = CountedBytes::new(&one.held, loaded.map(Part::bytes).sum());
         Ok(Self {
@@ -115,7 +114,6 @@ where
             held,
             budget,
             parts,
-            in_turns,
             has_factors: false,
             cost: None,
             on_cpu: refused,
@@ -133,7 +131,7 @@ where
         span(&self.items)
     }
 
-    /// Sends the systems to the GPU and starts to solve them; in turns it solves them.
+    /// Sends the systems to the GPU and starts to solve them.
     pub(super) fn begin(
         &mut self,
         systems: Systems<'_, T>,
@@ -141,57 +139,72 @@ where
         mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
         let (site, staging) = (&self.site, &mut self.staging);
-        let several = self.parts.len() > 1;
         self.cost = None;
-        if self.in_turns {
-            for part in &mut self.parts {
-                go_on(&site.options.watch)?;
-                if !part.is_loaded() {
-                    part.load_within(site, systems.batch, self.budget)?;
-                }
-                part.send_values(site, systems, staging)?;
-                part.send_vectors(site, systems, b, target.x, staging)?;
-                part.start()?;
-                part.run(site, systems, b, target.reborrow())?;
-                part.receive(site, systems, target.reborrow(), staging)?;
-                if site.asks_for_products() {
-                    self.cost = ProductCost::together([self.cost.take(), part.product_cost()?]);
-                }
-                // A single part keeps its memory.
-                if several {
-                    part.unload();
-                }
-            }
-            return Ok(());
-        }
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|part| !part.in_turn) {
             part.send_values(site, systems, staging)?;
             part.send_vectors(site, systems, b, target.x, staging)?;
         }
-        for part in self.parts.iter_mut().filter(|part| !part.over_products) {
+        for part in self.parts.iter_mut().filter(|part| !part.in_turn && !part.over_products) {
             part.start()?;
         }
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|part| !part.in_turn) {
             part.run(site, systems, b, target.reborrow())?;
         }
         Ok(())
     }
 
     /// Solves the items that iterate over products, for which the host waits; waits for what was
-    /// begun, and stores the results.
+    /// begun, and stores the results. Then solves the items of parts that take turns.
     pub(super) fn finish(
         &mut self,
         systems: Systems<'_, T>,
+        b: &[T],
         mut target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
-        if !self.in_turns {
-            for part in self.parts.iter_mut().filter(|part| part.over_products) {
-                part.start()?;
+        for part in self.parts.iter_mut().filter(|part| !part.in_turn && part.over_products) {
+            part.start()?;
+        }
+        for part in self.parts.iter_mut().filter(|part| !part.in_turn) {
+            part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
+        }
+        let mut place = 0;
+        while place < self.parts.len() {
+            if self.parts[place].in_turn {
+                self.solve_in_turn(place, systems, b, target.reborrow())?;
             }
-            for part in &mut self.parts {
-                part.receive(&self.site, systems, target.reborrow(), &mut self.staging)?;
+            place += 1;
+        }
+        Ok(())
+    }
+
+    /// Loads a part within the memory that is left, solves its items, and releases the memory. Where
+    /// this has become short, the part is halved.
+    fn solve_in_turn(
+        &mut self,
+        place: usize,
+        systems: Systems<'_, T>,
+        b: &[T],
+        mut target: PartResults<'_, T>,
+    ) -> Result<(), SolveError> {
+        let room = self.budget.saturating_sub(self.bytes());
+        let (site, staging) = (&self.site, &mut self.staging);
+        go_on(&site.options.watch)?;
+        while let Err(error) = self.parts[place].load_within(site, systems.batch, room) {
+            match self.parts[place].halve() {
+                Some(other) if is_full(&error) => self.parts.insert(place + 1, other),
+                _ => return Err(error),
             }
         }
+        let part = &mut self.parts[place];
+        part.send_values(site, systems, staging)?;
+        part.send_vectors(site, systems, b, target.x, staging)?;
+        part.start()?;
+        part.run(site, systems, b, target.reborrow())?;
+        part.receive(site, systems, target, staging)?;
+        if site.asks_for_products() {
+            self.cost = ProductCost::together([self.cost.take(), part.product_cost()?]);
+        }
+        part.unload();
         Ok(())
     }
 
@@ -214,7 +227,7 @@ where
 
     /// Whether its plans keep factors of all items, all at once.
     pub(super) fn keeps_factors(&self) -> bool {
-        let is_whole = !self.in_turns && self.on_cpu.items.is_empty();
+        let is_whole = self.on_cpu.items.is_empty() && !self.parts.iter().any(|part| part.in_turn);
         is_whole && !self.parts.is_empty() && self.parts.iter().all(Part::keeps_factors)
     }
 
@@ -260,8 +273,9 @@ where
         self.held.replace(self.bytes());
     }
 
+    /// Bytes of the parts that stay on the device.
     fn bytes(&self) -> u64 {
-        self.parts.iter().map(Part::bytes).sum()
+        self.parts.iter().filter(|part| part.is_loaded()).map(Part::bytes).sum()
     }
 
     /// Sends vectors, and values where they are not on the device, starts a solve of each part by
@@ -312,15 +326,17 @@ where
     /// The largest number of chunks of any part; parts that iterate over products in turns are
     /// chunks, too.
     pub(super) fn chunks(&self) -> usize {
-        let of_products = self.parts.iter().filter(|part| self.in_turns && part.over_products);
+        let of_products = self.parts.iter().filter(|part| part.in_turn && part.over_products);
         let in_turns: usize = of_products.map(Part::chunks).sum();
         self.parts.iter().map(Part::chunks).max().unwrap_or(1).max(in_turns)
     }
 
-    /// Bytes on the device: of all parts, or of the largest if they are loaded one after the other.
+    /// Bytes on the device: of all parts that stay there, and of the largest of those that take
+    /// turns.
     pub(super) fn device_bytes(&self) -> u64 {
-        let bytes = self.parts.iter().map(Part::bytes);
-        if self.in_turns { bytes.max().unwrap_or(0) } else { bytes.sum() }
+        let in_turns = self.parts.iter().filter(|part| part.in_turn).map(Part::bytes).max();
+        let stay = self.parts.iter().filter(|part| !part.in_turn).map(Part::bytes);
+        stay.sum::<u64>() + in_turns.unwrap_or(0)
     }
 
     /// The format of the products, where all items iterate over some.
@@ -331,10 +347,11 @@ where
 
     /// What the products of the last solve have cost, where they were asked for.
     pub(super) fn product_cost(&mut self) -> Result<Option<ProductCost>, SolveError> {
-        if self.in_turns || !self.site.asks_for_products() {
-            return Ok(self.cost.clone());
+        if !self.site.asks_for_products() {
+            return Ok(None);
         }
         let costs = self.parts.iter_mut().map(Part::product_cost);
-        Ok(ProductCost::together(costs.collect::<Result<Vec<_>, _>>()?))
+        let costs = costs.collect::<Result<Vec<_>, _>>()?;
+        Ok(ProductCost::together(costs.into_iter().chain([self.cost.clone()])))
     }
 }

@@ -338,7 +338,7 @@ where
         let is_loss = |_: &GpuError| true;
         self.on_each(systems, vectors, target, is_loss, &|piece, systems, b, mut target| {
             piece.begin(systems, b, target.reborrow())?;
-            piece.finish(systems, target)
+            piece.finish(systems, b, target)
         })
     }
 

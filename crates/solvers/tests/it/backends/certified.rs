@@ -1,11 +1,15 @@
 //! Verdicts of the GPU are checked by the rules of the CPU.
 
 use kernel_emu::{Emulator, Order};
+use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Batch, BatchValues, Csr, UniformBatch};
+use sparsebatch_solvers::gpu::{ComposedSolver, Guess, ProductKernel};
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Chunks, Gpu, LuForm, Method, Status, solve_on_executor,
+    Backend, BatchReport, BatchSolver, Chunks, DeviceSolver, Engine, Gpu, LuForm, Method,
+    SpmvOptions, Status, solve_on_executor,
 };
 
+use crate::backends::device::values_of;
 use crate::common::{cases, one_step};
 
 /// Matrices of rank 2 alternate with healthy ones; the right-hand side is not in the range of the
@@ -77,6 +81,52 @@ fn the_same_holds_for_limits_of_their_own_and_for_kept_factors() {
                 solver.factor(batch).unwrap();
                 let mut x = vec![0.0; b.len()];
                 check(&solver.solve_again(&b, &mut x).unwrap());
+            }
+        }
+    }
+}
+
+/// A guess of 1e16 whose computed product with a singular matrix is `b`, while the exact residual is
+/// 1.8: iterations over products end at once, and are not believed. From the host and on the device.
+#[test]
+fn a_guess_whose_residual_over_products_vanishes_by_chance_is_no_solution() {
+    let (batch, _) = singular_beside_healthy(40);
+    let ragged: Batch<f64> = (0..40).map(|item| batch.to_csr(item)).collect();
+    let b = [0.0, -1.0, 0.0].repeat(40);
+    let guess: Vec<f64> = [-0.5, 1e16, -2e16, 0.0, 0.0, 0.0].repeat(20);
+    let bicgstab = one_step().method(Method::BiCgStab).max_iters(100);
+    let composed = bicgstab.clone().engine(Engine::Composed(SpmvOptions::default()));
+    for (batch, options) in
+        [(&batch, &composed), (&ragged, &composed), (&batch, &bicgstab.history(true))]
+    {
+        let executor = Emulator::new(Order::Forward);
+        // The solver alone is taken in.
+        let plain = options.clone().engine(Engine::Fused);
+        let mut alone =
+            ComposedSolver::new(&executor, batch, &ProductKernel::default(), &plain).unwrap();
+        let mut x = executor.upload(&guess).unwrap();
+        alone.solve(&executor.upload(&b).unwrap(), Guess::InX, &mut x).unwrap();
+        assert_eq!(alone.outcomes().unwrap()[0].status, Status::Converged);
+
+        let backend = Backend::Gpu(Gpu::new(executor.clone()));
+        let host = solve_on_executor(&backend, batch, &b, Some(&guess), options).unwrap();
+        let mut solver = DeviceSolver::new(&executor, batch, options).unwrap();
+        let values = executor.upload(&values_of(batch)).unwrap();
+        let on_b = executor.upload(&b).unwrap();
+        let mut x = executor.upload(&guess).unwrap();
+        let device = solver.solve(&values, &on_b, Guess::InX, &mut x).unwrap();
+
+        for report in [&host.report, &*device] {
+            assert!(report.kernel.starts_with("composed"), "{}", report.kernel);
+            for (item, system) in report.systems.iter().enumerate() {
+                let outcome = &system.outcome;
+                assert_eq!(
+                    outcome.status == Status::Converged,
+                    item % 2 == 1,
+                    "{item} {outcome:?}"
+                );
+                let least = if item % 2 == 0 { 0.35 } else { 0.0 };
+                assert!((least..1.9).contains(&outcome.residual_norm), "{item} {outcome:?}");
             }
         }
     }

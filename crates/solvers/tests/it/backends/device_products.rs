@@ -1,16 +1,19 @@
 //! Solves over products of data on the device: systems of any size, residual histories, and engines
 //! that are asked for.
 
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
 use kernel_emu::{Emulator, Order};
 use sparsebatch_cuda::Executor;
 use sparsebatch_formats::{Batch, Csr, UniformBatch};
-use sparsebatch_solve_core::{FormatChoice, KernelChoice, Krylov, Scheme};
+use sparsebatch_solve_core::{FormatChoice, KernelChoice, Scheme};
 use sparsebatch_solvers::gpu::{
     GpuSolveError, Guess, PlanReport, SolverTuning, solver_for, solver_for_ragged,
 };
 use sparsebatch_solvers::{
-    DeviceSolver, Engine, Method, Preconditioner, Rung, SolveError, SolveOptions, SpmvOptions,
-    Status, Watch, solver_memory,
+    Backend, DeviceData, DeviceSolver, Engine, Gpu, Method, Preconditioner, Rung, SolveError,
+    SolveOptions, SpmvOptions, Status, Watch, solve_on_executor, solver_memory,
 };
 
 use crate::backends::common::{cg, chain, patterns, ragged, rhs};
@@ -270,5 +273,94 @@ fn the_memory_of_products_is_not_told_before_they_are_planned() {
     let info = emulator().info().clone();
     let refused = solver_memory(&info, &batch, &options, Default::default()).unwrap_err();
     assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
-    assert_eq!(options.scheme::<f64>().krylov(), Some(Krylov::Cg));
+    // What does not fit is said first, by `auto` too.
+    let wide = Csr::try_new(2, 4, vec![0, 2, 4], vec![0, 2, 1, 3], vec![1.0; 4]).unwrap();
+    let few = SolveOptions::new().rel_tol(vec![1e-8]);
+    let wide = Batch::Uniform(UniformBatch::shared(wide, 3));
+    for (batch, options) in [(&wide, SolveOptions::new()), (&batch, few)] {
+        let refused = solver_memory(&info, batch, &options, Default::default()).unwrap_err();
+        assert!(matches!(refused, SolveError::Argument(_)), "{refused}");
+    }
+    // A full column makes rows of the transposed matrix long.
+    let n = 6000;
+    let (mut row_ptr, mut col_idx, mut values) = (vec![0], Vec::new(), Vec::new());
+    for row in 0..n {
+        let entries = if row == 0 { vec![0] } else { vec![0, row] };
+        values.extend(entries.iter().map(|&col| if col == row { 4.0 } else { 1e-3 }));
+        col_idx.extend(entries.iter().map(|&col| col as i32));
+        row_ptr.push(col_idx.len() as i32);
+    }
+    let arrow = Csr::<f64>::try_new(n, n, row_ptr, col_idx, values).unwrap();
+    let arrow = Batch::Uniform(UniformBatch::shared(arrow, 2));
+    let data = DeviceData::new().transposed(true);
+    let refused = solver_memory(&info, &arrow, &cg(), data).unwrap_err();
+    assert!(matches!(refused, SolveError::Unsupported { .. }), "{refused}");
+}
+
+/// A floor compares residuals with the entries of the matrices, of which the plan keeps a copy.
+#[test]
+fn a_floor_is_given_before_products_are_planned() {
+    let executor = emulator();
+    let options = cg();
+    let (pattern, scheme) = (chain::<f64>(LARGE, 4.0), Scheme::Cg(Preconditioner::Jacobi));
+    let systems = (pattern.view().pattern(), 1);
+    let tuning = SolverTuning::default();
+    let mut plan = solver_for::<_, f64>(&executor, scheme, systems, &options, &tuning).unwrap();
+    plan.replace_limits(&executor, &options.clone().max_iters(7)).unwrap();
+    let refused = plan.replace_limits(&executor, &options.floor(2.0)).unwrap_err();
+    assert!(matches!(refused, GpuSolveError::Unsupported { .. }), "{refused}");
+}
+
+/// Systems that iterate over products make room for the others, in whatever order they come.
+#[test]
+fn systems_over_products_give_way_where_memory_is_short() {
+    let large = || vec![chain::<f64>(LARGE, 4.0)];
+    let small = || vec![chain::<f64>(2000, 4.0); 40];
+    for matrices in [[large(), small()].concat(), [small(), large()].concat()] {
+        let batch = ragged(matrices);
+        let b = rhs(&batch, 1);
+        let gpu = Gpu::new(emulator()).memory_limit(9 << 20).or_cpu(true);
+        let alone = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap();
+
+        assert!(alone.report.all_converged());
+        assert_eq!(alone.report.backend.name(), "gpu+cpu");
+        let reason = alone.report.cpu_reason().unwrap();
+        assert!(reason.starts_with("1 of 41 systems: out of GPU memory"), "{reason}");
+    }
+    // In chunks they take turns, and the others stay.
+    let large = [chain::<f64>(LARGE, 4.0), chain(LARGE + 1, 4.0), chain(LARGE + 2, 4.0)];
+    let batch = ragged([large.to_vec(), vec![chain::<f64>(2000, 4.0); 40]].concat());
+    let b = rhs(&batch, 1);
+    let on = |limit: Option<u64>| {
+        let gpu = Gpu::new(emulator()).memory_limit(limit).in_chunks(true);
+        solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap()
+    };
+    let (all, limited) = (on(None), on(Some(16 << 20)));
+    assert_eq!((all.report.runs[0].chunks, limited.report.runs[0].chunks), (1, 3));
+    assert!(limited.report.runs[0].device_bytes <= 16 << 20, "{:?}", limited.report.runs);
+    assert!(all.x == limited.x && all.report.systems == limited.report.systems);
+    assert_eq!(all.report.kernel, limited.report.kernel);
+}
+
+/// Ends are counted once, in the last chunk too, which is not full.
+#[test]
+fn a_watch_counts_no_padding() {
+    let batch = chains(10);
+    let b = rhs(&batch, 1);
+    for limit in [None, Some(15_000)] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let watch = Watch::with_callback(move |progress| {
+            log.lock().unwrap().push(progress.ended);
+            ControlFlow::Continue(())
+        });
+        let options = over(FormatChoice::Auto, KernelChoice::Auto).watch(watch);
+        let gpu = Gpu::new(emulator()).memory_limit(limit).in_chunks(true);
+        let solved = solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &options).unwrap();
+
+        let chunks = solved.report.runs[0].chunks;
+        assert_eq!(chunks > 1, limit.is_some(), "{:?}", solved.report.runs);
+        let seen = seen.lock().unwrap();
+        assert_eq!((seen.len(), seen.last()), (chunks, Some(&10)), "{seen:?}");
+    }
 }
