@@ -10,6 +10,10 @@ use super::item_grid::{THREADS, resident_blocks};
 use super::kernels::MOVES;
 use crate::GpuSolveError;
 
+/// Values that a block of `permute` moves at a time, as in `moves.cu`, and its most blocks.
+const MOVED: u64 = 4 * THREADS as u64;
+const MOST_BLOCKS: u64 = i32::MAX as u64;
+
 /// Elements of a tile, as in `moves.cu`, whose blocks have [`THREADS`] threads.
 const TILE: u64 = 32;
 
@@ -148,13 +152,15 @@ impl<E: Executor + Clone, T: Value> ArrayMove<E, T> {
         if self.total() == 0 {
             return Ok(());
         }
-        let resident = resident_blocks(self.executor.info());
         let (items, values) = (self.nitems as u64, self.len as u64);
-        let needed = match name {
-            "turn" => items.div_ceil(TILE) * values.div_ceil(TILE),
-            _ => (items * values).div_ceil(u64::from(THREADS)),
+        let blocks = match name {
+            "turn" => {
+                let resident = resident_blocks(self.executor.info());
+                (items.div_ceil(TILE) * values.div_ceil(TILE)).min(4 * resident)
+            }
+            _ => (items * values).div_ceil(MOVED).min(MOST_BLOCKS),
         };
-        let config = LaunchConfig::linear(needed.clamp(1, 4 * resident) as u32, THREADS);
+        let config = LaunchConfig::linear(blocks.max(1) as u32, THREADS);
         // SAFETY: the arguments are those of `permute` or `turn`; both arrays have `nitems * len`
         // values and do not overlap, and `source` has `len` places below `len`.
         unsafe { self.executor.launch(&Self::key(name), config, args) }?;

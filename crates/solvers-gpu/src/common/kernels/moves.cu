@@ -2,17 +2,42 @@
 
 constexpr u32 TILE = WARP_THREADS;        // rows and columns of a tile
 constexpr u32 MOVE_THREADS = TILE * 8;
+constexpr u32 MOVED = 4 * MOVE_THREADS;    // values of a run
 
 // permute: to[item*len + k] = from[item*len + source[k]] for item < nitems, k < len.
-// - Launch: any grid and block in x. Threads stride over the nitems*len values.
-// - source: indices below len. `from` and `to` do not overlap.
+// - Launch: blocks of MOVE_THREADS threads, any grid in x. Blocks stride over runs of MOVED values,
+//   which they write in the order of memory.
+// - source: indices below len >= 1. `from` and `to` do not overlap.
 // - Traffic per value: reads its index, mostly from the cache, and the value; writes it.
 template <typename V>
-__global__ void permute(u64 nitems, u64 len, const u32* __restrict__ source,
-                        const V* __restrict__ from, V* __restrict__ to) {
-    for (u64 at = grid_thread(); at < nitems * len; at += grid_threads()) {
-        const u64 item = at / len;
-        to[at] = load(from + item * len + load(source + (at - item * len)));
+__global__ void __launch_bounds__(MOVE_THREADS)
+    permute(u64 nitems, u64 len, const u32* __restrict__ source, const V* __restrict__ from,
+            V* __restrict__ to) {
+    const u64 total = nitems * len;
+    // From a value of a thread to its next one, in whole items and within an item.
+    const u64 step = MOVE_THREADS % len, step_items = MOVE_THREADS / len * len;
+    for (u64 run = u64(blockIdx.x) * MOVED; run < total; run += u64(gridDim.x) * MOVED) {
+        u64 item = (run + threadIdx.x) / len * len, k = run + threadIdx.x - item;
+        V values[MOVED / MOVE_THREADS];
+#pragma unroll
+        for (u32 i = 0; i < MOVED / MOVE_THREADS; ++i) {
+            if (run + i * MOVE_THREADS + threadIdx.x < total) {
+                values[i] = load(from + item + load(source + k));
+            }
+            k += step;
+            item += step_items;
+            if (k >= len) {
+                k -= len;
+                item += len;
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < MOVED / MOVE_THREADS; ++i) {
+            const u64 at = run + i * MOVE_THREADS + threadIdx.x;
+            if (at < total) {
+                to[at] = values[i];
+            }
+        }
     }
 }
 
