@@ -43,7 +43,9 @@ __global__ void __launch_bounds__(MOVE_THREADS)
 
 // turn: to[c*rows + r] = from[source[r]*columns + c] for r < rows, c < columns, by tiles in shared
 // memory, so that reads and writes are of neighbouring values.
-// - Launch: blocks of MOVE_THREADS threads, any grid in x. Blocks stride over the tiles.
+// - Launch: blocks of MOVE_THREADS threads, any grid in x. Blocks stride over the tiles, first in the
+//   direction that has fewer: parts of a cache line that belong to two tiles are read and written
+//   within a short time.
 // - source: null (then source[r] is r), or indices below `rows`. `from` and `to` do not overlap.
 // - Traffic per value: reads it, writes it.
 template <typename V>
@@ -53,9 +55,10 @@ __global__ void __launch_bounds__(MOVE_THREADS)
     // A column more than there are: threads that read a column are in different banks.
     __shared__ V tile[TILE][TILE + 1];
     const u32 lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
-    const u64 across = (columns + TILE - 1) / TILE, tiles = (rows + TILE - 1) / TILE * across;
-    for (u64 number = blockIdx.x; number < tiles; number += gridDim.x) {
-        const u64 row = number / across * TILE, column = number % across * TILE;
+    const u64 across = (columns + TILE - 1) / TILE, down = (rows + TILE - 1) / TILE;
+    for (u64 number = blockIdx.x; number < across * down; number += gridDim.x) {
+        const u64 row = (down < across ? number % down : number / across) * TILE;
+        const u64 column = (down < across ? number / down : number % across) * TILE;
         for (u32 i = first; i < TILE; i += MOVE_THREADS / TILE) {
             if (row + i < rows && column + lane < columns) {
                 const u64 own = source == nullptr ? row + i : load(source + row + i);
