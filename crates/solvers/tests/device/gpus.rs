@@ -10,8 +10,8 @@ use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, RaggedCsr, UniformBatch};
 use sparsebatch_solvers::gpu::Guess;
 use sparsebatch_solvers::{
-    Backend, BatchReport, BatchSolver, Chunks, DeviceArrays, DeviceSolvers, Gpu, Method,
-    Preconditioner, SolveOptions,
+    Backend, BatchReport, BatchSolver, Chunks, DeviceArrays, DeviceSolvers, Engine, Gpu, Method,
+    Preconditioner, SolveOptions, SpmvOptions,
 };
 
 fn two(devices: &[Device], chunks: Chunks) -> Backend {
@@ -85,6 +85,39 @@ fn two_gpus_make_the_bits_of_one() {
                 assert!(report.gpus().iter().all(|gpu| gpu.lost.is_none()), "{what}");
                 assert_eq!(counts.iter().sum::<usize>(), items, "{what}");
             }
+        }
+    }
+}
+
+/// Large systems, histories, and products that were asked for, which one GPU has.
+#[test]
+fn systems_over_products_are_shared_too() {
+    let Some(devices) = devices_or_skip(2) else { return };
+    let items = systems(40).max(6);
+    let uniform = |family, nrows| Problem::new(family, nrows).unwrap().batch(items).unwrap().batch;
+    let (grids, chains) = (uniform(Family::Lap2d, 40_000), uniform(Family::Tri, 50_000));
+    let mut mixed = RaggedCsr::new();
+    for item in 0..items {
+        mixed.push([&grids, &chains][item % 2].to_csr(item / 2).view());
+    }
+    let cg = || of(Method::Cg, Preconditioner::Jacobi);
+    let engine = cg().engine(Engine::Composed(SpmvOptions::default()));
+    for (name, batch) in [("lap2d 40000", grids), ("mixed", Batch::Ragged(mixed))] {
+        let b: Vec<f64> =
+            (0..batch.row_offset(items)).map(|row| 1.0 + (row % 7) as f64 / 8.0).collect();
+        for (options, gpus) in [(cg(), 2), (cg().history(true), 2), (engine.clone(), 1)] {
+            let (expected, expected_x) = solve(&one(&devices[0]), &batch, &b, &options);
+            let backend = two(&devices, Chunks::default());
+            let (report, x) = solve(&backend, &batch, &b, &options);
+            assert!(report.kernel.starts_with("composed"), "{}", report.kernel);
+            assert_eq!(report.systems, expected.systems, "{name}");
+            assert!(x == expected_x, "{name}: other bits");
+            let busy = report.gpus().iter().filter(|gpu| gpu.systems > 0).count();
+            assert_eq!(busy, gpus, "{name}: {:?}", report.gpus());
+            println!(
+                "{name} on {gpus}: one GPU {:?}, two {:?}",
+                expected.solve_time, report.solve_time
+            );
         }
     }
 }
