@@ -149,7 +149,8 @@ pub struct Gpu<E = Device> {
 #[non_exhaustive]
 pub struct Chunks {
     /// Approximate bytes of values, right-hand sides and solutions of a chunk. Default: an eighth
-    /// of the batch, 8 to 64 MiB; batches of up to 8 MiB stay whole.
+    /// of the batch, 8 to 64 MiB; batches of up to 8 MiB stay whole. Systems that iterate together
+    /// over products go in chunks as large as the memory allows.
     pub bytes: Option<u64>,
     /// Chunks that the GPU holds at a time, at least 1.
     pub at_once: usize,
