@@ -40,6 +40,14 @@ pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError>;
 
+    /// Lets the watch of the options hear of systems as they end, of `systems` systems of the next
+    /// solve, where the others have right-hand sides of 0. Returns whether this solver does so.
+    #[doc(hidden)]
+    fn count_ended(&mut self, systems: usize) -> bool {
+        let _ = systems;
+        false
+    }
+
     /// Whether [`GpuSolver::factor`] keeps something that saves work.
     fn keeps_factors(&self) -> bool {
         false

@@ -104,6 +104,8 @@ pub struct ComposedSolver<E: Executor, T: Value> {
     /// `Some` with Jacobi, where the matrices are known.
     diagonal: Option<Diagonal<E>>,
     planned: Planned,
+    /// Systems of the next solve whose ends the watch hears of.
+    counted: usize,
     remaining: E::Buffer<u32>,
     states: E::Buffer<u64>,
     tickets: E::Buffer<u32>,
@@ -356,6 +358,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
                 of_pattern: None,
                 reason: None,
             },
+            counted: 0,
             remaining: executor.alloc_zeroed(1)?,
             states: executor.alloc_zeroed(systems * STATE_WORDS)?,
             tickets: executor.alloc_zeroed(work.parts())?,

@@ -160,7 +160,13 @@ where
         check_apart(values, x)?;
         self.check_vectors(b, x)?;
         self.take_values(values)?;
-        self.solve_counted(b, guess, x, false)
+        let counted = std::mem::take(&mut self.counted);
+        self.solve_counted(b, guess, x, counted)
+    }
+
+    fn count_ended(&mut self, systems: usize) -> bool {
+        self.counted = systems.min(self.systems);
+        true
     }
 
     fn confirm(

@@ -45,17 +45,17 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         guess: Guess,
         x: &mut E::Buffer<T>,
     ) -> Result<(), GpuSolveError> {
-        self.solve_counted(b, guess, x, true)
+        self.solve_counted(b, guess, x, self.systems)
     }
 
-    /// [`ComposedSolver::solve`]; `counts`: whether the watch hears of systems as they end, and not
-    /// of the caller, who knows which are padding.
+    /// [`ComposedSolver::solve`], of which the watch hears of the end of `counted` systems. The others
+    /// have right-hand sides of 0 and are the first to end.
     pub(super) fn solve_counted(
         &mut self,
         b: &E::Buffer<T>,
         guess: Guess,
         x: &mut E::Buffer<T>,
-        counts: bool,
+        counted: usize,
     ) -> Result<(), GpuSolveError> {
         self.check_vectors(b, x)?;
         if self.systems == 0 {
@@ -72,13 +72,13 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
             histories.begin(self.outcomes.residual_norms(&self.executor)?);
         }
         let (mut done, mut iterations) = (0u32, FIRST_ITERATIONS);
-        let mut running = self.systems as u32;
+        let mut ended = 0;
         loop {
             let remaining = self.remaining()?;
-            if counts {
-                self.limits.count(running.saturating_sub(remaining));
-            }
-            running = remaining;
+            let all_ended = self.systems - remaining as usize;
+            let now = (all_ended + counted).saturating_sub(self.systems);
+            self.limits.count((now - ended) as u32);
+            ended = now;
             if remaining == 0 {
                 break;
             }

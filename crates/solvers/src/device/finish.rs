@@ -114,6 +114,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         let Some(started) = self.started.filter(|started| started.of == of) else {
             return Err(not_enqueued());
         };
+        // A graph may be launched again.
+        self.started = Some(Started { launching: Duration::ZERO, ..started });
         self.plan.confirm(&self.confirmer, values, b, x)?;
         let first = self.first_outcomes()?;
         if let Some(watch) = &self.criteria.watch {

@@ -38,6 +38,7 @@ where
         let none = PartResults { x: &mut [], outcomes: &mut [] };
         let factored =
             self.pieces.on_each(systems, (&[], None), none, is_fault, &|piece, systems, _, _| {
+                check_keeps(piece)?;
                 piece.factor(systems)
             });
         if let Err(error) = factored {
@@ -233,12 +234,7 @@ where
     if piece.has_factors() {
         return Ok(());
     }
-    if !piece.keeps_factors() {
-        return Err(SolveError::Unsupported {
-            what: "the kept factors of a GPU that was lost: the others lack the memory for them",
-            instead: "solve with the matrices, or factorise fewer at a time",
-        });
-    }
+    check_keeps(piece)?;
     piece.factor(kept)
 }
 
@@ -246,4 +242,19 @@ where
 /// matrices are kept in another way then.
 fn is_fault(error: &GpuError) -> bool {
     !matches!(error, GpuError::OutOfMemory { .. })
+}
+
+/// Refuses to factorise the items of a lost GPU where they do not fit beside those of another one.
+fn check_keeps<E, T>(piece: &Piece<E, T>) -> Result<(), SolveError>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    if !piece.keeps_factors() {
+        return Err(SolveError::Unsupported {
+            what: "the kept factors of a GPU that was lost: the others lack the memory for them",
+            instead: "solve with the matrices, or factorise fewer at a time",
+        });
+    }
+    Ok(())
 }

@@ -151,33 +151,44 @@ where
     let (info, all) = (site.executor.info(), (ragged, classes.to_vec()));
     let how = (&site.options, &tuning(None));
     let TakenTogether { groups, mut apart } = taken_together::<E, T>(info, site.scheme, all, how);
-    let (mut divided, mut left) = (Divided::of(Vec::new()), budget);
+    let (mut divided, mut left, mut last) = (Divided::of(Vec::new()), budget, None);
     for some in groups {
         if some.len() < 2 {
             apart.extend(some);
-            continue;
-        }
-        match Part::ragged(site, ragged, &some, left) {
-            Ok(part) => {
-                left = left.saturating_sub(part.bytes());
-                divided.parts.push(part);
+        } else if are_over_products(site, batch, &some) {
+            last = Some(some);
+        } else {
+            match Part::ragged(site, ragged, &some, left) {
+                Ok(part) => {
+                    left = left.saturating_sub(part.bytes());
+                    divided.parts.push(part);
+                }
+                Err(error) if is_unsupported(&error) || is_full(&error) => return Ok(None),
+                Err(error) => return Err(error),
             }
-            Err(error)
-                if is_full(&error) && may.divide && are_over_products(site, batch, &some) =>
-            {
-                divided.append(together_in_turns(site, ragged, &some, left, may)?);
-            }
-            Err(error) if is_unsupported(&error) || is_full(&error) => return Ok(None),
-            Err(error) => return Err(error),
         }
     }
-    if divided.parts.is_empty() {
+    if divided.parts.is_empty() && last.is_none() {
         return Ok(None);
     }
     match at_once(site, batch, &apart, left, may) {
-        Err(error) if is_full(&error) => Ok(None),
-        others => {
-            divided.append(others?);
+        Err(error) if is_full(&error) => return Ok(None),
+        others => divided.append(others?),
+    }
+    let Some(some) = last else { return Ok(Some(divided)) };
+    let left = budget.saturating_sub(divided.parts.iter().map(Part::bytes).sum());
+    let made = match Part::ragged(site, ragged, &some, left) {
+        Err(error) if is_full(&error) && may.divide => {
+            // What does not fit beside the others may fit alone.
+            let may = May { full_beyond: None, ..may };
+            together_in_turns(site, ragged, &some, left, may)
+        }
+        part => part.map(|part| Divided::of(vec![part])),
+    };
+    match made {
+        Err(error) if is_unsupported(&error) || is_full(&error) => Ok(None),
+        made => {
+            divided.append(made?);
             Ok(Some(divided))
         }
     }
@@ -254,18 +265,28 @@ where
         true => part.bytes_usual(site, batch),
         false => part.bytes_whole(site, batch),
     };
-    let mut needed = 0;
+    let part_of = |items: &Vec<u32>| Part::<E, T>::new(site, batch, items.clone());
+    let over_products = |part: &Part<E, T>| part.over_products;
+    let of_products: Vec<u64> =
+        classes.iter().map(part_of).filter(over_products).map(|part| bytes(&part)).collect();
+    let (mut needed, mut take_turns) = (0, None);
     let load = |part: &mut Part<E, T>| {
-        let bytes_of_part = bytes(part);
-        if needed + bytes_of_part > budget {
-            if part.over_products && may.divide {
+        // They come last, and stay if all do.
+        if part.over_products && may.divide {
+            let all = needed + of_products.iter().sum::<u64>();
+            if *take_turns.get_or_insert(all > budget) {
                 part.load_within(site, batch, budget - needed)?;
-                part.take_turns();
+                // A single part keeps its memory.
+                if of_products.len() > 1 {
+                    part.take_turns();
+                }
                 return Ok(());
             }
+        }
+        let bytes_of_part = bytes(part);
+        if needed + bytes_of_part > budget {
             // The sum over all parts, so that the error can say how much memory would suffice.
-            let all = classes.iter().map(|items| Part::<E, T>::new(site, batch, items.clone()));
-            let needed = all.map(|part| bytes(&part)).sum();
+            let needed = classes.iter().map(|items| bytes(&part_of(items))).sum();
             return Err(GpuError::OutOfMemory { needed, free: budget }.into());
         }
         part.load(site, batch, budget - needed)?;

@@ -321,6 +321,7 @@ where
         batch: &Batch<T>,
         budget: u64,
     ) -> Result<(), SolveError> {
+        self.unload();
         if let (Batch::Ragged(ragged), true) = (batch, self.patterns.len() > 1) {
             return self.load_ragged(site, ragged, budget);
         }
@@ -555,6 +556,7 @@ where
         systems: Systems<'_, T>,
         queue: &Queue<'_, T>,
     ) -> (usize, Result<(), SolveError>) {
+        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => (0, Ok(())),
             PartMemory::Chunks(pipe) => reach(pipe).draw(site, systems, &self.items, queue),
@@ -569,10 +571,17 @@ where
         b: &[T],
         target: PartResults<'_, T>,
     ) -> Result<(), SolveError> {
+        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(_) => Ok(()),
             PartMemory::Chunks(pipe) => reach(pipe).run(site, systems, &self.items, b, target),
         }
+    }
+
+    /// The systems, whose ends are not counted again where a plan that waits counts them.
+    fn counted<'a>(&self, systems: Systems<'a, T>) -> Systems<'a, T> {
+        let watch = systems.watch.filter(|_| !self.over_products);
+        Systems { watch, ..systems }
     }
 
     /// Waits for the solve and stores the results of wanted systems.
@@ -583,6 +592,7 @@ where
         target: PartResults<'_, T>,
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
+        let systems = self.counted(systems);
         match self.held.as_mut().expect(LOADED) {
             PartMemory::Whole(whole) => {
                 whole.receive(&site.executor, systems, &self.items, target, staging)
@@ -653,6 +663,7 @@ where
         staging: &mut Staging<T>,
     ) -> Result<(), SolveError> {
         executor.copy_from_host(systems.gather(items, b, staging), &mut self.b)?;
+        self.plan.plan.count_ended(systems.wanted_of(items));
         self.guess = if systems.is_zero(items, x) { Guess::Zero } else { Guess::InX };
         if self.guess == Guess::InX {
             executor.copy_from_host(systems.gather(items, x, staging), &mut self.x)?;

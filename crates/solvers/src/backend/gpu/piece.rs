@@ -196,16 +196,21 @@ where
             }
         }
         let part = &mut self.parts[place];
-        part.send_values(site, systems, staging)?;
-        part.send_vectors(site, systems, b, target.x, staging)?;
-        part.start()?;
-        part.run(site, systems, b, target.reborrow())?;
-        part.receive(site, systems, target, staging)?;
-        if site.asks_for_products() {
-            self.cost = ProductCost::together([self.cost.take(), part.product_cost()?]);
-        }
+        let mut solve = || {
+            part.send_values(site, systems, staging)?;
+            part.send_vectors(site, systems, b, target.x, staging)?;
+            part.start()?;
+            part.run(site, systems, b, target.reborrow())?;
+            part.receive(site, systems, target.reborrow(), staging)?;
+            if site.asks_for_products() {
+                self.cost = ProductCost::together([self.cost.take(), part.product_cost()?]);
+            }
+            Ok(())
+        };
+        let solved = solve();
+        // After an error, too.
         part.unload();
-        Ok(())
+        solved
     }
 
     /// Whether it can [draw](Piece::draw).

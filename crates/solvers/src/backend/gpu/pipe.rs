@@ -292,6 +292,7 @@ where
             plan.replace_limits(&site.executor, &options_of(&site.options, &of))?;
         }
         site.executor.join(std::slice::from_ref(uploads))?;
+        plan.plan.count_ended(systems.wanted_of(items));
         plan.solve(false, (&device.values, &device.b), guess, &mut device.x)?;
         host.histories = plan.plan.histories();
         if site.asks_for_products() {

@@ -60,6 +60,15 @@ impl<'a, T: Scalar> Systems<'a, T> {
         self.wanted.is_none_or(|wanted| wanted[system])
     }
 
+    /// The number of wanted systems of some items.
+    pub(super) fn wanted_of(&self, items: &[u32]) -> usize {
+        let systems = |&item: &u32| item as usize * self.nrhs..(item as usize + 1) * self.nrhs;
+        match self.wanted {
+            None => items.len() * self.nrhs,
+            Some(wanted) => items.iter().flat_map(systems).filter(|&system| wanted[system]).count(),
+        }
+    }
+
     fn wants_all(&self, items: &[u32]) -> bool {
         let systems = |&item: &u32| item as usize * self.nrhs..(item as usize + 1) * self.nrhs;
         self.wanted.is_none() || items.iter().flat_map(systems).all(|system| self.wants(system))

@@ -12,8 +12,8 @@ use sparsebatch_solvers::gpu::{
     GpuSolveError, Guess, PlanReport, SolverTuning, solver_for, solver_for_ragged,
 };
 use sparsebatch_solvers::{
-    Backend, DeviceData, DeviceSolver, Engine, Gpu, Method, Preconditioner, Rung, SolveError,
-    SolveOptions, SpmvOptions, Status, Watch, solve_on_executor, solver_memory,
+    Backend, BatchSolver, DeviceData, DeviceSolver, Engine, Gpu, Method, Preconditioner, Rung,
+    SolveError, SolveOptions, SpmvOptions, Status, Watch, solve_on_executor, solver_memory,
 };
 
 use crate::backends::common::{cg, chain, patterns, ragged, rhs};
@@ -327,19 +327,56 @@ fn systems_over_products_give_way_where_memory_is_short() {
         let reason = alone.report.cpu_reason().unwrap();
         assert!(reason.starts_with("1 of 41 systems: out of GPU memory"), "{reason}");
     }
-    // In chunks they take turns, and the others stay.
-    let large = [chain::<f64>(LARGE, 4.0), chain(LARGE + 1, 4.0), chain(LARGE + 2, 4.0)];
-    let batch = ragged([large.to_vec(), vec![chain::<f64>(2000, 4.0); 40]].concat());
-    let b = rhs(&batch, 1);
-    let on = |limit: Option<u64>| {
-        let gpu = Gpu::new(emulator()).memory_limit(limit).in_chunks(true);
-        solve_on_executor(&Backend::Gpu(gpu), &batch, &b, None, &cg()).unwrap()
-    };
-    let (all, limited) = (on(None), on(Some(16 << 20)));
-    assert_eq!((all.report.runs[0].chunks, limited.report.runs[0].chunks), (1, 3));
-    assert!(limited.report.runs[0].device_bytes <= 16 << 20, "{:?}", limited.report.runs);
-    assert!(all.x == limited.x && all.report.systems == limited.report.systems);
-    assert_eq!(all.report.kernel, limited.report.kernel);
+    // In chunks they take turns, and the others stay, in whatever order they come.
+    let three = [LARGE, LARGE + 1, LARGE + 2].map(|rows| chain::<f64>(rows, 4.0));
+    let many = [vec![chain(LARGE, 4.0); 4], vec![chain(72_000, 4.0)]].concat();
+    for (matrices, chunks) in [
+        ([three.to_vec(), small()].concat(), 3),
+        ([vec![chain(2000, 4.0)], many.clone()].concat(), 3),
+        ([many, vec![chain(2000, 4.0)]].concat(), 3),
+    ] {
+        let batch = ragged(matrices);
+        let b = rhs(&batch, 1);
+        let on = |limit: Option<u64>| {
+            let executor = emulator();
+            let gpu = Gpu::new(executor.clone()).memory_limit(limit).in_chunks(true);
+            let backend = Backend::Gpu(gpu);
+            let mut solver = BatchSolver::on_executor(&backend, &batch, None, &cg()).unwrap();
+            let stays = executor.bytes_in_use();
+            let mut x = vec![0.0; b.len()];
+            let report = solver.solve(&batch, &b, &mut x).unwrap();
+            assert_eq!(executor.bytes_in_use(), stays);
+            (report, x, stays)
+        };
+        let ((all, x, _), (limited, limited_x, stays)) = (on(None), on(Some(18 << 20)));
+        assert_eq!((all.runs[0].chunks, limited.runs[0].chunks), (1, chunks));
+        assert!(limited.runs[0].device_bytes <= 18 << 20, "{:?}", limited.runs);
+        assert!(stays > 100_000, "{stays}");
+        assert!(x == limited_x && all.systems == limited.systems);
+        assert_eq!(all.kernel, limited.kernel);
+    }
+}
+
+/// A stopped solve leaves nothing behind that the next one would miss.
+#[test]
+fn a_stopped_solve_in_turns_leaves_its_memory() {
+    let watch = Watch::with_callback(|_| ControlFlow::Break(()));
+    for sizes in [vec![LARGE; 3], vec![LARGE, LARGE + 1, LARGE + 2]] {
+        let batch = ragged(sizes.into_iter().map(|rows| chain::<f64>(rows, 4.0)));
+        let b = rhs(&batch, 1);
+        let executor = emulator();
+        let gpu = Gpu::new(executor.clone()).memory_limit(11 << 20).in_chunks(true);
+        let options = cg().watch(watch.clone());
+        let backend = Backend::Gpu(gpu);
+        let mut solver = BatchSolver::on_executor(&backend, &batch, None, &options).unwrap();
+        let stays = executor.bytes_in_use();
+        for _ in 0..2 {
+            let mut x = vec![0.0; b.len()];
+            let stopped = solver.solve(&batch, &b, &mut x).unwrap_err();
+            assert!(matches!(stopped, SolveError::Stopped { systems: 3, .. }), "{stopped}");
+            assert_eq!(executor.bytes_in_use(), stays);
+        }
+    }
 }
 
 /// Ends are counted once, in the last chunk too, which is not full.
@@ -361,6 +398,11 @@ fn a_watch_counts_no_padding() {
         let chunks = solved.report.runs[0].chunks;
         assert_eq!(chunks > 1, limit.is_some(), "{:?}", solved.report.runs);
         let seen = seen.lock().unwrap();
-        assert_eq!((seen.len(), seen.last()), (chunks, Some(&10)), "{seen:?}");
+        assert!(seen.is_sorted() && seen.len() >= chunks, "{seen:?}");
+        assert_eq!(seen.last(), Some(&10), "{seen:?}");
+        // Before the last chunk has ended no more than the chunks ahead of it have.
+        let ahead = (chunks - 1) * 10usize.div_ceil(chunks);
+        let early = seen.iter().filter(|&&ended| ended < 10).max();
+        assert!(early.is_none_or(|&ended| ended <= ahead.max(9)), "{seen:?}");
     }
 }
