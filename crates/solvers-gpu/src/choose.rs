@@ -47,12 +47,13 @@ sparsebatch_formats::option_setters! {
 /// each, whose arrays are item-major: [`FusedSolver`] for CG and BiCGStab without preconditioner or
 /// with Jacobi ([`ComposedSolver`] where it does not take the systems, for residual histories, and
 /// for [`Engine::Composed`]), [`FactoredSolver`] with other preconditioners, [`GpuLu`] for the
-/// sparse LU, or [`FrontalLu`] where its factors do not fit on chip ([`FactoredSolver`] where fronts do not fit
-/// either or do not suit the pattern; [`LuForm::BySystem`]: [`RaggedLu`] where it takes the
-/// pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`] for banded LU, or
-/// the solver of the sparse LU where that does not take a band: with more than four diagonals on a
-/// side, too many rows, or too few with three or four diagonals. Criteria, right-hand sides and
-/// precisions are those of `options`; its method and preconditioner are ignored.
+/// sparse LU, or [`FrontalLu`] where its factors do not fit on chip ([`FactoredSolver`] where
+/// fronts do not fit either or do not suit the pattern; [`LuForm::BySystem`]: [`RaggedLu`] where it
+/// takes the pattern), [`DenseSolver`] for LU with partial pivoting, and [`BandedSolver`] for
+/// banded LU, or the solver of the sparse LU where that does not take a band: with more than four
+/// diagonals on a side, too many rows, or too few with three or four diagonals. Criteria,
+/// right-hand sides and precisions are those of `options`; its method and preconditioner are
+/// ignored.
 ///
 /// # Errors
 /// Those of the solver; [`GpuSolveError::Unsupported`] for what it refuses, such as
@@ -193,8 +194,8 @@ pub fn takes_several_patterns(scheme: Scheme, options: &SolveOptions) -> bool {
 ///
 /// # Errors
 /// [`GpuSolveError::Unsupported`] for other factorisations, whose solvers take one pattern each,
-/// and where some systems are for [`FusedSolver`] and others for [`ComposedSolver`]; otherwise those
-/// of the solver.
+/// and where some systems are for [`FusedSolver`] and others for [`ComposedSolver`]; otherwise
+/// those of the solver.
 pub fn solver_for_ragged<E, T>(
     executor: &E,
     scheme: Scheme,

@@ -27,7 +27,8 @@
 //! and the sparse LU have no pivoting; ILU(0) and IC(0), and the LU where a front exceeds the
 //! shared memory of a block, have at most 33,554,432 products per factorisation. Composed solves
 //! take systems of any size and record residual histories; they wait on the host and cannot be
-//! captured in graphs. There is no ladder. Everything else is refused with [`GpuSolveError::Unsupported`].
+//! captured in graphs. There is no ladder. Everything else is refused with
+//! [`GpuSolveError::Unsupported`].
 #![deny(unsafe_code)]
 
 mod banded;

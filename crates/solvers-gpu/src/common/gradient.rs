@@ -12,7 +12,8 @@ use crate::GpuSolveError;
 /// Items whose gradients are added up by one thread where all items share their values.
 const CHUNK: usize = 256;
 
-/// Bytes of the vectors that a block holds in shared memory: of some items, and the most of one item.
+/// Bytes of the vectors that a block holds in shared memory: of some items, and the most of one
+/// item.
 const TILE_BYTES: usize = 8 << 10;
 const MOST_TILE_BYTES: usize = 48 << 10;
 
@@ -49,6 +50,7 @@ enum Items<E: Executor, T: Value> {
         nrows: usize,
         /// One sum for each chunk of items and entry, for values that all items share.
         partial: E::Buffer<T>,
+        /// That of each item, where there are no tiles, and those of the sum over items.
         keys: [KernelKey; 3],
         tiles: Option<Tiles<E>>,
     },
@@ -67,8 +69,8 @@ struct Tiles<E: Executor> {
 }
 
 impl<E: Executor> Tiles<E> {
-    /// The launch of `blocks` tiles of at most `values` values of each vector; `None` where these do
-    /// not fit.
+    /// The launch of `blocks` tiles of at most `values` values of each vector; `None` where these
+    /// do not fit.
     fn config<T: Value>(executor: &E, blocks: usize, values: usize) -> Option<LaunchConfig> {
         let bytes = 2 * values * size_of::<T>();
         let most = MOST_TILE_BYTES.min(executor.info().shared_bytes_per_block as usize);
@@ -97,8 +99,8 @@ impl<E: Executor> Tiles<E> {
         Ok(Some(Self { key, items, places: executor.upload(&places)?, config }))
     }
 
-    /// Tiles of the items of a ragged batch with one right-hand side, and where the entries and rows
-    /// of each begin; `None` where an item is large, or all are few.
+    /// Tiles of the items of a ragged batch with one right-hand side, and where the entries and
+    /// rows of each begin; `None` where an item is large, or all are few.
     #[expect(clippy::type_complexity, reason = "tiles and two arrays")]
     fn ragged<T: Value, V: Scalar>(
         executor: &E,
@@ -176,7 +178,8 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
         count_systems(nitems, nrhs)?;
         let (nrows, nnz) = (pattern.nrows(), pattern.nnz());
         let keys = [key::<T>("gradient"), key::<T>("gradient_sums"), key::<T>("gradient_total")];
-        executor.prepare(&keys)?;
+        let tiles = Tiles::uniform::<T>(executor, pattern, nitems, nrhs)?;
+        executor.prepare(&keys[usize::from(tiles.is_some())..])?;
         let partial = executor.alloc(nitems.div_ceil(CHUNK) * nnz)?;
         Ok(Self {
             nitems,
@@ -184,12 +187,7 @@ impl<E: Executor + Clone, T: Value> ValueGradient<E, T> {
             nrhs,
             entries: nnz,
             places: executor.upload(&places_of(pattern).collect::<Vec<_>>())?,
-            items: Items::Uniform {
-                nrows,
-                partial,
-                keys,
-                tiles: Tiles::uniform::<T>(executor, pattern, nitems, nrhs)?,
-            },
+            items: Items::Uniform { nrows, partial, keys, tiles },
             config: item_grid(executor.info(), nitems, nnz),
             executor: executor.clone(),
         })

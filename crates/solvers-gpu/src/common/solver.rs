@@ -26,8 +26,8 @@ pub const NO_SUBSTITUTION: GpuSolveError = GpuSolveError::Unsupported {
 /// wait; see there for what each supports.
 pub trait GpuSolver<E: Executor, T: Value>: Send + Sync {
     /// Starts the solve of every system, from guesses in `x` or from 0, and returns;
-    /// [`ComposedSolver`](crate::ComposedSolver) when all have ended. `values`, `b` and `x` have the
-    /// layout that the solver was made for.
+    /// [`ComposedSolver`](crate::ComposedSolver) when all have ended. `values`, `b` and `x` have
+    /// the layout that the solver was made for.
     ///
     /// # Errors
     /// [`GpuSolveError::Argument`] when an array does not fit, [`GpuSolveError::Gpu`] when the launch

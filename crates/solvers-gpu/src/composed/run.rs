@@ -48,7 +48,7 @@ impl<E: Executor + Clone, T: Value> ComposedSolver<E, T> {
         self.solve_counted(b, guess, x, self.systems)
     }
 
-    /// [`ComposedSolver::solve`], of which the watch hears of the end of `counted` systems. The others
+    /// As [`ComposedSolver::solve`]. The watch hears of the end of `counted` systems; the others
     /// have right-hand sides of 0 and are the first to end.
     pub(super) fn solve_counted(
         &mut self,

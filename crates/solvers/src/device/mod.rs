@@ -221,7 +221,8 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
     ///
     /// # Errors
     /// [`SolveError::Argument`] for a matrix that is not square and options out of range;
-    /// [`SolveError::Unsupported`] for batches of which no item can be solved on the device; [`SolveError::Gpu`] when memory or compiler fail.
+    /// [`SolveError::Unsupported`] for batches of which no item can be solved on the device;
+    /// [`SolveError::Gpu`] when memory or compiler fail.
     pub fn new(executor: &E, batch: &Batch<T>, options: &SolveOptions) -> Result<Self, SolveError> {
         Self::with_data(executor, batch, options, DeviceData::new())
     }
@@ -418,19 +419,19 @@ impl<E: GpuExecutor, T: SolveScalar> DeviceSolver<E, T> {
         Ok(())
     }
 
-    /// Starts the first method for every item, from the guesses in `x` or from 0, and returns. Allocates
-    /// nothing (from guesses: after [`DeviceSolver::prepare_guesses`]) and may be recorded in a graph;
-    /// each launch of the graph is a solve that [`DeviceSolver::finish`] completes. Over products it
-    /// returns when the first method has ended, cannot be recorded, and allocates where values of
-    /// each item become those of all or the reverse.
+    /// Starts the first method for every item, from the guesses in `x` or from 0, and returns.
+    /// Allocates nothing (from guesses: after [`DeviceSolver::prepare_guesses`]) and may be
+    /// recorded in a graph; each launch of the graph is a solve that [`DeviceSolver::finish`]
+    /// completes. Over products it returns when the first method has ended, cannot be recorded, and
+    /// allocates where values of each item become those of all or the reverse.
     ///
     /// Items that are too large for the device are solved by [`DeviceSolver::finish`], and so are
     /// systems that fail.
     ///
     /// # Errors
     /// [`SolveError::Argument`] when an array does not fit, or `x` overlaps another one;
-    /// [`SolveError::Unsupported`] for iterations over products in a graph; [`SolveError::Gpu`] when
-    /// a launch is refused.
+    /// [`SolveError::Unsupported`] for iterations over products in a graph; [`SolveError::Gpu`]
+    /// when a launch is refused.
     pub fn enqueue(
         &mut self,
         values: &E::Buffer<T>,

@@ -539,8 +539,9 @@ fn by_device(device: &Device, mut launch: impl FnMut()) -> f64 {
     })
 }
 
-/// Gradients by values agree with the host's; prints their rate by the device's clock beside that of
-/// copies, by bytes: values written once, lambda and x read once, and the pattern of ragged batches.
+/// Gradients by values agree with the host's; prints their rate by the device's clock beside that
+/// of copies, by bytes: values written once, lambda and x read once, and the pattern of ragged
+/// batches.
 #[test]
 fn gradients_are_those_of_the_host() {
     let Some(device) = device_or_skip() else { return };

@@ -85,9 +85,9 @@ impl<E: Executor, T: Value> PackedPlan<E, T> {
         Ok(plan)
     }
 
-    /// As [`new`](Self::new), for `nitems` items of one pattern whose values are not known yet: they
-    /// are 0 until [`update_from`](Self::update_from). With `shared_values` all items will have
-    /// those of one.
+    /// As [`new`](Self::new), for `nitems` items of one pattern whose values are not known yet:
+    /// they are 0 until [`update_from`](Self::update_from). With `shared_values` all items will
+    /// have those of one.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).

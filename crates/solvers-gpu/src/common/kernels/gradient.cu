@@ -27,8 +27,8 @@ __device__ __forceinline__ void stage_vectors(u32 count, const V* __restrict__ l
     __syncthreads();
 }
 
-// gradient_tiles: out[item*nnz + k] = -sum of lambda[row k] * x[col k], for every item of a batch of
-// one pattern, `tile` consecutive items by a block, whose outputs follow one another in memory.
+// gradient_tiles: out[item*nnz + k] = -sum of lambda[row k] * x[col k], for every item of a batch
+// of one pattern, `tile` consecutive items by a block, whose outputs follow one another in memory.
 // - Launch: as many blocks of GRADIENT_THREADS threads as there are tiles; shared memory for the
 //   vectors of a tile, 2 * tile * nrows * nrhs values.
 // - MANY: whether nrhs exceeds 1.
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(GRADIENT_THREADS)
     }
 }
 
-// gradient_ragged_tiles: out[k] = -lambda[row k] * x[col k], for every entry k of a ragged batch with
-// one right-hand side, some consecutive items by a block.
+// gradient_ragged_tiles: out[k] = -lambda[row k] * x[col k], for every entry k of a ragged batch
+// with one right-hand side, some consecutive items by a block.
 // - Launch: a block of GRADIENT_THREADS threads for each tile; shared memory for the vectors of the
 //   largest tile, twice its rows.
 // - entries, rows: where the entries and the rows of each tile begin, and their numbers at the end.

@@ -7,7 +7,7 @@
 // - firsts: `count` offsets in `all`, whose elements do not overlap; places: count + 1 offsets in
 //   `packed`, ascending from 0. The two arrays do not overlap.
 // - Traffic per element: reads it, writes it; 16 B of offsets per item.
-// - Reads four elements a thread before it writes them, where so many are left.
+// - A thread reads four elements before it writes them, as long as it has four.
 template <typename V>
 __device__ __forceinline__ void copy_elements(u64 len, u32 width, const V* __restrict__ from,
                                               V* __restrict__ to) {

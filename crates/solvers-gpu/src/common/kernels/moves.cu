@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(MOVE_THREADS)
 
 // turn: to[c*rows + r] = from[source[r]*columns + c] for r < rows, c < columns, by tiles in shared
 // memory, so that reads and writes are of neighbouring values.
-// - Launch: blocks of MOVE_THREADS threads, any grid in x. Blocks stride over the tiles, first in the
-//   direction that has fewer: parts of a cache line that belong to two tiles are read and written
-//   within a short time.
+// - Launch: blocks of MOVE_THREADS threads, any grid in x. Blocks stride over the tiles, first in
+//   the direction that has fewer: parts of a cache line that belong to two tiles are read and
+//   written within a short time.
 // - source: null (then source[r] is r), or indices below `rows`. `from` and `to` do not overlap.
 // - Traffic per value: reads it, writes it.
 template <typename V>

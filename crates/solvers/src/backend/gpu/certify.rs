@@ -13,8 +13,8 @@ use sparsebatch_solve_core::{Criteria, Outcome, Status};
 use super::part::PartResults;
 use crate::share::{rows_of, shares_values};
 
-/// What bounds the rounding errors of verdicts that no device has confirmed: `||A||_F` and the sizes
-/// of each item, or of one that stands for all.
+/// What bounds the rounding errors of verdicts that no device has confirmed: `||A||_F` and the
+/// sizes of each item, or of one that stands for all.
 pub(super) struct Unconfirmed(Vec<(f64, Sizes)>);
 
 impl Unconfirmed {
@@ -53,9 +53,9 @@ pub(super) fn guesses<T: CpuScalar>(
 }
 
 /// Confirms outcomes of a batch, or corrects them by [`System::confirm`]: those of systems that did
-/// not converge, and the others, too, where they are `unconfirmed`. `guesses` are the initial guesses, unless they
-/// were 0. Cost: a pass over the outcomes, and one or two products for each of these systems, on
-/// all cores.
+/// not converge, and the others, too, where they are `unconfirmed`. `guesses` are the initial
+/// guesses, unless they were 0. Cost: a pass over the outcomes, and one or two products for each of
+/// these systems, on all cores.
 pub(super) fn certify<T: CpuScalar>(
     (batch, nrhs): (&Batch<T>, usize),
     (b, guesses): (&[T], Option<&[T]>),

@@ -204,8 +204,8 @@ where
     patterns.all(|pattern| site.iterates_over_products::<T>(pattern))
 }
 
-/// Cuts classes that iterate together over products into parts that fit in memory by themselves, and
-/// checks that they do. What is too large by itself goes to the CPU if allowed.
+/// Cuts classes that iterate together over products into parts that fit in memory by themselves,
+/// and checks that they do. What is too large by itself goes to the CPU if allowed.
 ///
 /// # Errors
 /// [`GpuError::OutOfMemory`] when one class does not fit; those of [`Part::ragged`].
@@ -265,10 +265,10 @@ where
         true => part.bytes_usual(site, batch),
         false => part.bytes_whole(site, batch),
     };
-    let part_of = |items: &Vec<u32>| Part::<E, T>::new(site, batch, items.clone());
-    let over_products = |part: &Part<E, T>| part.over_products;
-    let of_products: Vec<u64> =
-        classes.iter().map(part_of).filter(over_products).map(|part| bytes(&part)).collect();
+    let parts = parts_of(site, batch, classes);
+    // So that an error can say how much memory would suffice.
+    let of_all: u64 = parts.iter().map(bytes).sum();
+    let of_products: Vec<u64> = parts.iter().filter(|part| part.over_products).map(bytes).collect();
     let (mut needed, mut take_turns) = (0, None);
     let load = |part: &mut Part<E, T>| {
         // They come last, and stay if all do.
@@ -285,9 +285,7 @@ where
         }
         let bytes_of_part = bytes(part);
         if needed + bytes_of_part > budget {
-            // The sum over all parts, so that the error can say how much memory would suffice.
-            let needed = classes.iter().map(|items| bytes(&part_of(items))).sum();
-            return Err(GpuError::OutOfMemory { needed, free: budget }.into());
+            return Err(GpuError::OutOfMemory { needed: of_all, free: budget }.into());
         }
         part.load(site, batch, budget - needed)?;
         needed += part.bytes().max(bytes_of_part);
@@ -297,7 +295,7 @@ where
         let is_full = part.over_products && !may.divide && may.leaves_full(error);
         (may.use_cpu && is_unsupported(error)) || is_full
     };
-    divide_by(site, batch, classes, load, sends)
+    divide_by(parts, load, sends)
 }
 
 /// Divides each part into chunks that fit in memory by themselves, and checks that they do. Items
@@ -327,15 +325,24 @@ where
     let sends = |_: &Part<E, T>, error: &SolveError| {
         (may.use_cpu && is_unsupported(error)) || may.leaves_full(error)
     };
-    divide_by(site, batch, classes, load, sends)
+    divide_by(parts_of(site, batch, classes), load, sends)
 }
 
-/// Makes a part of each class that can be loaded, last those that iterate over products; other
-/// classes are left out if the CPU may solve them.
+/// A part of each class, last those that iterate over products.
+fn parts_of<E, T>(site: &Site<E>, batch: &Batch<T>, classes: &[Vec<u32>]) -> Vec<Part<E, T>>
+where
+    E: Executor + Clone + Send + Sync + 'static,
+    T: CpuScalar + Value,
+{
+    let part = |items: &Vec<u32>| Part::new(site, batch, items.clone());
+    let mut parts: Vec<Part<E, T>> = classes.iter().map(part).collect();
+    parts.sort_by_key(|part| part.over_products);
+    parts
+}
+
+/// Loads those parts that can be; others are left out if the CPU may solve them.
 fn divide_by<E, T>(
-    site: &Site<E>,
-    batch: &Batch<T>,
-    classes: &[Vec<u32>],
+    parts: Vec<Part<E, T>>,
     mut load: impl FnMut(&mut Part<E, T>) -> Result<(), SolveError>,
     goes_to_cpu: impl Fn(&Part<E, T>, &SolveError) -> bool,
 ) -> Result<Divided<E, T>, SolveError>
@@ -343,11 +350,8 @@ where
     E: Executor + Clone + Send + Sync + 'static,
     T: CpuScalar + Value,
 {
-    let part = |items: &Vec<u32>| Part::new(site, batch, items.clone());
-    let mut all: Vec<Part<E, T>> = classes.iter().map(part).collect();
-    all.sort_by_key(|part| part.over_products);
     let mut divided = Divided::of(Vec::new());
-    for mut part in all {
+    for mut part in parts {
         match load(&mut part) {
             Ok(()) => divided.parts.push(part),
             Err(error) if goes_to_cpu(&part, &error) => divided.refused.push(&part.items, &error),

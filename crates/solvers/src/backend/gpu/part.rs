@@ -139,8 +139,8 @@ where
     /// Systems that iterate together do so in one chunk.
     ///
     /// # Errors
-    /// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged); [`GpuError::OutOfMemory`] when
-    /// the batch does not fit.
+    /// Those of [`solver_for_ragged`](crate::gpu::solver_for_ragged); [`GpuError::OutOfMemory`]
+    /// when the batch does not fit.
     pub(super) fn ragged(
         site: &Site<E>,
         batch: &RaggedCsr<T>,

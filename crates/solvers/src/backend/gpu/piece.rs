@@ -177,8 +177,8 @@ where
         Ok(())
     }
 
-    /// Loads a part within the memory that is left, solves its items, and releases the memory. Where
-    /// this has become short, the part is halved.
+    /// Loads a part within the memory that is left, solves its items, and releases the memory.
+    /// Where this has become short, the part is halved.
     fn solve_in_turn(
         &mut self,
         place: usize,

@@ -71,8 +71,8 @@ pub(super) fn pattern_bytes(pattern: CsrPatternRef<'_>) -> u64 {
     4 * nnz + 16 * nrows + confirming_bytes(pattern)
 }
 
-/// Approximate bytes of an item in a plan that iterates over products, beside its values and vectors:
-/// its matrix, held twice while the plan is made, and the vectors of its systems.
+/// Approximate bytes of an item in a plan that iterates over products, beside its values and
+/// vectors: its matrix, held twice while the plan is made, and the vectors of its systems.
 pub(super) fn product_bytes<T: Value>(pattern: CsrPatternRef<'_>, nrhs: usize) -> u64 {
     const SYSTEM_BYTES: u64 = 200;
     const VECTORS: u64 = 7;

@@ -86,8 +86,9 @@ fn the_same_holds_for_limits_of_their_own_and_for_kept_factors() {
     }
 }
 
-/// A guess of 1e16 whose computed product with a singular matrix is `b`, while the exact residual is
-/// 1.8: iterations over products end at once, and are not believed. From the host and on the device.
+/// A guess of 1e16 whose computed product with a singular matrix is `b`, while the exact residual
+/// is 1.8: iterations over products end at once, and are not believed. From the host and on the
+/// device.
 #[test]
 fn a_guess_whose_residual_over_products_vanishes_by_chance_is_no_solution() {
     let (batch, _) = singular_beside_healthy(40);
