@@ -90,13 +90,14 @@ pub mod gpu {
     };
     pub use sparsebatch_solvers::gpu::{
         Amortisation, BandedShape, BandedSolver, BandedTuning, BatchPlan, ColumnsShape,
-        ComposedExplain, ComposedSolver, Confirmer, DeferredSolve, DenseShape, DenseSolver,
-        DenseTuning, DeviceLinOp, DeviceOutcomes, DividedSolver, FactoredPlace, FactoredShape,
-        FactoredSolver, FactoredTuning, FrontalLu, FrontalShape, FrontalTuning, FusedShape,
-        FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport, LaunchShape,
-        Layouts, LuOrder, LuShape, LuTuning, MOST_DENSE_ROWS, PlanReport, ProductKernel,
-        RaggedFactored, RaggedLu, RefusedItems, SchemeItems, ShiftedValues, SolverTuning,
-        ValueGradient, ValuePlace, most_rows, solver_for, solver_for_batch, solver_for_ragged,
+        ComposedExplain, ComposedSolver, Confirmer, DeferredSolve, DenseForm, DenseShape,
+        DenseSolver, DenseTuning, DeviceLinOp, DeviceOutcomes, DividedSolver, FactoredPlace,
+        FactoredShape, FactoredSolver, FactoredTuning, FrontalLu, FrontalShape, FrontalTuning,
+        FusedShape, FusedSolver, GpuLu, GpuSolveError, GpuSolver, GpuTuning, Guess, LaunchReport,
+        LaunchShape, Layouts, LuOrder, LuShape, LuTuning, MOST_DENSE_ROWS, PlanReport,
+        ProductKernel, RaggedFactored, RaggedLu, RefusedItems, SchemeItems, ShiftedValues,
+        SolverTuning, ValueGradient, ValuePlace, most_rows, solver_for, solver_for_batch,
+        solver_for_ragged,
     };
     pub use sparsebatch_solvers::{
         BatchPatterns, DeviceArrays, DeviceData, DeviceReport, DeviceSolver, DeviceSolvers,

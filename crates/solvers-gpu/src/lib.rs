@@ -64,7 +64,7 @@ pub use composed::{
     Amortisation, ComposedExplain, ComposedSolver, DeviceLinOp, KrylovSteps, ProductKernel, Step,
     StepMethod, StepPrecond, StepVector,
 };
-pub use dense::{DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
+pub use dense::{DenseForm, DenseShape, DenseSolver, DenseTuning, MOST_DENSE_ROWS};
 pub use divided::{DividedSolver, RefusedItems, SchemeItems};
 pub use error::GpuSolveError;
 pub use factored::{FactoredPlace, FactoredShape, FactoredSolver, FactoredTuning, RaggedFactored};
@@ -81,6 +81,7 @@ pub static MODULES: &[&sparsebatch_cuda::Module] = &[
     &fused::kernels::CG,
     &fused::kernels::BICGSTAB,
     &dense::kernels::DENSE,
+    &dense::kernels::DENSE_TILES,
     &banded::kernels::BANDED,
     &lu::kernels::LU,
     &lu_columns::kernels::LU_COLUMNS,

@@ -6,7 +6,7 @@ use std::fmt;
 use sparsebatch_solve_core::Scheme;
 
 use crate::{
-    BandedShape, ColumnsShape, ComposedExplain, DenseShape, FactoredShape, FrontalShape,
+    BandedShape, ColumnsShape, ComposedExplain, DenseForm, DenseShape, FactoredShape, FrontalShape,
     FusedShape, LuShape,
 };
 
@@ -127,9 +127,12 @@ impl LaunchReport {
             }
             LaunchShape::Columns(_) => format!("{threads} threads, by columns"),
             LaunchShape::Frontal(_) => format!("{threads} threads, by fronts"),
-            LaunchShape::Dense(shape) => {
-                format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
-            }
+            LaunchShape::Dense(shape) => match shape.form {
+                DenseForm::Rows => {
+                    format!("{threads} threads x {} rows, dense", shape.rows_per_thread)
+                }
+                DenseForm::Tiles => format!("{threads} threads, dense tiles"),
+            },
             LaunchShape::Banded(shape) => {
                 let blocks = match shape.cluster {
                     1 => String::new(),

@@ -10,4 +10,4 @@ mod plan;
 mod shape;
 
 pub use plan::DenseSolver;
-pub use shape::{DenseShape, DenseTuning, MOST_DENSE_ROWS};
+pub use shape::{DenseForm, DenseShape, DenseTuning, MOST_DENSE_ROWS};

@@ -5,7 +5,7 @@ use sparsebatch_formats::{Batch, CsrPatternRef, Pattern};
 use sparsebatch_solve_core::{Method, Outcome, Scheme, SolveOptions, check_len};
 
 use super::kernels;
-use super::shape::{DenseShape, DenseTuning};
+use super::shape::{DenseForm, DenseShape, DenseTuning};
 use crate::GpuSolveError;
 use crate::common::outcomes::{DeviceOutcomes, Limits, Outcomes};
 use crate::common::task::{
@@ -53,7 +53,7 @@ pub struct DenseSolver<E: Executor, T: Value> {
     key: KernelKey,
     shape: DenseShape,
     config: LaunchConfig,
-    /// Where each entry lies in the dense matrix.
+    /// Where each entry lies in the dense matrix, as [`DenseShape::places`] orders them.
     places: E::Buffer<u16>,
     limits: Limits<E>,
     outcomes: Outcomes<E>,
@@ -117,14 +117,15 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
                 instead: "take the sparse LU, or LU with partial pivoting on the CPU",
             });
         }
-        let expression = format!("dense<{}, {}, {}>", T::CPP, shape.columns, shape.threads);
-        let key = KernelKey::new(&kernels::DENSE, expression);
+        let module = match shape.form {
+            DenseForm::Rows => &kernels::DENSE,
+            DenseForm::Tiles => &kernels::DENSE_TILES,
+        };
+        let key = KernelKey::new(module, shape.expression(T::CPP));
         executor.prepare(std::slice::from_ref(&key))?;
-        let place = |row: usize, column: i32| (row * shape.row_stride() + column as usize) as u16;
-        let columns = |row: usize| pattern.col_idx()[pattern.row(row)].iter().copied();
-        let places: Vec<u16> =
-            (0..nrows).flat_map(|row| columns(row).map(move |column| place(row, column))).collect();
-        let blocks = shape.blocks(nitems, shared_bytes, info, tuning);
+        let config = LaunchConfig { shared_bytes, ..LaunchConfig::linear(1, shape.block) };
+        let resident = executor.resident_blocks(&key, config)?;
+        let blocks = shape.blocks(nitems, resident, info, tuning);
         Ok(Self {
             executor: executor.clone(),
             nrows,
@@ -135,7 +136,7 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
             key,
             shape,
             config: LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, shape.block) },
-            places: executor.upload(&places)?,
+            places: executor.upload(&shape.places(pattern))?,
             limits: Limits::new(executor, criteria)?,
             outcomes: Outcomes::new(executor, systems)?,
             value: std::marker::PhantomData,
@@ -182,7 +183,7 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
             .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 });
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
-        // SAFETY: the arguments are those of `dense`; lengths were checked here; `with_tuning` made
+        // SAFETY: the arguments are those of `dense` and `dense_tiles`; lengths were checked here; `with_tuning` made
         // `places` of the pattern, below rows times stride, and the shared memory for that; x overlaps
         // neither values nor b, and everything else belongs to the plan.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }?;

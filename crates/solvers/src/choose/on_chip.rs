@@ -56,17 +56,22 @@ mod nanoseconds {
     pub(super) const CG: [f64; 3] = [0.1, 0.00025, 0.002];
     /// An iteration of BiCGStab: constant, per entry, per row.
     pub(super) const BICGSTAB: [f64; 3] = [0.15, 0.0018, 0.0003];
+    /// BiCGStab with Jacobi for systems that dense elimination takes, too: start and end, and an
+    /// iteration, each a constant and the time per entry. Within 12 % of the times of nearly full
+    /// chemistry of 22 to 54 rows (`benches/results/dense/2026-11-27-h200.jsonl`), for which the
+    /// figures above are 26 % too low.
+    pub(super) const NEARLY_FULL: [[f64; 2]; 2] = [[3.2, 0.0018], [0.15, 0.0026]];
     /// Dense elimination: the most rows of a kernel, and its time at that number of rows, with which
     /// it falls in proportion.
     pub(super) const DENSE: [(usize, f64); 8] = [
         (8, 0.94),
-        (16, 2.8),
-        (24, 7.7),
-        (32, 12.8),
-        (40, 25.0),
-        (48, 44.0),
-        (56, 56.0),
-        (64, 86.0),
+        (16, 2.9),
+        (24, 5.1),
+        (32, 7.5),
+        (40, 14.0),
+        (48, 18.7),
+        (56, 27.5),
+        (64, 72.0),
     ];
 }
 
@@ -90,6 +95,10 @@ const MOST_PRODUCTS_OF_FRONTS: u64 = 33_554_432;
 /// unsymmetric dominant matrices the bound is far from sharp (for `rand9` 9 iterations, where the
 /// bound, with two products, gives 38).
 const BICGSTAB_SHARE: f64 = 0.125;
+
+/// The most iterations of BiCGStab with Jacobi that nearly full systems of chemistry were seen to
+/// take.
+const FEW_ITERATIONS: f64 = 2.6;
 
 /// What a factorisation must be able to do to be chosen.
 #[derive(Clone, Copy, Debug)]
@@ -164,9 +173,10 @@ impl OnChip {
     /// elimination: by the number of rows, as far as it takes them. CG, with Jacobi: by the number
     /// of iterations `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral
     /// radius of Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth,
-    /// as many as a wave takes to cross the grid four times. BiCGStab: an eighth of k, which is
-    /// still twice as many as chemistry takes; so dense elimination is taken where the sparse LU
-    /// would be, or where nothing bounds the iterations.
+    /// as many as a wave takes to cross the grid four times. BiCGStab: an eighth of k. Nearly
+    /// full chemistry takes up to 2.6 iterations whatever the bound, so dense elimination is
+    /// compared with no more of them; it is taken, too, where the sparse LU would be but takes
+    /// longer, and where nothing bounds the iterations.
     ///
     /// # Source
     /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section
@@ -179,7 +189,7 @@ impl OnChip {
         rel_tol: f64,
     ) -> Option<Method> {
         use nanoseconds::{BANDED, BICGSTAB, CG, DENSE, LU_ENTRY, LU_PAIR, SEVERAL_BLOCKS, START};
-        use nanoseconds::{FRONT_ENTRY, FRONT_PAIR, LARGE_BICGSTAB, LARGE_CG};
+        use nanoseconds::{FRONT_ENTRY, FRONT_PAIR, LARGE_BICGSTAB, LARGE_CG, NEARLY_FULL};
         let (nrows, nnz) = (pattern.nrows as f64, pattern.nnz as f64);
         let band = pattern.band.filter(|_| !needs.history);
         // Entries of the band, b and x.
@@ -214,7 +224,10 @@ impl OnChip {
             let lu = FRONT_ENTRY * costs.entries as f64 + FRONT_PAIR * costs.products as f64;
             return (lu < iterations * large * nnz).then_some(Method::Lu);
         }
-        let is_better = sparse < limit || (limit.is_infinite() && dense.is_finite());
+        let [start, step] = NEARLY_FULL.map(|[constant, entry]| constant + entry * nnz);
+        let few = if iterations.is_finite() { iterations.min(FEW_ITERATIONS) } else { iterations };
+        let is_dense_quicker = !is_for_cg && dense < start + few * step;
+        let is_better = sparse < limit || is_dense_quicker;
         is_better.then_some(match band {
             _ if sparse > dense => Method::PivotingLu,
             Some(_) => Method::Banded,

@@ -15,9 +15,9 @@ fn sizes() -> impl Strategy<Value = (usize, usize, Option<u32>)> {
     prop_oneof![
         (1usize..9, 0usize..8, Just(None)),
         (9usize..17, 0usize..12, prop::sample::select(vec![None, Some(16)])),
-        (17usize..25, 0usize..12, prop::sample::select(vec![None, Some(8), Some(32)])),
-        (25usize..33, 0usize..12, prop::sample::select(vec![None, Some(32)])),
-        (33usize..57, 0usize..12, prop::sample::select(vec![None, Some(64)])),
+        (17usize..25, 0usize..12, prop::sample::select(vec![None, Some(8), Some(16), Some(32)])),
+        (25usize..33, 0usize..12, prop::sample::select(vec![None, Some(16), Some(32)])),
+        (33usize..57, 0usize..12, prop::sample::select(vec![None, Some(32), Some(64)])),
         (57usize..65, 0usize..12, Just(None)),
     ]
 }

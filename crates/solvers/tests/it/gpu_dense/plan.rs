@@ -5,7 +5,7 @@ use sparsebatch_cuda::{Executor, GpuError};
 use sparsebatch_formats::{Batch, CsrPattern, Pattern};
 use sparsebatch_solve_core::ArgumentError;
 use sparsebatch_solvers::gpu::{
-    DenseSolver, DenseTuning, GpuSolveError, GpuSolver, Guess, MOST_DENSE_ROWS,
+    DenseForm, DenseSolver, DenseTuning, GpuSolveError, GpuSolver, Guess, MOST_DENSE_ROWS,
 };
 use sparsebatch_solvers::{Engine, Method, Preconditioner, Scheme, SpmvOptions, Status};
 use sparsebatch_testing::random_vector;
@@ -75,6 +75,7 @@ fn options_and_lengths_are_checked() {
     for (expected, tuning) in [
         ("threads", DenseTuning::default().threads(Some(48))),
         ("max_blocks", DenseTuning::default().max_blocks(Some(0))),
+        ("threads", DenseTuning::default().form(Some(DenseForm::Tiles)).threads(Some(16))),
     ] {
         let plan =
             DenseSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 2, &options(), &tuning);
@@ -146,12 +147,20 @@ fn the_report_names_kernel_and_shape() {
     let report = plan.explain();
 
     assert_eq!(report.scheme, Scheme::PivotingLu);
-    assert_eq!(report.name(), "pivoting-lu(32 threads x 2 rows, dense)");
+    assert_eq!(report.name(), "pivoting-lu(32 threads, dense tiles)");
     let launch = &report.launches[0];
-    assert_eq!(launch.kernel, "dense<double, 56, 32>");
+    assert_eq!(launch.kernel, "dense_tiles<56>");
     assert_eq!((launch.systems_per_block, launch.threads_per_block), (2, 64));
     let shape = launch.dense().unwrap();
-    assert_eq!((shape.columns, shape.rows_per_thread), (56, 2));
+    assert_eq!((shape.columns, shape.rows_per_thread, shape.form), (56, 2, DenseForm::Tiles));
+    assert!(report.to_string().contains("56 columns in tiles of tensor cores"), "{report}");
+    let tuning = DenseTuning::default().form(Some(DenseForm::Rows));
+    let pattern = full(54);
+    let plan =
+        DenseSolver::<_, f64>::with_tuning(&emulator(), pattern.view(), 9, &options(), &tuning);
+    let report = plan.unwrap().explain();
+    assert_eq!(report.name(), "pivoting-lu(32 threads x 2 rows, dense)");
+    assert_eq!(report.launches[0].kernel, "dense<double, 56, 32>");
     assert!(report.to_string().contains("56 columns in registers"), "{report}");
 }
 
@@ -173,6 +182,28 @@ fn no_items_and_no_rows_are_solved() {
 /// Every kernel can be asked for.
 #[test]
 fn threads_are_those_asked_for() {
+    // Tiles hold between 17 and 56 rows, in f64.
+    let tuning = DenseTuning::default().form(Some(DenseForm::Tiles));
+    for n in [16, 17, 56, 57] {
+        let pattern = full(n);
+        let tiles = |executor: &Emulator| {
+            DenseSolver::<_, f64>::with_tuning(executor, pattern.view(), 1, &options(), &tuning)
+        };
+        let found = tiles(&emulator());
+        match found {
+            Ok(plan) => {
+                let columns = plan.explain().launches[0].dense().unwrap().columns as usize;
+                assert_eq!((17..=56).contains(&n).then_some(n.next_multiple_of(8)), Some(columns));
+            }
+            Err(error) => {
+                assert!(!(17..=56).contains(&n), "{n}: {error}");
+                assert!(error.to_string().contains("form"), "{error}");
+            }
+        }
+        let single =
+            DenseSolver::<_, f32>::with_tuning(&emulator(), pattern.view(), 1, &options(), &tuning);
+        assert!(single.is_err());
+    }
     for (n, threads, in_f64) in [(6, 8, true), (20, 8, true), (30, 16, true), (64, 32, false)] {
         let tuning = DenseTuning::default().threads(Some(threads));
         let pattern = full(n);
