@@ -95,7 +95,8 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
     /// As [`DenseSolver::new`], with the choices in `tuning` fixed.
     ///
     /// # Errors
-    /// Those of [`DenseSolver::new`]; [`GpuSolveError::Argument`] for threads without a kernel.
+    /// Those of [`DenseSolver::new`]; [`GpuSolveError::Argument`] for threads and forms without a
+    /// kernel.
     pub fn with_tuning(
         executor: &E,
         pattern: CsrPatternRef<'_>,

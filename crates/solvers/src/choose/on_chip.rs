@@ -62,16 +62,19 @@ mod nanoseconds {
     /// figures above are 26 % too low.
     pub(super) const NEARLY_FULL: [[f64; 2]; 2] = [[3.2, 0.0018], [0.15, 0.0026]];
     /// Dense elimination: the most rows of a kernel, and its time at that number of rows, with which
-    /// it falls in proportion.
-    pub(super) const DENSE: [(usize, f64); 8] = [
-        (8, 0.94),
-        (16, 2.9),
-        (24, 5.1),
-        (32, 7.5),
-        (40, 14.0),
-        (48, 18.7),
-        (56, 27.5),
-        (64, 72.0),
+    /// it falls in proportion. In f64 and in f32.
+    pub(super) const DENSE: [[(usize, f64); 8]; 2] = [
+        [
+            (8, 0.94),
+            (16, 2.9),
+            (24, 5.1),
+            (32, 7.5),
+            (40, 14.0),
+            (48, 18.7),
+            (56, 32.8),
+            (64, 72.0),
+        ],
+        [(8, 0.9), (16, 2.5), (24, 5.3), (32, 8.7), (40, 16.8), (48, 28.2), (56, 41.9), (64, 51.2)],
     ];
 }
 
@@ -174,9 +177,10 @@ impl OnChip {
     /// of iterations `k = 1/2 sqrt((1 + r) / (1 - r)) ln(2 / rel_tol)`, where r bounds the spectral
     /// radius of Jacobi's iteration, and at most the number of rows n and 4 n over the bandwidth,
     /// as many as a wave takes to cross the grid four times. BiCGStab: an eighth of k. Nearly
-    /// full chemistry takes up to 2.6 iterations whatever the bound, so dense elimination is
-    /// compared with no more of them; it is taken, too, where the sparse LU would be but takes
-    /// longer, and where nothing bounds the iterations.
+    /// full chemistry takes 1.1 to 2.6 iterations whatever the bound, so dense elimination is
+    /// compared with BiCGStab at no more than 2.6, the upper end. It is taken, too, where the sparse
+    /// LU would be but takes longer, and where nothing bounds the iterations. In f32, where the
+    /// iterations of such systems were not measured, it is not compared with them.
     ///
     /// # Source
     /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section
@@ -207,7 +211,7 @@ impl OnChip {
         // The sparse LU of a band is not taken, but its time is compared with dense elimination.
         let sparse = lu.min(banded);
         let fits = |kernel: &&(usize, f64)| !needs.history && pattern.nrows <= kernel.0;
-        let kernel = DENSE.iter().find(fits);
+        let kernel = DENSE[usize::from(self.value_bytes == 4)].iter().find(fits);
         let dense = kernel.map_or(f64::INFINITY, |&(rows, time)| time * nrows / rows as f64);
         let bound = iterations(flags.dominance, rel_tol);
         let is_for_cg = flags.symmetric && flags.diagonal == Diagonal::Positive;
@@ -226,7 +230,8 @@ impl OnChip {
         }
         let [start, step] = NEARLY_FULL.map(|[constant, entry]| constant + entry * nnz);
         let few = if iterations.is_finite() { iterations.min(FEW_ITERATIONS) } else { iterations };
-        let is_dense_quicker = !is_for_cg && dense < start + few * step;
+        let is_compared = self.value_bytes == 8 || iterations.is_infinite();
+        let is_dense_quicker = is_compared && !is_for_cg && dense < start + few * step;
         let is_better = sparse < limit || is_dense_quicker;
         is_better.then_some(match band {
             _ if sparse > dense => Method::PivotingLu,

@@ -9,8 +9,8 @@
 // system that does not pass is refined again while restarts and iterations are left. A column
 // without a pivot ends it.
 //
-// - A group of GROUP threads solves a system. A thread has the rows row(i) of vectors, for each i
-//   below ROWS. Rows never move: the pivot of a column is the row of the largest entry among those
+// - A group of GROUP threads solves a system. A thread holds the elements row(i) of each vector, for
+//   each i below ROWS. Rows never move: the pivot of a column is the row of the largest entry among those
 //   that were no pivot yet.
 // - Each row is scaled by a power of two to entries below 2. Entries are compared by exponent and 14
 //   bits of their fraction (17 in f32); the first of equal rows is the pivot.
@@ -75,8 +75,8 @@ struct Magnitude<float> {
 
 // One thread's part in the solves of its group. `Own`, which derives from it, holds the matrix:
 // - multiply<MAGNITUDES>(product): product = A x, or |A||x|, 0 beyond the rows;
-// - solve(r, down, y, inverses, column): eliminates A and the right-hand side r * down, so that the
-//   solution of column[i] is y[i] * inverses[i]; returns whether each column has a pivot.
+// - solve(r, down, y, inverses, column): eliminates A and the right-hand side r * down, so that
+//   unknown number column[i] is y[i] * inverses[i]; returns whether each column has a pivot.
 template <typename Own, typename V, u32 N, u32 GROUP>
 struct DenseSystem {
     using Threads = Team<GROUP>;
@@ -317,7 +317,7 @@ __device__ __forceinline__ void solve_items(u8* shared, u32 nitems, u32 nrows, u
         cp_async_wait_all();
         if (item + step < nitems) {
             group.announce(values + (item + step) * value_stride, nnz);
-            group.announce(b + (item + step) * nrhs * nrows, nrhs * nrows);
+            group.announce(b + (item + step) * nrhs * nrows, nrows);
         }
         for (u32 rhs = 0; rhs < nrhs; ++rhs) {
             const u64 system = item * nrhs + rhs;

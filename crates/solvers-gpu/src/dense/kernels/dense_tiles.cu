@@ -4,10 +4,10 @@
 // - Columns are eliminated eight at a time, a panel. The matrix is in registers, in tiles of 8 x 8 as
 //   the products of tensor cores hold them: each lane has two neighbouring entries of a tile.
 // - The panel's columns go to lanes by rows: a lane has whole rows of them, row(i) for each i below
-//   ROWS. Its steps are those of Gauss and Jordan, in place: where a column was eliminated, the
-//   multiples of that step's pivot row are gathered that each row takes.
-// - The other columns then take the sums of these multiples of the eight pivot rows at once, as
-//   products of tiles.
+//   ROWS. Its steps are those of Gauss and Jordan, in place: an eliminated column's place then holds,
+//   for each row, the factor by which it has to add that step's pivot row.
+// - The eight pivot rows, by these factors, are then added to all rows of the other columns at once,
+//   as products of tiles.
 // - nrows > N - 8: only the last tiles are incomplete.
 #include "dense_system.cuh"
 
@@ -33,8 +33,8 @@ __device__ __forceinline__ double minus_reciprocal(double value) {
 #if defined(SPARSEBATCH_EMU)
     return -1.0 / value;
 #else
-    // 1 / value = guess / (1 - e) = guess (1 + e + e^2 + ...), where |e| < 2^-20. Volatile, so that it
-    // begins where it stands.
+    // 1 / value = guess / (1 - e) = guess (1 + e + e^2 + ...), where |e| < 2^-20. Volatile, so that
+    // the compiler does not move it behind the reduction.
     double guess;
     asm volatile("rcp.approx.ftz.f64 %0, %1;" : "=d"(guess) : "d"(value));
     const double e = 1.0 - value * guess;
@@ -98,7 +98,7 @@ struct DenseTiles : DenseSystem<DenseTiles<N>, double, N, WARP_THREADS> {
     // This lane's row of the tiles t.
     __device__ __forceinline__ u32 tile_row(u32 t) const { return TILE * t + quad; }
 
-    // This lane's entries of a tile of the given matrix; anything beyond its rows.
+    // This lane's entries of a tile of the given matrix; unspecified beyond its rows.
     __device__ __forceinline__ const Pair<double>& given(u32 t, u32 column) const {
         const u32 of_row = t + 1 < TILES ? tile_row(t) : minimum(tile_row(t), nrows - 1);
         return pairs(matrix + of_row * STRIDE + column * TILE)[lane_of_quad];
@@ -110,7 +110,7 @@ struct DenseTiles : DenseSystem<DenseTiles<N>, double, N, WARP_THREADS> {
     }
 
     // Elements of vectors by rows, from those by tiles that all four lanes of a row of tiles have;
-    // anything beyond N rows.
+    // unspecified beyond N rows.
     __device__ __forceinline__ void to_rows(const double (&of_tiles)[TILES],
                                             double (&of_rows)[ROWS]) const {
         Threads::sync();
@@ -198,7 +198,7 @@ struct DenseTiles : DenseSystem<DenseTiles<N>, double, N, WARP_THREADS> {
     struct Steps {
         double a[ROWS][TILE];
         double first[ROWS];    // of `a`, up to date
-        double multiple[ROWS]; // of the last pivot row, with which `a` is not up to date
+        double multiple[ROWS]; // factor of the last pivot row, still to be applied to `a`
         double y[ROWS], inverses[ROWS];
         u32 column[ROWS];
         u32 bits[ROWS]; // that count in a key: none of a row that was a pivot

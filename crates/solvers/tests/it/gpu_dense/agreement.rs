@@ -77,7 +77,7 @@ fn systems_that_need_pivots_agree_in_f32() {
 /// A refinement takes the residual down to rounding, from a guess too.
 #[test]
 fn refinement_reaches_rounding() {
-    for n in [7, 30, 60] {
+    for n in [7, 30, 50, 60] {
         let pattern = pattern_with_shift(n, 6, 2, 1);
         let systems = |x0: bool| {
             let mut systems = Systems::new(&[shifted::<f64>(&pattern, 2, 4)], random_vector(n, 3));

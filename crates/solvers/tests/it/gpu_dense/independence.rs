@@ -4,13 +4,14 @@
 use kernel_emu::{Emulator, Order};
 use proptest::prelude::*;
 use sparsebatch_solvers::SolveScalar;
-use sparsebatch_solvers::gpu::DenseTuning;
+use sparsebatch_solvers::gpu::{DenseForm, DenseTuning};
 
 use crate::gpu_dense::support::{by_dense, options};
 use crate::gpu_lu::independence::{Flaw, batch, flaw};
 use crate::gpu_lu::support::mixed_tolerances;
 
-/// Number of rows, most entries of a row besides the diagonal, and threads per system.
+/// Number of rows, most entries of a row besides the diagonal, and threads per system, which ask for
+/// the form by rows.
 fn sizes() -> impl Strategy<Value = (usize, usize, Option<u32>)> {
     prop_oneof![
         (1usize..9, 0usize..8, Just(None)),
@@ -30,7 +31,7 @@ fn check<T: SolveScalar>(
     let systems = batch::<T>(n, most, flaws, seed);
     let mut options = options();
     options.rel_tol = mixed_tolerances(flaws.len(), seed);
-    let tuning = DenseTuning::default().threads(threads);
+    let tuning = DenseTuning::default().threads(threads).form(threads.map(|_| DenseForm::Rows));
     let all = by_dense(&Emulator::new(Order::Forward), &systems, &options, &tuning);
     let what = format!("{} n = {n} {tuning:?} {flaws:?} seed {seed}", T::CPP);
     // The same batch with another order of threads and one block.

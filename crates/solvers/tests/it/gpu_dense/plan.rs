@@ -106,7 +106,13 @@ fn options_and_lengths_are_checked() {
 
 #[test]
 fn right_hand_sides_and_shared_values_are_those_of_single_solves() {
-    let (n, nrhs) = (13, 3);
+    for n in [13, 30, 50] {
+        check_right_hand_sides(n);
+    }
+}
+
+fn check_right_hand_sides(n: usize) {
+    let nrhs = 3;
     let pattern = pattern_with_shift(n, 5, 4, 2);
     let matrices: Vec<_> = (0..3).map(|item| shifted::<f64>(&pattern, 4, item)).collect();
     let b: Vec<f64> = random_vector(3 * nrhs * n, 7);
