@@ -1,12 +1,15 @@
 //! The sparse LU on a real GPU, compared with the CPU's: blocks of every size, few and many systems
 //! side by side, flawed systems among them, and a graph.
 
+use std::time::Instant;
+
 use sparsebatch_cuda::testing::{device_or_skip, systems};
 use sparsebatch_cuda::{Device, DeviceBuffer, Executor};
 use sparsebatch_formats::generate::{Family, Problem};
 use sparsebatch_formats::{Batch, BatchValues, CsrPattern, Pattern, UniformBatch};
 use sparsebatch_solvers::gpu::{Confirmer, GpuLu, Guess, LuTuning};
 use sparsebatch_solvers::{Method, Outcome, SolveOptions, Status, solve};
+use sparsebatch_testing::random_vector;
 
 fn options() -> SolveOptions {
     SolveOptions::new().method(Method::Lu).fallback(false)
@@ -186,6 +189,63 @@ fn flawed_systems_end_as_on_the_cpu_and_change_no_bit_of_others() {
                 (&with.0[rows.clone()], with.1[item]),
                 (&without.0[rows.clone()], without.1[item])
             );
+        }
+    }
+}
+
+/// Eight right-hand sides of an item have the bits of eight solves of one, transposed ones too.
+#[test]
+fn right_hand_sides_that_share_factors_end_as_alone() {
+    let Some(device) = device_or_skip() else { return };
+    for (family, n) in
+        [(Family::Rand9, 54), (Family::Rand9, 16), (Family::Lap2d, 64), (Family::Tri, 128)]
+    {
+        let items = systems(10_000);
+        let loaded = Loaded::new(&device, family, n, items);
+        let n = loaded.batch.pattern().nrows();
+        let (pattern, nrhs) = (loaded.batch.pattern().view(), 8);
+        let b = random_vector::<f64>(items * nrhs * n, 3);
+        let of_rhs = |all: &[f64], rhs: usize| -> Vec<f64> {
+            (0..items).flat_map(|item| all[(item * nrhs + rhs) * n..][..n].to_vec()).collect()
+        };
+        // Solves of `nrhs` right-hand sides: the solutions, those of the transposed systems, and the
+        // microseconds of a solve.
+        let again = |nrhs: usize, b: &[f64]| {
+            let options = options().nrhs(nrhs);
+            let mut plan = GpuLu::<_, f64>::new(&device, pattern, items, &options).unwrap();
+            let on_device = device.upload(b).unwrap();
+            let mut x = device.alloc_zeroed(b.len()).unwrap();
+            plan.factor(&loaded.values).unwrap();
+            plan.solve_again(&on_device, Guess::Zero, &mut x).unwrap();
+            let solution = device.download(&x).unwrap();
+            let mut times: Vec<f64> = (0..9)
+                .map(|_| {
+                    device.synchronize().unwrap();
+                    let begin = Instant::now();
+                    for _ in 0..10 {
+                        plan.solve_again(&on_device, Guess::Zero, &mut x).unwrap();
+                    }
+                    device.synchronize().unwrap();
+                    begin.elapsed().as_secs_f64() * 1e5
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            let outcomes = plan.outcomes().unwrap();
+            assert!(outcomes.iter().all(|outcome| outcome.status == Status::Converged));
+            plan.solve_transposed_again(&on_device, Guess::Zero, &mut x).unwrap();
+            (solution, device.download(&x).unwrap(), times[times.len() / 2])
+        };
+        let together = again(nrhs, &b);
+        let alone: Vec<_> = (0..nrhs).map(|rhs| again(1, &of_rhs(&b, rhs))).collect();
+        println!(
+            "{family:?} {n}, {items} items: one {:.1} us, eight {:.1} us, {:.2} x",
+            alone[0].2,
+            together.2,
+            together.2 / alone[0].2
+        );
+        for (rhs, alone) in alone.iter().enumerate() {
+            assert!(of_rhs(&together.0, rhs) == alone.0, "{family:?} {n} {rhs}");
+            assert!(of_rhs(&together.1, rhs) == alone.1, "transposed {family:?} {n} {rhs}");
         }
     }
 }

@@ -11,7 +11,7 @@ use sparsebatch_solvers::{SolveOptions, SolveScalar, Status};
 use sparsebatch_testing::random_vector;
 
 use crate::common::{Solved, Systems, compare};
-use crate::gpu_lu::independence::{batch, flaw, sizes};
+use crate::gpu_lu::independence::{Flaw, batch, flaw, sizes};
 use crate::gpu_lu::support::{by_lu, matrix, mixed_tolerances, options, pattern};
 
 /// As [`by_lu`], with kept factors, after a solve of other right-hand sides with them.
@@ -96,6 +96,50 @@ fn right_hand_sides_share_the_factors_of_their_item() {
     for items in [1, 5, 150] {
         let systems = healthy(20, items, 3);
         check(&systems, &options().nrhs(3), 4);
+    }
+}
+
+/// Each right-hand side of an item ends as it does alone, bit for bit, whatever the others are.
+fn check_each<T: SolveScalar>(nrhs: usize, floor: Option<f64>, seed: u64) {
+    let kinds = [Flaw::None, Flaw::Nan, Flaw::None, Flaw::Zero, Flaw::Scaled(1e9), Flaw::Infinite];
+    let flaws = kinds.repeat(4);
+    let (n, items) = (23, flaws.len());
+    let one = batch::<T>(n, 5, &flaws, seed);
+    let mut systems = batch::<T>(n, 5, &flaws, seed);
+    let random = random_vector::<f64>(n * items * nrhs, seed);
+    let rhs = |item: usize, rhs: usize, row: usize| match rhs {
+        0 => one.b[item * n + row],
+        1 => T::from_f64(0.0),
+        2 if row == 3 => T::from_f64(f64::NAN),
+        3 => T::from_f64(1e20 * random[(item * nrhs + 3) * n + row]),
+        rhs => T::from_f64(random[(item * nrhs + rhs) * n + row]),
+    };
+    let elements = 0..items * nrhs * n;
+    systems.b = elements.clone().map(|k| rhs(k / n / nrhs, k / n % nrhs, k % n)).collect();
+    let guess = |k: usize| if (k / n).is_multiple_of(3) { 0.5 } else { 0.0 };
+    systems.x0 = elements.map(|k| T::from_f64(guess(k))).collect();
+    let options = options().nrhs(nrhs).floor(floor);
+    let all = again(&Emulator::new(Order::Random(seed)), &systems, &options);
+    for rhs in 0..nrhs {
+        let of_rhs = |all: &[T]| -> Vec<T> {
+            let of_item = |item: usize| &all[(item * nrhs + rhs) * n..][..n];
+            (0..items).flat_map(of_item).copied().collect()
+        };
+        let mut alone = batch::<T>(n, 5, &flaws, seed);
+        (alone.b, alone.x0) = (of_rhs(&systems.b), of_rhs(&systems.x0));
+        let alone = again(&Emulator::new(Order::Forward), &alone, &options.clone().nrhs(1));
+        for (item, flaw) in flaws.iter().enumerate() {
+            let what = format!("{} {nrhs} {floor:?}: {item} {rhs} {flaw:?}", T::CPP);
+            assert_eq!(all.bits(item * nrhs + rhs), alone.bits(item), "{what}");
+        }
+    }
+}
+
+#[test]
+fn right_hand_sides_that_share_factors_end_as_alone() {
+    for (nrhs, floor) in [(5, None), (5, Some(4.0)), (11, Some(1e-3))] {
+        check_each::<f64>(nrhs, floor, 7);
+        check_each::<f32>(nrhs, floor, 8);
     }
 }
 
