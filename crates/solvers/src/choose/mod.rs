@@ -546,6 +546,24 @@ mod tests {
         assert_ne!(chosen(chain, gpu()).scheme, Scheme::PivotingLu);
     }
 
+    /// Full, unsymmetric and diagonally dominant: BiCGStab needs few iterations, dense elimination
+    /// one step of a cost that grows with the cube of the rows.
+    #[test]
+    fn full_dominant_systems_are_eliminated_up_to_some_forty_rows_in_f64() {
+        let full = |n: usize| {
+            let small = |row: usize, col: usize| (1 + (7 * row + 3 * col) % 5) as f64 / 5.0;
+            dense(n, |row, col| if row == col { 4.0 * n as f64 } else { small(row, col) })
+        };
+        let in_f32 = Target::Gpu(OnChip { shared_bytes: 232_448, cluster: 8, value_bytes: 4 });
+        for n in [8, 22, 33] {
+            assert_eq!(chosen(full(n), gpu()).scheme, Scheme::PivotingLu, "{n}");
+        }
+        for n in [54, 64, 100] {
+            assert_eq!(chosen(full(n), gpu()).scheme, BICGSTAB, "{n}");
+        }
+        assert_eq!(chosen(full(33), in_f32).scheme, BICGSTAB);
+    }
+
     /// A matrix of `n` rows with entries at distances `is_near` from the diagonal.
     fn near(n: usize, is_near: impl Fn(usize) -> bool) -> Csr<f64> {
         let entry = |row: usize, col: usize| if row == col { 9.0 } else { -1.0 };
