@@ -136,7 +136,7 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
             nrhs: options.nrhs,
             key,
             shape,
-            config: LaunchConfig { shared_bytes, ..LaunchConfig::linear(blocks, shape.block) },
+            config: LaunchConfig { grid: [blocks, 1, 1], ..config },
             places: executor.upload(&shape.places(pattern))?,
             limits: Limits::new(executor, criteria)?,
             outcomes: Outcomes::new(executor, systems)?,
@@ -184,9 +184,9 @@ impl<E: Executor + Clone, T: Value> DenseSolver<E, T> {
             .scalar(if guess == Guess::InX { FROM_GUESS } else { 0 });
         self.limits.pass(&mut args);
         self.outcomes.pass(&mut args);
-        // SAFETY: the arguments are those of `dense` and `dense_tiles`; lengths were checked here; `with_tuning` made
-        // `places` of the pattern, below rows times stride, and the shared memory for that; x overlaps
-        // neither values nor b, and everything else belongs to the plan.
+        // SAFETY: the arguments are those of `dense` and `dense_tiles`; lengths were checked here;
+        // `with_tuning` made `places` of the pattern, below rows times stride, and the shared memory
+        // for that; x overlaps neither values nor b, and everything else belongs to the plan.
         unsafe { self.executor.launch(&self.key, self.config, &mut args) }?;
         Ok(())
     }

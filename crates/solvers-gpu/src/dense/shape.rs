@@ -65,8 +65,8 @@ const IN_F32: &[Kernel] = &[
     rows(64, 32),
 ];
 
-/// The kernels that both precisions have, of which one is found where threads or a form are asked
-/// for; of equal columns the quickest in f64 first.
+/// The kernels that both precisions have. Where threads or a form are asked for, one of these may be
+/// taken as well. Among kernels of equal columns the quickest in f64 stands first.
 const ALL: &[Kernel] = &[
     rows(8, 8),
     rows(16, 16),
@@ -235,8 +235,8 @@ impl DenseShape {
         self.group_bytes(nrows, size) * self.systems_per_block()
     }
 
-    /// Blocks for `nitems` items, of which a multiprocessor holds `resident`: as many as the device
-    /// can hold at once, as far as there is work. More would wait for the first ones to end.
+    /// Blocks for `nitems` items: as many as the device can hold at once, `resident` for each
+    /// multiprocessor, as far as there is work. More would wait for the first ones to end.
     pub(super) fn blocks(
         &self,
         nitems: usize,

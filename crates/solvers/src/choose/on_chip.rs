@@ -179,8 +179,8 @@ impl OnChip {
     /// as many as a wave takes to cross the grid four times. BiCGStab: an eighth of k. Nearly
     /// full chemistry takes 1.1 to 2.6 iterations whatever the bound, so dense elimination is
     /// compared with BiCGStab at no more than 2.6, the upper end. It is taken, too, where the sparse
-    /// LU would be but takes longer, and where nothing bounds the iterations. In f32, where the
-    /// iterations of such systems were not measured, it is not compared with them.
+    /// LU would be but takes longer, and where nothing bounds the iterations. In f32, for
+    /// which `NEARLY_FULL` was not fitted, it is not compared with BiCGStab.
     ///
     /// # Source
     /// The bound of CG: Saad, Iterative Methods for Sparse Linear Systems, 2nd ed. 2003, section

@@ -10,8 +10,8 @@
 // without a pivot ends it.
 //
 // - A group of GROUP threads solves a system. A thread holds the elements row(i) of each vector, for
-//   each i below ROWS. Rows never move: the pivot of a column is the row of the largest entry among those
-//   that were no pivot yet.
+//   each i below ROWS. Rows never move: the pivot of a column is the row of the largest entry among
+//   those that were no pivot yet.
 // - Each row is scaled by a power of two to entries below 2. Entries are compared by exponent and 14
 //   bits of their fraction (17 in f32); the first of equal rows is the pivot.
 // - The matrix stays in shared memory, for the residual. A refinement eliminates again, and so does
@@ -80,7 +80,6 @@ struct Magnitude<float> {
 template <typename Own, typename V, u32 N, u32 GROUP>
 struct DenseSystem {
     using Threads = Team<GROUP>;
-    using Value = V;
     static constexpr u32 THREADS_EACH = GROUP;
     static constexpr u32 ROWS = (N + GROUP - 1) / GROUP;
     static constexpr u32 WARPS = Threads::WARPS;

@@ -206,7 +206,8 @@ struct DenseTiles : DenseSystem<DenseTiles<N>, double, N, WARP_THREADS> {
 
     // The key of a row's entry in the first column.
     __device__ __forceinline__ u32 key(const Steps& own, u32 i) const {
-        return (u32(u64(__double_as_longlong(own.first[i])) >> 32) & own.bits[i]) | (63u - row(i) % 64);
+        const u32 upper = u32(u64(__double_as_longlong(own.first[i])) >> 32);
+        return (upper & own.bits[i]) | (63u - row(i) % 64);
     }
 
     __device__ __forceinline__ Pair<double>* pivot_row_of(u32 step) const {
