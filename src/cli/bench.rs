@@ -109,6 +109,9 @@ struct FlexibleArgs {
     /// Folder with the small matrices [default: generated matrices replace them]
     #[arg(long, value_name = "FOLDER")]
     matrices: Option<PathBuf>,
+    /// Precision of values and vectors
+    #[arg(long, value_enum, default_value_t = ValuePrecision::F64)]
+    precision: ValuePrecision,
 }
 
 #[derive(Args)]
@@ -124,6 +127,9 @@ struct SingleArgs {
     /// Do not measure the generated matrices
     #[arg(long)]
     no_generated: bool,
+    /// Precision of values and vectors
+    #[arg(long, value_enum, default_value_t = ValuePrecision::F64)]
+    precision: ValuePrecision,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -163,6 +169,21 @@ impl From<Measured> for Backend {
             Measured::Gpu => Self::Gpu,
             Measured::Cpu => Self::Cpu,
             Measured::Both => Self::Both,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ValuePrecision {
+    F64,
+    F32,
+}
+
+impl From<ValuePrecision> for suites::Precision {
+    fn from(precision: ValuePrecision) -> Self {
+        match precision {
+            ValuePrecision::F64 => Self::F64,
+            ValuePrecision::F32 => Self::F32,
         }
     }
 }
@@ -311,6 +332,7 @@ impl FlexibleArgs {
             experiment: self.experiment,
             items: self.items.map(|items| items as usize),
             matrices: self.matrices.clone(),
+            precision: self.precision.into(),
             backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),
@@ -327,6 +349,7 @@ impl SingleArgs {
             size: (*size).into(),
             matrices: self.matrices.clone(),
             no_generated: self.no_generated,
+            precision: self.precision.into(),
             backend: backend.map(Backend::from),
             no_peer: *no_peer,
             output: output.clone(),

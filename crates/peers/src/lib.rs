@@ -9,5 +9,5 @@ mod products;
 mod thomas;
 
 pub use loops::{PlainLoops, SequentialProduct, copy, sum};
-pub use products::{Peer, PeerLoop, PeerMatrix};
+pub use products::{Peer, PeerLoop, PeerMatrix, PeerProduct};
 pub use thomas::Thomas;

@@ -8,7 +8,7 @@ use nalgebra_sparse::CsrMatrix;
 use nalgebra_sparse::na::{DMatrixView, DMatrixViewMut};
 use nalgebra_sparse::ops::Op;
 use nalgebra_sparse::ops::serial::spmm_csr_dense;
-use sparsebatch_formats::{Csr, RaggedCsr};
+use sparsebatch_formats::{Csr, RaggedCsr, Scalar};
 use sprs::CsMatI;
 
 /// A crate to compare with.
@@ -36,7 +36,7 @@ impl Peer {
     }
 
     /// Converts a matrix to the crate's type, with the narrowest indices that the crate accepts.
-    pub fn matrix(self, csr: &Csr<f64>) -> PeerMatrix {
+    pub fn matrix<T: Scalar>(self, csr: &Csr<T>) -> PeerMatrix<T> {
         match self {
             Self::Sprs => PeerMatrix::Sprs(csr.into()),
             Self::Faer => PeerMatrix::Faer(csr.into()),
@@ -46,16 +46,16 @@ impl Peer {
 }
 
 /// A matrix in the type of its crate.
-pub enum PeerMatrix {
+pub enum PeerMatrix<T: Scalar> {
     /// CSR of `sprs`.
-    Sprs(CsMatI<f64, i32>),
+    Sprs(CsMatI<T, i32>),
     /// Row-major sparse matrix of `faer`.
-    Faer(SparseRowMat<u32, f64>),
+    Faer(SparseRowMat<u32, T>),
     /// CSR of `nalgebra-sparse`.
-    NalgebraSparse(CsrMatrix<f64>),
+    NalgebraSparse(CsrMatrix<T>),
 }
 
-impl PeerMatrix {
+impl<T: Scalar> PeerMatrix<T> {
     /// Minimum number of bytes that a product moves: values, indices and x once, y twice.
     pub fn bytes_moved(&self) -> u64 {
         let (index, [nrows, ncols, nnz]) = match self {
@@ -63,44 +63,59 @@ impl PeerMatrix {
             Self::Faer(a) => (4, [a.nrows(), a.ncols(), a.compute_nnz()]),
             Self::NalgebraSparse(a) => (8, [a.nrows(), a.ncols(), a.nnz()]),
         };
-        ((8 + index) * nnz + (16 + index) * nrows + 8 * ncols) as u64
+        let value = size_of::<T>();
+        ((value + index) * nnz + (2 * value + index) * nrows + value * ncols) as u64
     }
+}
 
+/// Products of the crates, compiled in this crate.
+pub trait PeerProduct: Scalar {
     /// `y += A x`.
     ///
     /// # Panics
     /// When `x` or `y` does not fit.
-    pub fn add_product(&self, x: &[f64], y: &mut [f64]) {
-        match self {
-            Self::Sprs(a) => sprs::prod::mul_acc_mat_vec_csr(a.view(), x, y),
-            Self::Faer(a) => {
-                let x = faer::ColRef::from_slice(x).as_mat();
-                let y = faer::ColMut::from_slice_mut(y).as_mat_mut();
-                sparse_dense_matmul(y, Accum::Add, a.as_ref(), x, 1.0, faer::Par::Seq);
-            }
-            Self::NalgebraSparse(a) => {
-                let x = DMatrixView::from_slice(x, x.len(), 1);
-                let nrows = y.len();
-                let y = DMatrixViewMut::from_slice(y, nrows, 1);
-                spmm_csr_dense(1.0, y, 1.0, Op::NoOp(a), Op::NoOp(x));
-            }
-        }
-    }
+    fn add_product(matrix: &PeerMatrix<Self>, x: &[Self], y: &mut [Self]);
 }
 
+/// The products of the crates for value types.
+macro_rules! compiled_here {
+    ($($scalar:ty)*) => {$(
+        impl PeerProduct for $scalar {
+            fn add_product(matrix: &PeerMatrix<Self>, x: &[Self], y: &mut [Self]) {
+                match matrix {
+                    PeerMatrix::Sprs(a) => sprs::prod::mul_acc_mat_vec_csr(a.view(), x, y),
+                    PeerMatrix::Faer(a) => {
+                        let x = faer::ColRef::from_slice(x).as_mat();
+                        let y = faer::ColMut::from_slice_mut(y).as_mat_mut();
+                        sparse_dense_matmul(y, Accum::Add, a.as_ref(), x, 1.0, faer::Par::Seq);
+                    }
+                    PeerMatrix::NalgebraSparse(a) => {
+                        let x = DMatrixView::from_slice(x, x.len(), 1);
+                        let nrows = y.len();
+                        let y = DMatrixViewMut::from_slice(y, nrows, 1);
+                        spmm_csr_dense(1.0, y, 1.0, Op::NoOp(a), Op::NoOp(x));
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+compiled_here!(f32 f64);
+
 /// A batch as one matrix of a crate per system, multiplied in a loop.
-pub struct PeerLoop {
-    items: Vec<PeerMatrix>,
+pub struct PeerLoop<T: Scalar> {
+    items: Vec<PeerMatrix<T>>,
     row_offsets: Vec<usize>,
     col_offsets: Vec<usize>,
     /// Maximum number of systems per task; unlimited for a loop on one thread.
     grain: usize,
 }
 
-impl PeerLoop {
+impl<T: PeerProduct> PeerLoop<T> {
     /// The systems of a batch; with `threads` they are shared between the threads of the pool in
     /// use.
-    pub fn new(peer: Peer, batch: &RaggedCsr<f64>, threads: bool) -> Self {
+    pub fn new(peer: Peer, batch: &RaggedCsr<T>, threads: bool) -> Self {
         let nitems = batch.nitems();
         let parts = 8 * rayon::current_num_threads();
         Self {
@@ -120,18 +135,18 @@ impl PeerLoop {
     ///
     /// # Panics
     /// When `x` or `y` does not fit.
-    pub fn add_products(&self, x: &[f64], y: &mut [f64]) {
+    pub fn add_products(&self, x: &[T], y: &mut [T]) {
         self.range(0..self.items.len(), x, y);
     }
 
     /// `y += A x` for the systems `items`; `y` holds only the rows of these systems.
-    fn range(&self, items: std::ops::Range<usize>, x: &[f64], y: &mut [f64]) {
+    fn range(&self, items: std::ops::Range<usize>, x: &[T], y: &mut [T]) {
         let (rows, cols) = (&self.row_offsets, &self.col_offsets);
         let first = rows[items.start];
         if items.len() <= self.grain {
             for item in items {
                 let y = &mut y[rows[item] - first..rows[item + 1] - first];
-                self.items[item].add_product(&x[cols[item]..cols[item + 1]], y);
+                T::add_product(&self.items[item], &x[cols[item]..cols[item + 1]], y);
             }
             return;
         }
@@ -156,11 +171,12 @@ mod tests {
     #[test]
     fn every_crate_adds_the_product() {
         for peer in Peer::ALL {
-            let mut y = [0.5, 0.5];
+            let (mut y, mut single) = ([0.5, 0.5], [0.5, 0.5]);
 
-            peer.matrix(&matrix()).add_product(&[1.0, 10.0], &mut y);
+            f64::add_product(&peer.matrix(&matrix()), &[1.0, 10.0], &mut y);
+            f32::add_product(&peer.matrix(&matrix().cast::<f32>()), &[1.0, 10.0], &mut single);
 
-            assert_eq!(y, [21.5, 30.5], "{}", peer.name());
+            assert_eq!((y, single), ([21.5, 30.5], [21.5, 30.5]), "{}", peer.name());
         }
     }
 
@@ -187,5 +203,7 @@ mod tests {
         assert_eq!(bytes(Peer::Sprs), 3 * 12 + 2 * 20 + 2 * 8);
         assert_eq!(bytes(Peer::Faer), bytes(Peer::Sprs));
         assert_eq!(bytes(Peer::NalgebraSparse), 3 * 16 + 2 * 24 + 2 * 8);
+        let single = Peer::Sprs.matrix(&matrix().cast::<f32>());
+        assert_eq!(single.bytes_moved(), 3 * 8 + 2 * 12 + 2 * 4);
     }
 }

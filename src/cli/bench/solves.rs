@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use sparsebatch_bench::suites::solvers::{ChunksExperiment, GpusExperiment, Precision};
+use clap::Args;
+use sparsebatch_bench::suites::solvers::{ChunksExperiment, GpusExperiment};
 use sparsebatch_bench::{Backend, BenchError, Solvers};
 use sparsebatch_solvers::{
     Chunks, InnerPrecision, LuForm, Method, Order, PrecondPrecision, Preconditioner,
 };
 
-use super::Common;
+use super::{Common, ValuePrecision};
 use crate::cli::gpu::Gpus;
 use crate::cli::options::size;
 
@@ -47,8 +47,8 @@ pub(super) struct SolverArgs {
     #[arg(long = "lu-form", value_name = "LIST", value_delimiter = ',')]
     lu_forms: Vec<String>,
     /// Precision of values and vectors
-    #[arg(long, value_enum, default_value_t = SolvePrecision::F64)]
-    precision: SolvePrecision,
+    #[arg(long, value_enum, default_value_t = ValuePrecision::F64)]
+    precision: ValuePrecision,
     /// Folders of further batches to measure, files NAME.batch or batch_NAME.bin, whose systems are
     /// repeated in turn
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
@@ -89,16 +89,10 @@ pub(super) struct SolverArgs {
     reference: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum SolveExperiment {
     Chunks,
     Gpus,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum SolvePrecision {
-    F64,
-    F32,
 }
 
 /// Parses a list of names into choices.
@@ -132,10 +126,7 @@ impl SolverArgs {
             precond_precisions: choices::<PrecondPrecision>(&self.precond_precisions)?,
             inner_precisions: choices::<InnerPrecision>(&self.inner_precisions)?,
             lu_forms: choices::<LuForm>(&self.lu_forms)?,
-            precision: match self.precision {
-                SolvePrecision::F64 => Precision::F64,
-                SolvePrecision::F32 => Precision::F32,
-            },
+            precision: self.precision.into(),
             sets: self.sets.clone(),
             no_generated: self.no_generated,
             backend: backend.map(Backend::from),

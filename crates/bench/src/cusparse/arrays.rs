@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
 use sparsebatch_formats::{Csr, CsrPatternRef, FormatError, RaggedCsr};
 
 use crate::parallel::in_parts;
@@ -25,20 +25,20 @@ const PIECE: usize = 4 << 20;
 const GRAIN: usize = 1 << 14;
 
 /// A matrix in CSR.
-pub(crate) struct HostCsr<'a> {
+pub(crate) struct HostCsr<'a, T> {
     row_ptr: Cow<'a, [i32]>,
-    cols: Columns<'a>,
-    values: &'a [f64],
+    cols: Columns<'a, T>,
+    values: &'a [T],
     ncols: usize,
 }
 
 /// Column indices, row by row.
-enum Columns<'a> {
+enum Columns<'a, T> {
     /// The column indices of one matrix.
     Given(&'a [i32]),
     /// The items of a batch as diagonal blocks: the column indices of each are shifted by the
     /// columns of the items before it.
-    OfBlocks(&'a RaggedCsr<f64>),
+    OfBlocks(&'a RaggedCsr<T>),
 }
 
 /// Slices of [`SLICE`] rows, each stored column by column; padding has column -1.
@@ -54,9 +54,9 @@ fn too_large(what: &'static str, found: usize) -> GpuError {
     }
 }
 
-impl<'a> HostCsr<'a> {
+impl<'a, T: Value> HostCsr<'a, T> {
     /// Wraps one matrix.
-    pub(crate) fn single(pattern: CsrPatternRef<'a>, values: &'a [f64]) -> Self {
+    pub(crate) fn single(pattern: CsrPatternRef<'a>, values: &'a [T]) -> Self {
         let row_ptr = Cow::Borrowed(pattern.row_ptr());
         Self { row_ptr, cols: Columns::Given(pattern.col_idx()), values, ncols: pattern.ncols() }
     }
@@ -66,7 +66,7 @@ impl<'a> HostCsr<'a> {
     /// # Errors
     /// [`GpuError::InvalidArgument`] when it has more rows or entries than 32-bit indices can
     /// count.
-    pub(crate) fn block_diagonal(batch: &'a RaggedCsr<f64>) -> Result<Self, GpuError> {
+    pub(crate) fn block_diagonal(batch: &'a RaggedCsr<T>) -> Result<Self, GpuError> {
         let nitems = batch.nitems();
         let (nrows, ncols) = (batch.row_offsets()[nitems], batch.col_offsets()[nitems]);
         for (what, found) in [("rows", nrows), ("columns", ncols), ("entries", batch.total_nnz())] {
@@ -90,7 +90,7 @@ impl<'a> HostCsr<'a> {
     ///
     /// # Errors
     /// When a row repeats a column.
-    pub(crate) fn into_csr(self) -> Result<Csr<f64>, FormatError> {
+    pub(crate) fn into_csr(self) -> Result<Csr<T>, FormatError> {
         let mut cols = vec![0; self.nnz()];
         self.cols(0..self.nnz(), &mut cols);
         let (nrows, values) = (self.nrows(), self.values.to_vec());
@@ -113,7 +113,7 @@ impl<'a> HostCsr<'a> {
         &self.row_ptr
     }
 
-    pub(super) fn values(&self) -> &[f64] {
+    pub(super) fn values(&self) -> &[T] {
         self.values
     }
 
@@ -233,7 +233,7 @@ impl<'a> HostCsr<'a> {
         &self,
         device: &Device,
         slices: &Slices,
-    ) -> Result<(DeviceBuffer<i32>, DeviceBuffer<f64>), GpuError> {
+    ) -> Result<(DeviceBuffer<i32>, DeviceBuffer<T>), GpuError> {
         let starts = &slices.slice_ptr;
         let slots = slices.slots();
         let (cols, values) = (device.alloc(slots)?, device.alloc(slots)?);
@@ -246,7 +246,7 @@ impl<'a> HostCsr<'a> {
             let end = end.max(first + 1);
             let range = begin..starts[end] as usize;
             some_cols.resize(range.len(), 0);
-            some_values.resize(range.len(), 0.0);
+            some_values.resize(range.len(), T::ZERO);
             self.fill(first, &starts[first..=end], &mut some_cols, &mut some_values);
             device.copy_from_host(&some_cols, &mut cols.range(range.clone())?)?;
             device.copy_from_host(&some_values, &mut values.range(range)?)?;
@@ -256,7 +256,7 @@ impl<'a> HostCsr<'a> {
     }
 
     /// Writes slices from `first` on; recursion fills the two halves in parallel.
-    fn fill(&self, first: usize, starts: &[i32], cols: &mut [i32], values: &mut [f64]) {
+    fn fill(&self, first: usize, starts: &[i32], cols: &mut [i32], values: &mut [T]) {
         let count = starts.len() - 1;
         if count > 256 {
             let middle = (starts[count / 2] - starts[0]) as usize;
@@ -277,7 +277,7 @@ impl<'a> HostCsr<'a> {
             let (values_of_slice, values_behind) = values.split_at_mut(slots);
             (cols, values) = (behind, values_behind);
             of_slice.fill(-1);
-            values_of_slice.fill(0.0);
+            values_of_slice.fill(T::ZERO);
             for (lane, row) in self.rows_of(slice).enumerate() {
                 let entries = self.row(row);
                 if entries.is_empty() {

@@ -8,14 +8,21 @@ use std::ptr;
 use std::rc::Rc;
 
 use cudarc::cusparse::sys::{self, cusparseSpMVAlg_t as Alg, cusparseStatus_t as Status};
-use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Pod};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Pod, Value};
 
 use super::{Algorithm, Format, SLICE};
 
-const REAL: sys::cudaDataType = sys::cudaDataType::CUDA_R_64F;
 const INDEX: sys::cusparseIndexType_t = sys::cusparseIndexType_t::CUSPARSE_INDEX_32I;
 const BASE: sys::cusparseIndexBase_t = sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
 const PLAIN: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+
+/// The library's name of a value type.
+fn real<T: Value>() -> sys::cudaDataType {
+    match size_of::<T>() {
+        4 => sys::cudaDataType::CUDA_R_32F,
+        _ => sys::cudaDataType::CUDA_R_64F,
+    }
+}
 
 /// Whether the library is found.
 pub(super) fn is_present() -> bool {
@@ -81,15 +88,15 @@ impl Drop for CusparseHandle {
 }
 
 /// The arrays of a matrix.
-pub(super) struct Layout {
+pub(super) struct Layout<T: Value> {
     pub(super) format: Format,
     /// Row offsets (CSR), the row of each entry (COO) or slice offsets (SELL).
     pub(super) starts: DeviceBuffer<i32>,
     pub(super) cols: DeviceBuffer<i32>,
-    pub(super) values: DeviceBuffer<f64>,
+    pub(super) values: DeviceBuffer<T>,
 }
 
-impl Layout {
+impl<T: Value> Layout<T> {
     /// A second handle on the same arrays, without a copy.
     pub(super) fn share(&self) -> Result<Self, GpuError> {
         fn whole<T: Pod>(buffer: &DeviceBuffer<T>) -> Result<DeviceBuffer<T>, GpuError> {
@@ -107,16 +114,17 @@ impl Layout {
 }
 
 /// A descriptor of a matrix, which keeps the matrix's arrays alive.
-struct Descriptor {
+struct Descriptor<T: Value> {
     raw: sys::cusparseSpMatDescr_t,
-    _layout: Layout,
+    _layout: Layout<T>,
 }
 
-impl Descriptor {
-    fn new(layout: Layout, [nrows, ncols, nnz]: [usize; 3]) -> Result<Self, GpuError> {
+impl<T: Value> Descriptor<T> {
+    fn new(layout: Layout<T>, [nrows, ncols, nnz]: [usize; 3]) -> Result<Self, GpuError> {
         let mut raw = ptr::null_mut();
         let (starts, cols) = (address(&layout.starts), address(&layout.cols));
         let (values, slots) = (address(&layout.values), layout.values.len());
+        let real = real::<T>();
         let (nrows, ncols, nnz) = (nrows as i64, ncols as i64, nnz as i64);
         // SAFETY: (1) the pointer is to one descriptor; (2) the arrays are in device memory, of the
         // types named, with the lengths that the sizes ask for, and outlive the descriptor.
@@ -125,13 +133,13 @@ impl Descriptor {
                 Format::Csr => (
                     "cusparseCreateCsr",
                     sys::cusparseCreateCsr(
-                        &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, INDEX, BASE, REAL,
+                        &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, INDEX, BASE, real,
                     ),
                 ),
                 Format::Coo => (
                     "cusparseCreateCoo",
                     sys::cusparseCreateCoo(
-                        &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, BASE, REAL,
+                        &mut raw, nrows, ncols, nnz, starts, cols, values, INDEX, BASE, real,
                     ),
                 ),
                 Format::Sell => (
@@ -149,7 +157,7 @@ impl Descriptor {
                         INDEX,
                         INDEX,
                         BASE,
-                        REAL,
+                        real,
                     ),
                 ),
             }
@@ -159,7 +167,7 @@ impl Descriptor {
     }
 }
 
-impl Drop for Descriptor {
+impl<T: Value> Drop for Descriptor<T> {
     fn drop(&mut self) {
         // SAFETY: the descriptor was made in `new` and is destroyed once.
         unsafe { sys::cusparseDestroySpMat(self.raw.cast_const()) };
@@ -174,11 +182,11 @@ struct Vector {
 
 impl Vector {
     /// `at` is the address of a buffer with `len` values.
-    fn new(len: usize, at: *mut c_void) -> Result<Self, GpuError> {
+    fn new<T: Value>(len: usize, at: *mut c_void) -> Result<Self, GpuError> {
         let mut raw = ptr::null_mut();
         // SAFETY: (1) the pointer is to one descriptor; (2) nothing is read through the address
         // before `set` replaces it, but by the analysis in `AnalysedProduct::new`, where the scratch lives.
-        let status = unsafe { sys::cusparseCreateDnVec(&mut raw, len as i64, at, REAL) };
+        let status = unsafe { sys::cusparseCreateDnVec(&mut raw, len as i64, at, real::<T>()) };
         checked("cusparseCreateDnVec", status)?;
         Ok(Self { raw, len })
     }
@@ -197,9 +205,9 @@ impl Drop for Vector {
 }
 
 /// Stands in for the vectors while a matrix is analysed.
-pub(super) struct Scratch {
-    x: DeviceBuffer<f64>,
-    y: DeviceBuffer<f64>,
+pub(super) struct Scratch<T: Value> {
+    x: DeviceBuffer<T>,
+    y: DeviceBuffer<T>,
     workspaces: Workspaces,
 }
 
@@ -230,7 +238,7 @@ impl Workspaces {
     }
 }
 
-impl Scratch {
+impl<T: Value> Scratch<T> {
     /// Allocates for matrices of up to `nrows` rows and `ncols` columns.
     pub(super) fn new(device: &Device, nrows: usize, ncols: usize) -> Result<Self, GpuError> {
         let workspaces = Workspaces { block: device.alloc(0)?, used: 0 };
@@ -248,8 +256,8 @@ impl Scratch {
 }
 
 /// A matrix analysed for one algorithm.
-pub(super) struct AnalysedProduct {
-    matrix: Descriptor,
+pub(super) struct AnalysedProduct<T: Value> {
+    matrix: Descriptor<T>,
     x: Vector,
     y: Vector,
     algorithm: Alg,
@@ -259,16 +267,16 @@ pub(super) struct AnalysedProduct {
     handle: Rc<CusparseHandle>,
 }
 
-impl AnalysedProduct {
+impl<T: Value> AnalysedProduct<T> {
     /// Analyses a matrix. `sizes` are rows, columns and entries, and `layout` has the arrays of
     /// such a matrix with indices in their ranges.
     pub(super) fn new(
         device: &Device,
         handle: Rc<CusparseHandle>,
-        layout: Layout,
+        layout: Layout<T>,
         sizes: [usize; 3],
         algorithm: Algorithm,
-        scratch: &mut Scratch,
+        scratch: &mut Scratch<T>,
     ) -> Result<Self, GpuError> {
         scratch.check(sizes)?;
         let algorithm = match algorithm {
@@ -280,9 +288,9 @@ impl AnalysedProduct {
         };
         let [nrows, ncols, _] = sizes;
         let matrix = Descriptor::new(layout, sizes)?;
-        let x = Vector::new(ncols, address(&scratch.x))?;
-        let y = Vector::new(nrows, address(&scratch.y))?;
-        let one = 1.0f64;
+        let x = Vector::new::<T>(ncols, address(&scratch.x))?;
+        let y = Vector::new::<T>(nrows, address(&scratch.y))?;
+        let one = T::ONE;
         let scalar = ptr::from_ref(&one).cast();
         let mut bytes = 0;
         // SAFETY: (1) handle and descriptors are alive; (2) scalars are on the host, as by default;
@@ -296,7 +304,7 @@ impl AnalysedProduct {
                 x.raw.cast_const(),
                 scalar,
                 y.raw,
-                REAL,
+                real::<T>(),
                 algorithm,
                 &mut bytes,
             )
@@ -314,7 +322,7 @@ impl AnalysedProduct {
                 product.x.raw.cast_const(),
                 scalar,
                 product.y.raw,
-                REAL,
+                real::<T>(),
                 algorithm,
                 address(&product.workspace),
             )
@@ -329,9 +337,9 @@ impl AnalysedProduct {
     /// Issues `y = A x + beta y` and returns.
     pub(super) fn apply(
         &mut self,
-        x: &DeviceBuffer<f64>,
-        beta: f64,
-        y: &mut DeviceBuffer<f64>,
+        x: &DeviceBuffer<T>,
+        beta: T,
+        y: &mut DeviceBuffer<T>,
     ) -> Result<(), GpuError> {
         for (name, expected, found) in [("x", self.x.len, x.len()), ("y", self.y.len, y.len())] {
             if expected != found {
@@ -343,7 +351,7 @@ impl AnalysedProduct {
             self.y.set(address(y))?;
             self.bound = (x.raw(), y.raw());
         }
-        let one = 1.0f64;
+        let one = T::ONE;
         // SAFETY: (1) handle and descriptors are alive; (2) scalars are on the host and read during
         // the call; (3) x and y have the lengths of the descriptors, checked above, and y is
         // borrowed exclusively; (4) the workspace has the size asked for; (5) buffers are freed
@@ -357,7 +365,7 @@ impl AnalysedProduct {
                 self.x.raw.cast_const(),
                 ptr::from_ref(&beta).cast(),
                 self.y.raw,
-                REAL,
+                real::<T>(),
                 self.algorithm,
                 address(&self.workspace),
             )

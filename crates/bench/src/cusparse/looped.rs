@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use sparsebatch_cuda::{Device, GpuError};
+use sparsebatch_cuda::{Device, GpuError, Value};
 use sparsebatch_formats::RaggedCsr;
 use sparsebatch_spmv_gpu::CsrArrays;
 
@@ -12,25 +12,25 @@ use crate::contender::{Multiply, Operand};
 
 /// A batch with each system analysed as a CSR matrix of its own. Its arrays are ranges of those of
 /// the whole batch.
-pub(crate) struct Loop {
-    items: Vec<AnalysedProduct>,
+pub(crate) struct Loop<T: Value> {
+    items: Vec<AnalysedProduct<T>>,
     rows: Vec<usize>,
     cols: Vec<usize>,
     /// Each system's ranges of the last x and y; `bound` holds the addresses of x and y.
-    parts: Vec<(Operand, Operand)>,
+    parts: Vec<(Operand<T>, Operand<T>)>,
     bound: (u64, u64),
     bytes: u64,
 }
 
-impl Loop {
+impl<T: Value> Loop<T> {
     /// Analyses every system of a batch whose arrays are on the device.
     ///
     /// # Errors
     /// An error of the library or the driver.
     pub(crate) fn new(
         library: &CusparseLibrary,
-        batch: &RaggedCsr<f64>,
-        arrays: &CsrArrays<Device, f64>,
+        batch: &RaggedCsr<T>,
+        arrays: &CsrArrays<Device, T>,
     ) -> Result<Self, GpuError> {
         let device: &Device = &library.device;
         let nitems = batch.nitems();
@@ -71,7 +71,7 @@ impl Loop {
             cols: batch.col_offsets().to_vec(),
             parts: Vec::new(),
             bound: (0, 0),
-            bytes: (matrix + 8 * (ncols + 2 * nrows)) as u64,
+            bytes: (matrix + size_of::<T>() * (ncols + 2 * nrows)) as u64,
         })
     }
 
@@ -81,8 +81,8 @@ impl Loop {
     }
 }
 
-impl Multiply for Loop {
-    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError> {
+impl<T: Value> Multiply<T> for Loop<T> {
+    fn multiply(&mut self, x: &Operand<T>, beta: T, y: &mut Operand<T>) -> Result<(), GpuError> {
         if self.bound != (x.raw(), y.raw()) {
             let part = |item: usize| {
                 Ok((

@@ -10,7 +10,7 @@ mod looped;
 
 use std::rc::Rc;
 
-use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError};
+use sparsebatch_cuda::{Device, DeviceBuffer, Executor, GpuError, Value};
 
 use crate::contender::{Multiply, Operand};
 pub(crate) use arrays::HostCsr;
@@ -102,12 +102,12 @@ impl CusparseLibrary {
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
-    pub(crate) fn entries(
+    pub(crate) fn entries<T: Value>(
         &self,
-        matrix: &HostCsr<'_>,
-        values: Option<&DeviceBuffer<f64>>,
+        matrix: &HostCsr<'_, T>,
+        values: Option<&DeviceBuffer<T>>,
         copies: usize,
-    ) -> Result<Vec<Entries>, GpuError> {
+    ) -> Result<Vec<Entries<T>>, GpuError> {
         let device = &self.device;
         let one = |_| {
             let values = match values.filter(|there| copies == 1 && there.len() == matrix.nnz()) {
@@ -123,13 +123,13 @@ impl CusparseLibrary {
     ///
     /// # Errors
     /// [`GpuError::OutOfMemory`].
-    pub(crate) fn of_entries(
+    pub(crate) fn of_entries<T: Value>(
         &self,
-        matrix: &HostCsr<'_>,
+        matrix: &HostCsr<'_, T>,
         format: Format,
-        entries: &[Entries],
-    ) -> Result<Vec<Uploaded>, GpuError> {
-        let one = |Entries { cols, values }: &Entries| {
+        entries: &[Entries<T>],
+    ) -> Result<Vec<Uploaded<T>>, GpuError> {
+        let one = |Entries { cols, values }: &Entries<T>| {
             let starts = match format {
                 Format::Coo => matrix.upload_rows(&self.device)?,
                 Format::Csr | Format::Sell => self.device.upload(matrix.row_ptr())?,
@@ -145,11 +145,11 @@ impl CusparseLibrary {
     /// # Errors
     /// [`GpuError::OutOfMemory`]; [`GpuError::InvalidArgument`] when slices would have too much
     /// padding for a useful comparison.
-    pub(crate) fn in_slices(
+    pub(crate) fn in_slices<T: Value>(
         &self,
-        matrix: &HostCsr<'_>,
+        matrix: &HostCsr<'_, T>,
         copies: usize,
-    ) -> Result<Vec<Uploaded>, GpuError> {
+    ) -> Result<Vec<Uploaded<T>>, GpuError> {
         let (device, slices) = (&self.device, matrix.slices()?);
         let one = |_| {
             let starts = device.upload(slices.starts())?;
@@ -164,14 +164,14 @@ impl CusparseLibrary {
     ///
     /// # Errors
     /// An error of the library or the driver.
-    pub(crate) fn matrix(
+    pub(crate) fn matrix<T: Value>(
         &self,
-        uploaded: &Uploaded,
+        uploaded: &Uploaded<T>,
         algorithm: Algorithm,
-    ) -> Result<Matrix, GpuError> {
+    ) -> Result<Matrix<T>, GpuError> {
         let Uploaded { layout, sizes } = uploaded;
         let [nrows, ncols, _] = *sizes;
-        let bytes = layout.bytes() + 8 * (ncols + 2 * nrows) as u64;
+        let bytes = layout.bytes() + (size_of::<T>() * (ncols + 2 * nrows)) as u64;
         let mut scratch = Scratch::new(&self.device, nrows, ncols)?;
         let (handle, layout) = (Rc::clone(&self.handle), layout.share()?);
         let product =
@@ -180,37 +180,37 @@ impl CusparseLibrary {
     }
 }
 
-fn sizes(matrix: &HostCsr<'_>) -> [usize; 3] {
+fn sizes<T: Value>(matrix: &HostCsr<'_, T>) -> [usize; 3] {
     [matrix.nrows(), matrix.ncols(), matrix.nnz()]
 }
 
 /// Columns and values of a matrix on the device, row by row.
-pub(crate) struct Entries {
+pub(crate) struct Entries<T: Value> {
     cols: DeviceBuffer<i32>,
-    values: DeviceBuffer<f64>,
+    values: DeviceBuffer<T>,
 }
 
 /// A matrix on the device, in a format.
-pub(crate) struct Uploaded {
-    layout: Layout,
+pub(crate) struct Uploaded<T: Value> {
+    layout: Layout<T>,
     sizes: [usize; 3],
 }
 
 /// A matrix on the device, ready to be multiplied.
-pub(crate) struct Matrix {
-    product: AnalysedProduct,
+pub(crate) struct Matrix<T: Value> {
+    product: AnalysedProduct<T>,
     bytes: u64,
 }
 
-impl Matrix {
+impl<T: Value> Matrix<T> {
     /// Fewest bytes that a product moves, padding included.
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Multiply for Matrix {
-    fn multiply(&mut self, x: &Operand, beta: f64, y: &mut Operand) -> Result<(), GpuError> {
+impl<T: Value> Multiply<T> for Matrix<T> {
+    fn multiply(&mut self, x: &Operand<T>, beta: T, y: &mut Operand<T>) -> Result<(), GpuError> {
         self.product.apply(x, beta, y)
     }
 }

@@ -3,9 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use sparsebatch_cuda::Device;
+use sparsebatch_cuda::{Device, Value};
 use sparsebatch_formats::Batch;
-use sparsebatch_peers::Peer;
 use sparsebatch_spmv_gpu::SingleOptions;
 
 use super::{CUSPARSE, Effort, Host, HostSession, Session, Target};
@@ -119,19 +118,29 @@ impl<'a> Bench<'a> {
         self.place.recorder().gap(Gap::new(case, library, configuration, reason))
     }
 
+    /// Compiles the kernels for `options` and values of `T`, if the GPU is measured.
+    ///
+    /// # Errors
+    /// An error of printing.
+    pub(crate) fn compile<T: Value>(
+        &mut self,
+        options: &[SingleOptions],
+    ) -> Result<(), BenchError> {
+        self.gpu().map_or(Ok(()), |session| session.compile::<T>(options))
+    }
+
     /// Compiles the kernels for `options` in f64 and, with `in_f32`, in f32, if the GPU is
     /// measured.
     ///
     /// # Errors
     /// An error of printing.
-    pub(crate) fn compile(
+    pub(crate) fn compile_both(
         &mut self,
         options: &[SingleOptions],
         in_f32: bool,
     ) -> Result<(), BenchError> {
-        let Some(session) = self.gpu() else { return Ok(()) };
-        session.compile::<f64>(options)?;
-        if in_f32 { session.compile::<f32>(options) } else { Ok(()) }
+        self.compile::<f64>(options)?;
+        if in_f32 { self.compile::<f32>(options) } else { Ok(()) }
     }
 
     /// Compiles the kernels that multiply `batches`, if the GPU is measured.
@@ -157,22 +166,6 @@ impl<'a> Bench<'a> {
         let Some(reason) = &target.no_gpu else { return Ok(()) };
         let mut configurations = configurations.into_iter();
         configurations.try_for_each(|name| self.gap("all", OURS, name.as_ref(), reason))
-    }
-
-    /// Records the peers that multiply in f64 only as gaps, where f32 is measured.
-    ///
-    /// # Errors
-    /// As [`Bench::gap`].
-    pub(crate) fn peers_in_f64(&mut self, target: &Target, in_f32: bool) -> Result<(), BenchError> {
-        const REASON: &str = "measured in f64 alone";
-        if !in_f32 {
-            return Ok(());
-        }
-        if target.no_gpu.is_none() {
-            self.gap("all", CUSPARSE, "all, f32", REASON)?;
-        }
-        let crates = Peer::ALL.into_iter().filter(|_| target.host);
-        crates.map(Peer::name).try_for_each(|name| self.gap("all", name, "csr, f32", REASON))
     }
 
     /// Records the matrices of a published table that are not in the folder as gaps.

@@ -272,13 +272,13 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`Session::measure`].
-    pub(crate) fn measure_formats(
+    pub(crate) fn measure_formats<T: Value>(
         &mut self,
         problem: &Problem<'_>,
         prefix: &str,
-        matrix: &HostCsr<'_>,
-        values: Option<&Operand>,
-        operands: &mut Operands,
+        matrix: &HostCsr<'_, T>,
+        values: Option<&Operand<T>>,
+        operands: &mut Operands<T>,
     ) -> Result<(), BenchError> {
         let Some(library) = self.library.clone() else { return Ok(()) };
         let (pace, copies) = (self.pace(problem), operands.copies());
@@ -301,6 +301,7 @@ impl<'a> Session<'a> {
                     })
                 });
                 let label = Label::peer(format!("{prefix}{}", algorithm.name()));
+                let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
                 self.measure(problem, &label, pace, contender, Matrix::bytes_moved)?;
             }
         }

@@ -23,12 +23,17 @@ pub(crate) mod thomas;
 pub mod tuning;
 
 use sparsebatch_formats::{CsrPattern, SellPPattern};
-use sparsebatch_peers::{PlainLoops, SequentialProduct, Thomas};
+use sparsebatch_peers::{PeerProduct, PlainLoops, SequentialProduct, Thomas};
 use sparsebatch_solvers::{Outcome, SolveError, SolveScalar};
 
 /// The precisions of solves.
 pub(crate) trait Real:
-    SolveScalar + PlainLoops + Thomas + SequentialProduct<CsrPattern> + SequentialProduct<SellPPattern>
+    SolveScalar
+    + PlainLoops
+    + Thomas
+    + PeerProduct
+    + SequentialProduct<CsrPattern>
+    + SequentialProduct<SellPPattern>
 {
 }
 
@@ -36,6 +41,7 @@ impl<T> Real for T where
     T: SolveScalar
         + PlainLoops
         + Thomas
+        + PeerProduct
         + SequentialProduct<CsrPattern>
         + SequentialProduct<SellPPattern>
 {

@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use sparsebatch_corpus::List;
-use sparsebatch_cuda::{Device, Executor, GpuError};
+use sparsebatch_cuda::{Device, Executor, GpuError, Value};
 use sparsebatch_formats::accuracy::SpmvReference;
 use sparsebatch_formats::generate::spmv_operands;
-use sparsebatch_formats::{Batch, RaggedCsr};
+use sparsebatch_formats::{Batch, RaggedCsr, Scalar};
 use sparsebatch_spmv_gpu::flexible::{BatchSizes, DeviceBatch, Storage};
 use sparsebatch_spmv_gpu::{
     CsrArrays, CsrSize, FlexibleKernel, FlexibleOptions, FlexiblePlan, PackedKernel, PackedOptions,
     PackedPlan,
 };
 
-pub use super::Size;
 pub use super::cases::Experiment;
 use super::cases::{ProductCase, cases, default_items};
 use super::host_kernels::{self, HostKernel};
 use super::stand_ins;
+pub use super::{Precision, Size};
 use super::{check_names, read_all, wanted};
 use crate::contender::{Contender, Operands};
 use crate::cusparse::{HostCsr, Loop};
@@ -29,6 +29,7 @@ use crate::parallel;
 use crate::phases::Phase::{Checking, Making, Planning, Uploading};
 use crate::phases::timed;
 use crate::session::{Backend, Bench, Costs, Label, Problem, Session, Target};
+use crate::solves::Real;
 use crate::timing::Pace;
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::statistics::median;
@@ -110,6 +111,8 @@ pub struct FlexibleBatch {
     pub items: Option<usize>,
     /// The folder with the small matrices; without it generated matrices replace them.
     pub matrices: Option<PathBuf>,
+    /// The precision of values and vectors.
+    pub precision: Precision,
     /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
@@ -169,7 +172,12 @@ pub fn flexible_batch(
         }
         for case in cases.iter().filter(|case| wanted(&options.cases, &case.name)) {
             match timed(Making, || case.batch(&matrices)) {
-                Ok(batch) => measure(&mut bench, case, batch, &kernels, peers)?,
+                Ok(batch) => match options.precision {
+                    Precision::F64 => measure(&mut bench, case, batch, &kernels, peers)?,
+                    Precision::F32 => {
+                        measure(&mut bench, case, batch.cast::<f32>(), &kernels, peers)?;
+                    }
+                },
                 Err(error) => {
                     bench.gap(&case.name, "all", "all", &format!("not made: {error}"))?;
                 }
@@ -222,10 +230,10 @@ impl Kernels {
 }
 
 /// Measures all contenders on one case.
-fn measure(
+fn measure<T: Real>(
     bench: &mut Bench<'_>,
     case: &ProductCase,
-    batch: RaggedCsr<f64>,
+    batch: RaggedCsr<T>,
     kernels: &Kernels,
     peers: bool,
 ) -> Result<(), BenchError> {
@@ -270,13 +278,13 @@ fn measure(
 }
 
 /// The products of sampled systems of a batch, computed once.
-struct References<'a> {
-    batch: &'a RaggedCsr<f64>,
-    of_items: Vec<(usize, SpmvReference<f64>)>,
+struct References<'a, T> {
+    batch: &'a RaggedCsr<T>,
+    of_items: Vec<(usize, SpmvReference<T>)>,
 }
 
-impl<'a> References<'a> {
-    fn new(batch: &'a RaggedCsr<f64>, x: &[f64]) -> Self {
+impl<'a, T: Scalar> References<'a, T> {
+    fn new(batch: &'a RaggedCsr<T>, x: &[T]) -> Self {
         let (nitems, cols) = (batch.nitems(), batch.col_offsets());
         let step = nitems.div_ceil(CHECKED).max(1);
         let items: Vec<usize> = (0..nitems).step_by(step).chain(nitems.checked_sub(1)).collect();
@@ -287,12 +295,14 @@ impl<'a> References<'a> {
         Self { batch, of_items: parallel::map(items.len(), reference) }
     }
 
-    /// Describes the first error in an answer, if any.
+    /// Describes the first error in an answer, if any. The answer is of `T`, in f64.
     fn wrong(&self, y: &[f64]) -> Option<String> {
         let rows = self.batch.row_offsets();
+        // Converting `T` to f64 and back is exact.
+        let in_type = |y: &[f64]| y.iter().map(|&y| T::from_f64(y)).collect::<Vec<T>>();
         let wrong = |at: usize| {
             let (item, reference) = &self.of_items[at];
-            let (row, error) = reference.error(&y[rows[*item]..rows[*item + 1]])?;
+            let (row, error) = reference.error(&in_type(&y[rows[*item]..rows[*item + 1]]))?;
             Some(format!("item {item}, row {row}: {error}"))
         };
         parallel::map(self.of_items.len(), wrong).into_iter().flatten().next()
@@ -300,9 +310,9 @@ impl<'a> References<'a> {
 }
 
 /// The arrays of a batch on the device, shared by plans and peers.
-type Uploaded = Result<CsrArrays<Device, f64>, GpuError>;
+type Uploaded<T> = Result<CsrArrays<Device, T>, GpuError>;
 
-fn upload(device: &Device, batch: &RaggedCsr<f64>) -> Uploaded {
+fn upload<T: Value>(device: &Device, batch: &RaggedCsr<T>) -> Uploaded<T> {
     Ok(CsrArrays {
         row_ptr: device.upload(batch.row_ptr())?,
         col_idx: device.upload(batch.col_idx())?,
@@ -310,7 +320,7 @@ fn upload(device: &Device, batch: &RaggedCsr<f64>) -> Uploaded {
     })
 }
 
-fn sizes(batch: &RaggedCsr<f64>) -> Vec<CsrSize> {
+fn sizes<T: Scalar>(batch: &RaggedCsr<T>) -> Vec<CsrSize> {
     let patterns = (0..batch.nitems()).map(|item| batch.item(item).pattern());
     let size = |pattern: sparsebatch_formats::CsrPatternRef<'_>| CsrSize {
         nrows: pattern.nrows(),
@@ -346,11 +356,11 @@ fn packed_variants() -> Vec<(String, PackedOptions)> {
 /// Fewest plans whose making is timed.
 const PLANS: usize = 5;
 
-fn ours(
+fn ours<T: Value>(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    (batch, uploaded): (&Batch<f64>, &Uploaded),
-    operands: &mut Operands,
+    (batch, uploaded): (&Batch<T>, &Uploaded<T>),
+    operands: &mut Operands<T>,
     kernels: &[Kernel],
 ) -> Result<(), BenchError> {
     let mut packed = Vec::new();
@@ -360,7 +370,7 @@ fn ours(
     if kernels.contains(&Kernel::PackedVariants) {
         packed.extend(packed_variants());
     }
-    let pace = session.pace(problem);
+    let (pace, useful) = (session.pace(problem), problem.useful_bytes_in::<T>());
     let device = session.device.clone();
     let sizes = match batch {
         Batch::Ragged(ragged) => sizes(ragged),
@@ -385,10 +395,11 @@ fn ours(
             bytes_moved: plan.explain().product_bytes,
             plan_ms: median(&packing),
         };
-        session.measure(problem, &Label::ours(name, automatic), pace, contender, costs)?;
+        let label = Label::ours(name, automatic).in_precision::<T>(useful);
+        session.measure(problem, &label, pace, contender, costs)?;
     }
     // Consecutive kernels with the same storage reuse the batch on the device.
-    let mut left: Vec<DeviceBatch<Device, f64>> = Vec::new();
+    let mut left: Vec<DeviceBatch<Device, T>> = Vec::new();
     for &kernel in FlexibleKernel::ALL {
         if !kernels.contains(&Kernel::Flexible(kernel)) {
             continue;
@@ -408,7 +419,7 @@ fn ours(
             let explain = plan.explain();
             explain.bytes_read + 2 * explain.bytes_written
         };
-        let label = Label::ours(kernel.name(), false);
+        let label = Label::ours(kernel.name(), false).in_precision::<T>(useful);
         let plans = session.measure(problem, &label, pace, contender, bytes)?;
         left = plans.into_iter().flatten().map(FlexiblePlan::into_batch).collect();
     }
@@ -416,11 +427,11 @@ fn ours(
 }
 
 /// Measures cuSPARSE on the batch as one block-diagonal matrix.
-fn blocks(
+fn blocks<T: Value>(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    (batch, uploaded): (&RaggedCsr<f64>, &Uploaded),
-    operands: &mut Operands,
+    (batch, uploaded): (&RaggedCsr<T>, &Uploaded<T>),
+    operands: &mut Operands<T>,
 ) -> Result<(), BenchError> {
     if session.library.is_none() {
         return Ok(());
@@ -436,11 +447,11 @@ fn blocks(
 
 /// Measures cuSPARSE with one call per system, issued one by one and recorded. The cost of the
 /// calls hides the effect of the cache, so there is one copy only.
-fn loops(
+fn loops<T: Value>(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    (batch, uploaded): (&RaggedCsr<f64>, &Uploaded),
-    operands: &mut Operands,
+    (batch, uploaded): (&RaggedCsr<T>, &Uploaded<T>),
+    operands: &mut Operands<T>,
 ) -> Result<(), BenchError> {
     let Some(library) = session.library.clone() else { return Ok(()) };
     let products = (LOOP_LAUNCHES / batch.nitems().max(1)).clamp(1, crate::timing::RECORDED);
@@ -448,8 +459,9 @@ fn loops(
         timed(Planning, || Loop::new(&library, batch, uploaded.as_ref().map_err(GpuError::clone)?));
     for (name, pace) in [("loop csr", Pace::Issued), ("loop csr graph", Pace::Recorded(products))] {
         let contender = plan.map(|plan| Contender::alone(operands, plan));
+        let label = Label::peer(name).in_precision::<T>(problem.useful_bytes_in::<T>());
         let plans = session
-            .measure(problem, &Label::peer(name), pace, contender, |plan| plan.bytes_moved())?;
+            .measure(problem, &label, pace, contender, |plan: &Loop<T>| plan.bytes_moved())?;
         match plans.into_iter().flatten().next() {
             Some(again) => plan = Ok(again),
             None => break,

@@ -8,13 +8,14 @@ use std::str::FromStr;
 use sparsebatch_cpu_ref::{CpuError, CpuScalar, Explain, PlanSource, SpmvPlan};
 use sparsebatch_formats::convert::FromCsr;
 use sparsebatch_formats::{Csr, Matrix, Pattern, RaggedCsr, Scalar};
-use sparsebatch_peers::{Peer, PeerLoop, PeerMatrix, SequentialProduct};
+use sparsebatch_peers::{Peer, PeerLoop, PeerMatrix, PeerProduct, SequentialProduct};
 use sparsebatch_solve_core::{FormatChoice, KernelChoice, SpmvOptions};
 
 use crate::BenchError;
 use crate::cusparse::HostCsr;
 use crate::host_clock::{HostMultiply, HostOperands};
 use crate::session::{Costs, HostSession, Label, Problem, Turn};
+use crate::solves::Real;
 
 /// A format and kernel of products on the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,15 +134,15 @@ impl<P: Pattern, T: SequentialProduct<P>> HostMultiply<T> for Sequential<P, T> {
     }
 }
 
-impl HostMultiply for PeerMatrix {
-    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
-        self.add_product(x, y);
+impl<T: CpuScalar + PeerProduct> HostMultiply<T> for PeerMatrix<T> {
+    fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError> {
+        T::add_product(self, x, y);
         Ok(())
     }
 }
 
-impl HostMultiply for PeerLoop {
-    fn multiply(&mut self, x: &[f64], y: &mut [f64]) -> Result<(), CpuError> {
+impl<T: CpuScalar + PeerProduct> HostMultiply<T> for PeerLoop<T> {
+    fn multiply(&mut self, x: &[T], y: &mut [T]) -> Result<(), CpuError> {
         self.add_products(x, y);
         Ok(())
     }
@@ -244,16 +245,17 @@ pub(super) fn costs<T: Scalar>(problem: &Problem<'_>, plans: &[SpmvPlan<T>]) -> 
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn crates(
+pub(super) fn crates<T: Real>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
     configuration: &str,
-    matrix: &Csr<f64>,
-    operands: &mut HostOperands,
+    matrix: &Csr<T>,
+    operands: &mut HostOperands<T>,
 ) -> Result<(), BenchError> {
     for peer in Peer::ALL {
         let label = Label::of(peer.name(), configuration);
-        let costs = |plans: &[PeerMatrix]| plans[0].bytes_moved().into();
+        let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
+        let costs = |plans: &[PeerMatrix<T>]| plans[0].bytes_moved().into();
         session.measure(problem, &label, operands, |_| Ok(peer.matrix(matrix)), costs)?;
     }
     Ok(())
@@ -264,16 +266,17 @@ pub(super) fn crates(
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn loops(
+pub(super) fn loops<T: Real>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
-    batch: &RaggedCsr<f64>,
-    operands: &mut HostOperands,
+    batch: &RaggedCsr<T>,
+    operands: &mut HostOperands<T>,
 ) -> Result<(), BenchError> {
     for peer in Peer::ALL {
         for (name, threads) in [("loop csr", false), ("loop csr, all threads", true)] {
             let label = Label::of(peer.name(), name);
-            let costs = |plans: &[PeerLoop]| plans[0].bytes_moved().into();
+            let label = label.in_precision::<T>(problem.useful_bytes_in::<T>());
+            let costs = |plans: &[PeerLoop<T>]| plans[0].bytes_moved().into();
             let plan = |_| Ok(PeerLoop::new(peer, batch, threads));
             session.measure(problem, &label, operands, plan, costs)?;
         }
@@ -285,11 +288,11 @@ pub(super) fn loops(
 ///
 /// # Errors
 /// As [`HostSession::measure`].
-pub(super) fn blocks(
+pub(super) fn blocks<T: Real>(
     session: &mut HostSession<'_, '_>,
     problem: &Problem<'_>,
-    batch: &RaggedCsr<f64>,
-    operands: &mut HostOperands,
+    batch: &RaggedCsr<T>,
+    operands: &mut HostOperands<T>,
 ) -> Result<(), BenchError> {
     const NAME: &str = "block-diagonal csr";
     let matrix = HostCsr::block_diagonal(batch).map_err(|error| error.to_string());

@@ -35,6 +35,16 @@ use sparsebatch_rows::solves::families::family_name;
 
 pub use host_kernels::HostKernel;
 
+/// A precision of values and vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Double; systems are solved to a relative residual of 1e-10.
+    #[default]
+    F64,
+    /// Single; systems are solved to a relative residual of 1e-5.
+    F32,
+}
+
 /// Extent of a suite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {

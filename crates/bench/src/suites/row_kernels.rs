@@ -80,8 +80,7 @@ pub fn row_kernels(options: &RowKernels, report: &mut dyn Write) -> Result<Outco
     let mut bench = Bench::start("row-kernels", &target, effort, peers, output, report)?;
     let ended = (|| {
         bench.without_gpu(&target, KERNELS.map(SingleKernel::name))?;
-        bench.compile(&KERNELS.map(SingleOptions::with_kernel), !options.no_f32)?;
-        bench.peers_in_f64(&target, peers && !options.no_f32)?;
+        bench.compile_both(&KERNELS.map(SingleOptions::with_kernel), !options.no_f32)?;
         if options.cases.is_empty() {
             bench.absent_of(List::Mazzucchi.members(), |name| {
                 sources.iter().any(|s| s.name == name)
@@ -160,17 +159,32 @@ impl RowReference {
     }
 }
 
-/// Measures all contenders on one matrix, ours in both precisions.
+/// Measures all contenders on one matrix, in both precisions.
 fn measure(
     bench: &mut Bench<'_>,
     name: &str,
     matrix: &Csr<f64>,
     options: &RowKernels,
 ) -> Result<(), BenchError> {
-    let x: Vec<f64> = operand(matrix.ncols());
+    one_precision(bench, name, "all", matrix, options)?;
+    match options.no_f32 {
+        true => Ok(()),
+        false => one_precision(bench, name, "all, f32", &matrix.cast::<f32>(), options),
+    }
+}
+
+/// Measures all contenders on one matrix; `all` names them where there is no reference.
+fn one_precision<T: Real>(
+    bench: &mut Bench<'_>,
+    name: &str,
+    all: &str,
+    matrix: &Csr<T>,
+    options: &RowKernels,
+) -> Result<(), BenchError> {
+    let x: Vec<T> = operand(matrix.ncols());
     let reference = match timed(Checking, || RowReference::new(matrix, &x)) {
         Ok(reference) => reference,
-        Err(reason) => return bench.gap(name, "all", "all", &reason),
+        Err(reason) => return bench.gap(name, "all", all, &reason),
     };
     let oracle = |y: &[f64]| reference.wrong(y);
     let problem = problem(name, matrix, &oracle);
@@ -186,22 +200,6 @@ fn measure(
             let mut operands = session.operands(&problem, &x);
             host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
         }
-    }
-    if options.no_f32 {
-        return Ok(());
-    }
-    let (matrix, x) = (matrix.cast::<f32>(), operand::<f32>(matrix.ncols()));
-    let reference = match timed(Checking, || RowReference::new(&matrix, &x)) {
-        Ok(reference) => reference,
-        Err(reason) => return bench.gap(name, "all", "all, f32", &reason),
-    };
-    let oracle = |y: &[f64]| reference.wrong(y);
-    let problem = self::problem(name, &matrix, &oracle);
-    if let Some(session) = bench.gpu() {
-        on_gpu(session, &problem, &matrix, &x)?;
-    }
-    if let Some(mut session) = bench.host() {
-        on_host(&mut session, &problem, &matrix, &x)?;
     }
     Ok(())
 }

@@ -6,17 +6,19 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use sparsebatch_cuda::Value;
 use sparsebatch_formats::Csr;
 use sparsebatch_spmv_gpu::{SingleKernel, SingleOptions};
 
-pub use super::Size;
 use super::host_kernels::{self, HostKernel};
 use super::matrices::{MatrixSource, generated, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::stand_ins;
+pub use super::{Precision, Size};
 use super::{check_names, wanted};
 use crate::cusparse::HostCsr;
 use crate::session::{Backend, Bench, Label, Problem, Session, Target};
+use crate::solves::Real;
 use crate::{BenchError, Outcome};
 use sparsebatch_rows::summary::OURS;
 
@@ -137,6 +139,8 @@ pub struct Single {
     pub matrices: Vec<PathBuf>,
     /// Whether the generated matrices are left out.
     pub no_generated: bool,
+    /// The precision of values and vectors.
+    pub precision: Precision,
     /// The devices to measure; when absent the GPU if there is one, else the processor.
     pub backend: Option<Backend>,
     /// Whether cuSPARSE and other crates are left out.
@@ -171,11 +175,21 @@ pub fn single(options: &Single, report: &mut dyn Write) -> Result<Outcome, Bench
             }
         }
         let plans = kernels.iter().filter_map(|kernel| kernel.options());
-        bench.compile(&plans.collect::<Vec<_>>(), false)?;
+        let plans: Vec<_> = plans.collect();
+        match options.precision {
+            Precision::F64 => bench.compile::<f64>(&plans)?,
+            Precision::F32 => bench.compile::<f32>(&plans)?,
+        }
         let is_wanted = |source: &MatrixSource| wanted(&options.cases, &source.name);
         for (source, matrix) in made(&sources, is_wanted, options.size) {
             match matrix {
-                Ok(matrix) => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
+                Ok(matrix) => match options.precision {
+                    Precision::F64 => measure(&mut bench, &source.name, &matrix, &kernels, peers)?,
+                    Precision::F32 => {
+                        let matrix = matrix.cast::<f32>();
+                        measure(&mut bench, &source.name, &matrix, &kernels, peers)?;
+                    }
+                },
                 Err(error) => {
                     bench.gap(&source.name, "all", "all", &format!("not read: {error}"))?;
                 }
@@ -210,10 +224,10 @@ pub fn for_each_matrix(
 }
 
 /// Measures all contenders on one matrix.
-fn measure(
+fn measure<T: Real>(
     bench: &mut Bench<'_>,
     name: &str,
-    matrix: &Csr<f64>,
+    matrix: &Csr<T>,
     kernels: &[Configuration],
     peers: bool,
 ) -> Result<(), BenchError> {
@@ -236,10 +250,10 @@ fn measure(
 }
 
 /// Measures our kernels and cuSPARSE.
-fn on_gpu(
+fn on_gpu<T: Value>(
     session: &mut Session<'_>,
     problem: &Problem<'_>,
-    made: &OneMatrix<'_, f64>,
+    made: &OneMatrix<'_, T>,
     kernels: &[Configuration],
 ) -> Result<(), BenchError> {
     let view = made.matrix.view();

@@ -12,10 +12,10 @@ use sparsebatch_solvers::{
     SpmvOptions,
 };
 
-pub use super::Size;
 pub use super::chunks::ChunksExperiment;
 pub use super::gpus::GpusExperiment;
 use super::solver_cases::{SolverCase, SystemSource, cases, others};
+pub use super::{Precision, Size};
 use super::{chunks, gpus};
 use crate::phases::Phase::Making;
 use crate::phases::timed;
@@ -34,16 +34,6 @@ pub(super) const FLOOR: f64 = 4.0;
 
 /// Most rows of a system that one block of the GPU solves as a whole.
 const ROWS_OF_BLOCK: usize = 4096;
-
-/// A precision of values and vectors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Double, solved to a relative residual of 1e-10.
-    #[default]
-    F64,
-    /// Single, solved to a relative residual of 1e-5.
-    F32,
-}
 
 /// Options of the suite.
 #[derive(Clone, Debug, Default)]

@@ -91,8 +91,7 @@ pub fn sell_p(options: &SellP, report: &mut dyn Write) -> Result<Outcome, BenchE
         bench.without_gpu(&target, names.chain(OTHERS.map(|kernel| kernel.to_string())))?;
         let kernels = shapes.iter().take(1).map(|shape| shape.options());
         let kernels = kernels.chain(OTHERS.map(SingleOptions::with_kernel));
-        bench.compile(&kernels.collect::<Vec<_>>(), !options.no_f32)?;
-        bench.peers_in_f64(&target, peers && !options.no_f32)?;
+        bench.compile_both(&kernels.collect::<Vec<_>>(), !options.no_f32)?;
         if options.cases.is_empty() {
             bench
                 .absent_of(List::SellP.members(), |name| sources.iter().any(|s| s.name == name))?;
@@ -146,11 +145,27 @@ impl Padding {
     }
 }
 
-/// Measures all contenders on one matrix, ours in both precisions.
+/// Measures all contenders on one matrix, in both precisions.
 fn measure(
     bench: &mut Bench<'_>,
     name: &str,
     matrix: &Csr<f64>,
+    shapes: &[Shape],
+    options: &SellP,
+) -> Result<(), BenchError> {
+    one_precision(bench, name, matrix, shapes, options)?;
+    match options.no_f32 {
+        true => Ok(()),
+        false => {
+            one_precision(bench, name, &matrix.cast::<f32>(), &in_f32(shapes, options), options)
+        }
+    }
+}
+
+fn one_precision<T: Real>(
+    bench: &mut Bench<'_>,
+    name: &str,
+    matrix: &Csr<T>,
     shapes: &[Shape],
     options: &SellP,
 ) -> Result<(), BenchError> {
@@ -169,18 +184,6 @@ fn measure(
             let mut operands = session.operands(&problem, &made.x);
             host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
         }
-    }
-    if options.no_f32 {
-        return Ok(());
-    }
-    let matrix = matrix.cast::<f32>();
-    let made = OneMatrix::new(name, &matrix);
-    let shapes = in_f32(shapes, options);
-    if let Some(session) = bench.gpu() {
-        on_gpu(session, &made, &shapes)?;
-    }
-    if let Some(mut session) = bench.host() {
-        on_host(&mut session, &made, &shapes)?;
     }
     Ok(())
 }

@@ -73,8 +73,7 @@ pub fn throughput(options: &Throughput, report: &mut dyn Write) -> Result<Outcom
             cases().map(|case| case.experiment).collect();
         experiments.dedup();
         bench.without_gpu(&target, contenders(&experiments, options))?;
-        bench.compile(&kernels(&experiments, options), !options.no_f32)?;
-        bench.peers_in_f64(&target, peers && !options.no_f32)?;
+        bench.compile_both(&kernels(&experiments, options), !options.no_f32)?;
         if target.host && experiments.iter().any(|one| one.has_gathers()) {
             let reason = "a processor reads x through its caches";
             bench.gap("all", OURS, "cpu-csr, x not cached", reason)?;

@@ -65,7 +65,7 @@ fn on_host_by(experiment: ThroughputExperiment, options: &Throughput) -> Vec<Hos
     if named.is_empty() { experiment.host_kernels() } else { named }
 }
 
-/// Measures all contenders on one matrix, ours in both precisions.
+/// Measures all contenders on one matrix, in both precisions.
 pub(super) fn measure(
     bench: &mut Bench<'_>,
     case: &ThroughputCase,
@@ -73,33 +73,18 @@ pub(super) fn measure(
     options: &Throughput,
 ) -> Result<(), BenchError> {
     one_precision(bench, case, matrix, options)?;
-    if !options.no_f32 {
-        let matrix = timed(Making, || matrix.cast::<f32>());
-        one_precision(bench, case, &matrix, options)?;
-    }
-    if options.no_peer {
+    if options.no_f32 {
         return Ok(());
     }
-    let made = made(case, matrix);
-    let oracle = |y: &[f64]| made.wrong(y);
-    let problem = made.problem(&oracle);
-    if let Some(session) = bench.gpu() {
-        let mut operands = session.operands(&problem, &made.x)?;
-        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, None, &mut operands)?;
-    }
-    if let Some(mut session) = bench.host() {
-        let mut operands = session.operands(&problem, &made.x);
-        host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
-    }
-    Ok(())
+    let matrix = timed(Making, || matrix.cast::<f32>());
+    one_precision(bench, case, &matrix, options)
 }
 
 fn made<'m, T: Scalar>(case: &'m ThroughputCase, matrix: &'m Csr<T>) -> OneMatrix<'m, T> {
     OneMatrix::new(&case.name, matrix).of(case.experiment.name())
 }
 
-/// Measures our kernels on one matrix.
+/// Measures our kernels and, unless they are left out, the peers on one matrix.
 fn one_precision<T: Real>(
     bench: &mut Bench<'_>,
     case: &ThroughputCase,
@@ -107,11 +92,20 @@ fn one_precision<T: Real>(
     options: &Throughput,
 ) -> Result<(), BenchError> {
     let made = made(case, matrix);
+    let oracle = |y: &[f64]| made.wrong(y);
+    let problem = made.problem(&oracle);
     if let Some(session) = bench.gpu() {
         on_gpu(session, case.experiment, &made, options)?;
+        let mut operands = session.operands(&problem, &made.x)?;
+        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
+        session.measure_formats(&problem, "", &host, None, &mut operands)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, case.experiment, &made, options)?;
+        if !options.no_peer {
+            let mut operands = session.operands(&problem, &made.x);
+            host_kernels::crates(&mut session, &problem, "csr", matrix, &mut operands)?;
+        }
     }
     Ok(())
 }
