@@ -27,6 +27,31 @@ __device__ __forceinline__ T load(const T* address) {
     return __ldg(address);
 }
 
+// As load, but leaves no copy in the multiprocessor's cache: for data that is read once, a whole
+// line at a time, beside data that is gathered through that cache.
+#if defined(SPARSEBATCH_EMU)
+template <typename T>
+__device__ __forceinline__ T load_once(const T* address) {
+    return *address;
+}
+#else
+__device__ __forceinline__ i32 load_once(const i32* address) {
+    i32 value;
+    asm volatile("ld.global.nc.L1::no_allocate.s32 %0, [%1];" : "=r"(value) : "l"(address));
+    return value;
+}
+__device__ __forceinline__ float load_once(const float* address) {
+    float value;
+    asm volatile("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(value) : "l"(address));
+    return value;
+}
+__device__ __forceinline__ double load_once(const double* address) {
+    double value;
+    asm volatile("ld.global.nc.L1::no_allocate.f64 %0, [%1];" : "=d"(value) : "l"(address));
+    return value;
+}
+#endif
+
 // Returns the pointer, opaque to the compiler: accesses at constant offsets from it use it as the
 // base address, and not sums shared with accesses through other pointers.
 template <typename T>
@@ -122,9 +147,8 @@ __device__ __forceinline__ V scaled_row(V alpha, V sum, V beta, const V* y) {
 // The sum of the products of x with the entries k, k + stride, ... before end. The constructor
 // requests columns and values of UNROLL entries. sum() requests their elements of x and the next
 // UNROLL columns, then the elements of x for these with their values, so that each further UNROLL
-// entries cost one more memory access in sequence. PADDED: an entry with a negative column is not
-// multiplied, and beyond the first UNROLL entries its value is not read.
-template <typename V, u32 UNROLL, bool PADDED = false>
+// entries cost one more memory access in sequence.
+template <typename V, u32 UNROLL>
 struct StridedSum {
     u32 k, end, stride;
     const i32* col_idx;
@@ -152,16 +176,13 @@ struct StridedSum {
 #pragma unroll
             for (u32 u = 0; u < UNROLL; ++u) {
                 operands[u] = columns[u] >= 0 ? x[columns[u]] : V(0);
-                if constexpr (PADDED) {
-                    factors[u] = columns[u] >= 0 ? factors[u] : V(0);
-                }
             }
 #pragma unroll
             for (u32 u = 0; u < UNROLL; ++u) {
                 const u32 next = k + (UNROLL + u) * stride;
                 columns[u] = next < end ? load(col_idx + next) : -1;
             }
-            // Entries past the end, and padding, add 0 times 0.
+            // Entries past the end add 0 times 0.
 #pragma unroll
             for (u32 u = 0; u < UNROLL; ++u) {
                 sums[u % 2] += factors[u] * operands[u];
@@ -169,11 +190,82 @@ struct StridedSum {
 #pragma unroll
             for (u32 u = 0; u < UNROLL; ++u) {
                 const u32 next = k + (UNROLL + u) * stride;
-                const bool is_entry = PADDED ? columns[u] >= 0 : next < end;
-                factors[u] = is_entry ? load(values + next) : V(0);
+                factors[u] = next < end ? load(values + next) : V(0);
             }
         }
         return sums[0] + sums[1];
+    }
+};
+
+// The sum of the products of x with the slots of a row in a padded format, STRIDE apart, or any
+// stride if STRIDE is 0. The slots of the rows of a warp lie side by side. The constructor requests
+// columns and values of UNROLL slots; a step requests their elements of x and the columns and values
+// of the next UNROLL, none of which waits for another. A slot with a negative column is padding, is
+// not multiplied, and ends the row where it is the last of UNROLL.
+template <typename V, u32 UNROLL, u32 STRIDE>
+struct SlotSum {
+    const i32* col_idx;
+    const V* values;
+    u64 stride;
+    u32 left;
+    i32 columns[UNROLL];
+    V factors[UNROLL];
+    V sums[2] = {};
+
+    __device__ __forceinline__ SlotSum(const i32* __restrict__ first_column,
+                                       const V* __restrict__ first_value, u32 width,
+                                       u64 any_stride = 0)
+        : col_idx(first_column), values(first_value), stride(any_stride), left(width) {
+        request_columns(true);
+        request_values(true);
+    }
+
+    // Whether a step is left.
+    __device__ __forceinline__ bool goes_on() const {
+        return left > 0 && columns[0] >= 0;
+    }
+
+    __device__ __forceinline__ void step(const V* x) {
+        V operands[UNROLL];
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            operands[u] = columns[u] >= 0 ? x[columns[u]] : V(0);
+            factors[u] = columns[u] >= 0 ? factors[u] : V(0);
+        }
+        const bool is_wanted = columns[UNROLL - 1] >= 0;
+        left = left > UNROLL ? left - UNROLL : 0;
+        col_idx += UNROLL * apart();
+        values += UNROLL * apart();
+        request_columns(is_wanted);
+        // Padding adds 0 times 0.
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            sums[u % 2] += factors[u] * operands[u];
+        }
+        request_values(is_wanted);
+    }
+
+    __device__ __forceinline__ V sum() const {
+        return sums[0] + sums[1];
+    }
+
+  private:
+    __device__ __forceinline__ u64 apart() const {
+        return STRIDE != 0 ? STRIDE : stride;
+    }
+
+    __device__ __forceinline__ void request_columns(bool is_wanted) {
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            columns[u] = is_wanted && u < left ? load_once(col_idx + u * apart()) : -1;
+        }
+    }
+
+    __device__ __forceinline__ void request_values(bool is_wanted) {
+#pragma unroll
+        for (u32 u = 0; u < UNROLL; ++u) {
+            factors[u] = is_wanted && u < left ? load_once(values + u * apart()) : V(0);
+        }
     }
 };
 

@@ -8,6 +8,7 @@ use sparsebatch_cuda::testing::device_or_skip;
 use sparsebatch_cuda::{Executor, GpuError, Value};
 use sparsebatch_formats::accuracy::assert_spmv_close;
 use sparsebatch_formats::convert::HybWidth;
+use sparsebatch_formats::generate::rng;
 use sparsebatch_formats::{Csr, Scalar};
 use sparsebatch_spmv_gpu::{BalancedRows, SingleKernel, SingleOptions, SinglePlan};
 use sparsebatch_testing::{csr_integers, random_vector};
@@ -129,6 +130,20 @@ fn some_matrices<T: Scalar>() -> Vec<Csr<T>> {
     all
 }
 
+/// Numbers of rows for which the two multiprocessors of the emulation multiply a matrix in slices by
+/// different kernels if its columns lie anywhere: up to 1,536 rows, up to 3,072, and more.
+const SLICED_ROWS: [usize; 3] = [1_501, 2_990, 3_203];
+
+/// Rows of 0 to 69 entries anywhere in 40,000 columns; those of a larger matrix begin with those of
+/// a smaller one.
+fn scattered<T: Scalar>(nrows: usize) -> Csr<T> {
+    from_columns(nrows, 40_000, |row, _| {
+        let length = if row % 7 == 3 { row % 20 } else { 40 + row % 30 };
+        let key = rng::key(5, row as u64);
+        (0..length).map(|k| (40_000.0 * rng::keyed(key, k as u64)) as usize).collect()
+    })
+}
+
 #[test]
 fn all_kernels_agree_with_the_oracle() {
     let executor = Emulator::new(Order::Forward);
@@ -140,6 +155,13 @@ fn all_kernels_agree_with_the_oracle() {
             check_exact(&executor, &a, &options).unwrap();
         }
     }
+    let sell = SingleOptions::with_kernel(SingleKernel::Sell);
+    for options in [sell.clone(), sell.sort_window(Some(64)).max_fill(1e9)] {
+        for nrows in SLICED_ROWS {
+            check_exact(&executor, &scattered::<f64>(nrows), &options).unwrap();
+            check_exact(&executor, &scattered::<f32>(nrows), &options).unwrap();
+        }
+    }
     // All instances listed for the emulation must have been launched.
     let launched = executor.launched();
     for listed in kernel_emu::registered().unwrap() {
@@ -148,6 +170,32 @@ fn all_kernels_agree_with_the_oracle() {
             let expression = expression.replace(',', ", ");
             assert!(launched.contains(&format!("{module}.cu: {expression}")), "{listed}");
         }
+    }
+}
+
+#[test]
+fn kernels_of_slices_sum_a_row_up_in_one_order() {
+    let executor = Emulator::new(Order::Forward);
+    let [small, middle, large] = SLICED_ROWS;
+    let a = with_reals(scattered::<f64>(large));
+    let x = random_vector::<f64>(a.ncols(), 3);
+    let first_rows = |nrows: usize| {
+        let nnz = a.row_ptr()[nrows] as usize;
+        let (row_ptr, col_idx) = (a.row_ptr()[..=nrows].to_vec(), a.col_idx()[..nnz].to_vec());
+        Csr::try_new(nrows, a.ncols(), row_ptr, col_idx, a.values()[..nnz].to_vec()).unwrap()
+    };
+    let options = SingleOptions::with_kernel(SingleKernel::Sell);
+    let product_of = |nrows: usize| {
+        let matrix = first_rows(nrows);
+        let mut plan = SinglePlan::new(&executor, matrix.view(), &options).unwrap();
+        product(&executor, &mut plan, 1.0, &x, 0.0, &vec![0.0; nrows])
+    };
+
+    let all = product_of(large);
+
+    assert_spmv_close(a.view(), &x, &all);
+    for nrows in [small, middle] {
+        assert!(product_of(nrows) == all[..nrows], "{nrows} rows");
     }
 }
 

@@ -8,13 +8,14 @@ mod adaptive;
 mod coo;
 mod csr;
 mod padded;
+mod sell_kernel;
 
 pub(super) use adaptive::AdaptiveKernel;
 pub(super) use coo::DeviceCoo;
 pub(super) use csr::{BalancedKernel, DeviceCsr, RowKernel};
 pub(super) use padded::{DIA_ROUND, DeviceDia, DeviceEll, DeviceSell};
 
-use sparsebatch_cuda::{Executor, GpuError, KernelKey, LaunchConfig, Module, Value};
+use sparsebatch_cuda::{DeviceInfo, Executor, GpuError, KernelKey, LaunchConfig, Module, Value};
 
 /// `BLOCK_THREADS` of the kernels.
 const BLOCK_THREADS: u32 = 256;
@@ -49,7 +50,11 @@ fn linear(threads: u64, block: u32) -> Option<LaunchConfig> {
 /// As [`linear`], with blocks of at most `largest` threads. Where there are few threads, blocks
 /// shrink down to a warp, so that every multiprocessor gets some.
 fn spread<E: Executor>(executor: &E, threads: u64, largest: u32) -> Option<LaunchConfig> {
-    let enough = u64::from(executor.info().multiprocessors) * SPREAD_BLOCKS;
+    spread_over(executor.info(), threads, largest)
+}
+
+fn spread_over(info: &DeviceInfo, threads: u64, largest: u32) -> Option<LaunchConfig> {
+    let enough = u64::from(info.multiprocessors) * SPREAD_BLOCKS;
     let mut block = largest;
     while block > WARP_THREADS && threads.div_ceil(block.into()) < enough {
         block /= 2;

@@ -4,6 +4,7 @@
 use sparsebatch_formats::{DiaPattern, EllPattern, Pattern, SellPPattern};
 
 use super::super::kernels;
+use super::sell_kernel::SellKernel;
 use super::{BLOCK_THREADS, Product, ROW_BLOCK_THREADS, WARP_THREADS, instance, spread};
 use sparsebatch_cuda::{Args, Executor, GpuError, KernelKey, LaunchConfig, Value};
 
@@ -136,14 +137,10 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         assert_eq!((pattern.slice_size(), pattern.threads_per_row()), (WARP_THREADS as usize, 1));
         let in_order = pattern.row_perm().iter().enumerate().all(|(k, &row)| k == row as usize);
         let row_perm = (!in_order).then(|| executor.upload(pattern.row_perm())).transpose()?;
-        let config = spread(executor, pattern.nrows() as u64, ROW_BLOCK_THREADS);
-        Self::upload(
-            executor,
-            pattern,
-            values,
-            (instance::<T>(&kernels::SELL, "sell"), config),
-            row_perm,
-        )
+        let info = executor.info();
+        let kernel = SellKernel::of::<T>(info, pattern);
+        let launch = (kernel.key::<T>(), kernel.config(info, pattern.nrows()));
+        Self::upload(executor, pattern, values, launch, row_perm)
     }
 
     /// For `sellp`: a block per slice.
@@ -203,13 +200,13 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         };
         args.input(&self.col_idx).input(&self.values).scalar(product.alpha).input(product.x);
         args.scalar(product.beta).output(product.y);
-        // SAFETY: 1. The arguments are the parameters of `sell` and of `sellp`. 2. The arrays are
-        // those of a validated SELL-P pattern and the vectors fit it. For sell it has slices of 32
-        // rows and one thread per row, and there is a thread per row in whole warps; sellp always
-        // gets a permutation, and the launch has a block per slice, a thread per row and slot and a
-        // value of shared memory per thread. 3. The arrays were uploaded by the executor of the
-        // plan and `args` borrows them. 4. Only y is written, and it overlaps nothing else. 5. Both
-        // kernels wait for the launch ahead.
+        // SAFETY: 1. The arguments are the parameters of the kernels of `sell.cu` and of `sellp`. 2.
+        // The arrays are those of a validated SELL-P pattern and the vectors fit it. For sell it
+        // has slices of 32 rows and one thread per row, and there is a thread per row in whole
+        // warps; sellp always gets a permutation, and the launch has a block per slice, a thread
+        // per row and slot and a value of shared memory per thread. 3. The arrays were uploaded by
+        // the executor of the plan and `args` borrows them. 4. Only y is written, and it overlaps
+        // nothing else. 5. All kernels wait for the launch ahead.
         unsafe { product.executor.launch(&self.key, config, &mut args) }
     }
 }
