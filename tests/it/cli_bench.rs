@@ -258,8 +258,7 @@ fn throughput_is_measured_on_the_cpu_in_both_precisions() {
     let experiment = |row: &Value| row["experiment"].as_str().unwrap().to_owned();
     assert!(rows.iter().all(|row| ["fig1", "fig11"].contains(&experiment(row).as_str())));
     for library in ["sprs", "faer", "nalgebra-sparse"] {
-        assert_eq!((count(&rows, library, "f64"), count(&rows, library, "f32")), (1, 0));
-        assert_eq!(reason(&gaps, library, "csr, f32"), "measured in f64 alone");
+        assert_eq!((count(&rows, library, "f64"), count(&rows, library, "f32")), (1, 1));
     }
     for name in ["axpy unaligned", "csr-vector", "dia", "plain csr-vector, x not cached"] {
         assert_eq!(reason(&gaps, "sparsebatch", name), "left out by --backend cpu");
@@ -270,6 +269,28 @@ fn throughput_is_measured_on_the_cpu_in_both_precisions() {
     let named = folder.run(&[&suite[..], &named, &["--json"]].concat()).json();
     assert_eq!(named["rows"].as_array().unwrap().len(), 1, "{named}");
     assert_eq!(named["rows"][0]["configuration"], "cpu-dia");
+}
+
+#[test]
+fn one_matrix_and_batches_are_measured_in_the_precision_that_is_asked_for() {
+    let folder = Folder::new();
+    let on_cpu = ["--size", "small", "--backend", "cpu", "--output", "rows.jsonl"];
+    let single = ["bench", "single", "--case", "banded 4", "--kernel", "cpu-csr"];
+    let batch =
+        ["bench", "flexible-batch", "--case", "balanced 8", "--items", "4", "--kernel", "cpu-csr"];
+    for (suite, of_a_crate) in [(&single[..], 1), (&batch[..], 3)] {
+        for (precision, other) in [("f32", "f64"), ("f64", "f32")] {
+            let done = folder.run(&[suite, &on_cpu, &["--precision", precision]].concat());
+
+            assert_eq!(done.code, 0, "{}", done.stderr);
+            let [rows, _] = lines(&folder, "rows.jsonl");
+            rows.iter().for_each(assert_row);
+            for (library, expected) in [("sparsebatch", 1), ("faer", of_a_crate)] {
+                let found = [precision, other].map(|precision| count(&rows, library, precision));
+                assert_eq!(found, [expected, 0], "{library} {precision}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -317,7 +338,7 @@ fn products_by_rows_are_measured_on_the_cpu_beside_other_crates() {
         assert_eq!(count(&rows, "sparsebatch", precision), 2 * (1 + 3 * 2), "{precision}");
     }
     assert!(rows.iter().any(|row| row["configuration"] == "cpu-csr-i, 1 thread"));
-    assert_eq!(count(&rows, "faer", "f64"), 2);
+    assert_eq!((count(&rows, "faer", "f64"), count(&rows, "faer", "f32")), (2, 2));
     for kernel in ["csr-scalar", "csr-unrolled", "csr-vector", "csr-tile", "auto"] {
         assert_eq!(reason(&gaps, "sparsebatch", kernel), "left out by --backend cpu");
     }
