@@ -1,7 +1,8 @@
 //! The peer of products and of banded solves: cuSPARSE, loaded at run time.
 //!
-//! `banded/` has solvers of tridiagonal and pentadiagonal systems. For products `arrays.rs` converts matrices to its formats, `ffi.rs` has its calls and all the unsafe code,
-//! `looped.rs` makes one call per system.
+//! `banded/` has solvers of tridiagonal and pentadiagonal systems. For products `arrays.rs` converts
+//! matrices to its formats, `ffi.rs` has its calls and all the unsafe code, `looped.rs` makes one
+//! call per system.
 
 mod arrays;
 mod banded;

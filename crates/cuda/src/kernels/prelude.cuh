@@ -27,8 +27,8 @@ __device__ __forceinline__ T load(const T* address) {
     return __ldg(address);
 }
 
-// As load, but leaves no copy in the multiprocessor's cache: for data that is read once, a whole
-// line at a time, beside data that is gathered through that cache.
+// As load, with the hint to leave no copy in the L1 cache: for data that is read once, a whole line
+// at a time, beside data that is gathered through that cache.
 #if defined(SPARSEBATCH_EMU)
 template <typename T>
 __device__ __forceinline__ T load_once(const T* address) {
@@ -198,10 +198,10 @@ struct StridedSum {
 };
 
 // The sum of the products of x with the slots of a row in a padded format, STRIDE apart, or any
-// stride if STRIDE is 0. The slots of the rows of a warp lie side by side. The constructor requests
-// columns and values of UNROLL slots; a step requests their elements of x and the columns and values
-// of the next UNROLL, none of which waits for another. A slot with a negative column is padding, is
-// not multiplied, and ends the row where it is the last of UNROLL.
+// stride if STRIDE is 0; entries come before padding. The slots of the rows of a warp lie side by
+// side. The constructor requests columns and values of UNROLL slots; a step requests their elements
+// of x and the columns and values of the next UNROLL, none of which waits for another. A slot with
+// a negative column is padding, is not multiplied, and ends the row where it is the last of UNROLL.
 template <typename V, u32 UNROLL, u32 STRIDE>
 struct SlotSum {
     const i32* col_idx;

@@ -130,8 +130,8 @@ fn some_matrices<T: Scalar>() -> Vec<Csr<T>> {
     all
 }
 
-/// Numbers of rows for which the two multiprocessors of the emulation multiply a matrix in slices by
-/// different kernels if its columns lie anywhere: up to 1,536 rows, up to 3,072, and more.
+/// Numbers of rows for which the two multiprocessors of the emulation multiply a matrix in slices
+/// by different kernels if its columns lie anywhere: up to 1,536 rows, up to 3,072, and more.
 const SLICED_ROWS: [usize; 3] = [1_501, 2_990, 3_203];
 
 /// Rows of 0 to 69 entries anywhere in 40,000 columns; those of a larger matrix begin with those of

@@ -28,11 +28,11 @@
 //! 2026-11-20, those of `ell` and `sell` to ones of 2026-12-01: products in double precision, timed
 //! 100 in a graph, with operands that are not in the cache. Launches overlap by programmatic
 //! dependent launch: the start of a product is hidden behind the end of the product before, so
-//! `launch` is less than for a product alone. The example `single_choice` of the bench crate prints
-//! all constants anew from a file of rows. On another card, all rows shift alike to first order, and
-//! only comparisons matter. Gathers of `csr-scalar` and `csr-unrolled` count as if neighbouring rows
-//! gathered from neighbouring columns: where they do not, as with four entries a row in any of
-//! 131,072 columns, `csr-unrolled` is expected to take 4.3 us and takes 7.4, `sell` 6.0.
+//! `launch` is less than for a product alone. The example `single_choice` of the bench crate
+//! prints all constants anew from a file of rows. On another card, all rows shift alike to first
+//! order, and only comparisons matter. Gathers of `csr-scalar` and `csr-unrolled` count as if
+//! neighbouring rows gathered from neighbouring columns: where they do not, as with four entries a
+//! row in any of 131,072 columns, `csr-unrolled` is expected to take 4.3 us and takes 7.4.
 
 use super::Family;
 

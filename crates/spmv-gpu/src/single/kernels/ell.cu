@@ -10,8 +10,8 @@ constexpr u32 UNROLL = 8;
 // accesses coalesce. A slot with a negative column is padding, is not multiplied, and, as the last
 // of UNROLL, ends the row. Bell & Garland 2009, ELL.
 //
-// Per slot up to the end of the row, rounded up to UNROLL, or twice that where it is a multiple:
-// reads a column and a value; per entry gathers from x. Per row: reads y unless beta is 0, writes y.
+// Reads columns and values of the slots of a row up to the first multiple of UNROLL beyond its last
+// entry, or to width; per entry gathers from x. Per row: reads y unless beta is 0, writes y.
 // - col_idx, values: width*nrows < 2^31 slots, columns in 0..ncols or -1, entries before padding in
 //   each row.
 // - x: ncols; y: nrows, overlaps nothing else.

@@ -5,20 +5,20 @@
 // with a negative column is padding, is not multiplied, and, as the last of UNROLL, ends the row.
 // Kreutzer et al. 2014, SELL-C-sigma with C = 32, doi 10.1137/130930352.
 //
-// Per slot up to the end of the row, rounded up to UNROLL, or twice that where it is a multiple:
-// reads a column and a value; per entry gathers from x. Per row: reads its row_perm if rows were
-// sorted and, unless beta is 0, y; writes y.
+// Reads columns and values of the slots of a row up to the first multiple of UNROLL beyond its last
+// entry, or to the end of the slice; per entry gathers from x. Per row: reads its row_perm if rows
+// were sorted and, unless beta is 0, y; writes y.
 // - slice_ptr: ceil(nrows/32) + 1 starts from 0, never decreasing multiples of 32, below 2^31.
 // - row_perm: a permutation of 0..nrows, or null for the identity.
-// - col_idx: columns in 0..ncols or -1, entries before padding in each row, padding in rows that the
-//   last slice lacks.
+// - col_idx: columns in 0..ncols or -1, entries before padding in each row, padding in rows that
+//   the last slice lacks.
 // - x: ncols; y: nrows, overlaps nothing else.
 // - One-dimensional blocks of whole warps, a thread per row in the grid.
 // - No atomics: bitwise repeatable.
 //
-// The launch behind begins when the rows of this one are done. Where it begins earlier its blocks
-// take the places that are free first, so that a multiprocessor may get half as many again as
-// another one.
+// The launch behind begins when a warp of every block of this one has done its rows. Where it
+// begins earlier its blocks take the places that are free first, so that some multiprocessors get
+// more blocks than others.
 
 constexpr u32 BLOCK_THREADS = 128;
 // The same for sell_in_step.
@@ -36,9 +36,9 @@ __device__ __forceinline__ SlotSum<V, UNROLL, WARP_THREADS> slots_of(
     return SlotSum<V, UNROLL, WARP_THREADS>(col_idx + first, values + first, width);
 }
 
-// sell: UNROLL slots of a thread are under way at once, and the more there are, the fewer blocks are
-// resident on a multiprocessor: 6, which leaves 80 registers per thread, or 12, which leaves 40. At
-// most BLOCK_THREADS threads of a block. No shared memory and no barriers.
+// sell: UNROLL slots of a thread are under way at once. The more there are, the fewer blocks are
+// resident on a multiprocessor: 6, which leaves 80 registers per thread, or 12, which leaves 40.
+// At most BLOCK_THREADS threads of a block. No shared memory and no barriers.
 template <typename V, u32 UNROLL>
 __global__ void __launch_bounds__(BLOCK_THREADS, UNROLL > 4 ? 6 : 12)
     sell(u32 nrows, const i32* __restrict__ slice_ptr, const i32* __restrict__ row_perm,
@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, UNROLL > 4 ? 6 : 12)
 
 // sell_in_step: as sell, for large matrices of long rows whose columns lie anywhere. The warps of a
 // block, which fills a multiprocessor, meet after every few steps: rows that advance together along
-// x gather from the same part of it, which the cache holds. STEP_BLOCK_THREADS threads of a block.
+// x gather from the same part of it, which the cache holds. STEP_BLOCK_THREADS threads of a block;
+// at least one row.
 constexpr u32 STEP_SLOTS = 4;
 constexpr u32 STEPS_APART = 4;
 
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(STEP_BLOCK_THREADS, 1)
                  const V* x, V beta, V* __restrict__ y) {
     const u64 place = grid_thread();
     const bool is_row = place < nrows;
-    // Threads without a row have that of the last one, but no slots.
+    // Threads without a row request slots of the last slice and do not use them.
     const u64 own = is_row ? place : u64(nrows) - 1;
     auto slots = slots_of<V, STEP_SLOTS>(own, slice_ptr, col_idx, values);
     const u32 row = row_perm == nullptr ? u32(own) : load(row_perm + own);

@@ -200,8 +200,8 @@ impl<E: Executor, T: Value> DeviceSell<E, T> {
         };
         args.input(&self.col_idx).input(&self.values).scalar(product.alpha).input(product.x);
         args.scalar(product.beta).output(product.y);
-        // SAFETY: 1. The arguments are the parameters of the kernels of `sell.cu` and of `sellp`. 2.
-        // The arrays are those of a validated SELL-P pattern and the vectors fit it. For sell it
+        // SAFETY: 1. The arguments are the parameters of the kernels of `sell.cu` and of `sellp`.
+        // 2. The arrays are those of a validated SELL-P pattern and the vectors fit it. For sell it
         // has slices of 32 rows and one thread per row, and there is a thread per row in whole
         // warps; sellp always gets a permutation, and the launch has a block per slice, a thread
         // per row and slot and a value of shared memory per thread. 3. The arrays were uploaded by

@@ -12,9 +12,9 @@ const STEP_BLOCK_THREADS: u32 = 1024;
 const RESIDENT_BLOCKS: [u64; 2] = [6, 12];
 /// Most slots of a row for which four of a thread under way are enough.
 const FEW_SLOTS: usize = 8;
-/// Fewest slots of a row for which it pays that the warps of a block advance together: measured on
-/// an NVIDIA H200 with columns anywhere, where rows of 16 take the same time and rows of 64 0.86 of
-/// it, those of 256 rows 0.55 in f64 and 0.45 in f32.
+/// Fewest slots of a row for which it pays that the warps of a block advance together. Measured on
+/// an NVIDIA H200 with 262,144 rows and columns, which lie anywhere, beside [`SellKernel::Eight`]:
+/// rows of 16 take the same time, in f64 rows of 64 0.88 of it and rows of 256 0.53.
 const MANY_SLOTS: usize = 32;
 
 /// How the rows of slices are summed up, in one order of additions.
@@ -33,7 +33,9 @@ impl SellKernel {
     /// slots each under way, those hide the latency. Of larger matrices whose columns lie anywhere
     /// the rows should gather from the same part of x at the same time: all of them are resident
     /// with four slots each, or else long rows advance together. Where neighbouring rows gather
-    /// from neighbouring columns, only short rows gain by more threads.
+    /// from neighbouring columns, only short rows gain by more threads. Rows of very different
+    /// length were not measured for [`SellKernel::InStep`], whose blocks last as long as their
+    /// longest slice.
     pub(super) fn of<T: Value>(info: &DeviceInfo, pattern: &SellPPattern) -> Self {
         let nrows = pattern.nrows() as u64;
         let resident = |blocks| {
@@ -72,8 +74,8 @@ impl SellKernel {
     }
 }
 
-/// Whether the rows of most slices gather from a sector of x of their own for each entry, judged by
-/// a sample of slices; `columns` is the number of values in a sector.
+/// Whether the rows of a slice gather from more sectors of x than half of their entries, in a
+/// sample of slices; `columns` is the number of values in a sector.
 fn is_scattered(pattern: &SellPPattern, columns: usize) -> bool {
     const SAMPLES: usize = 64;
     let step = pattern.nslices().div_ceil(SAMPLES).max(1);
