@@ -267,6 +267,25 @@ impl<'a> Session<'a> {
         Ok(explained)
     }
 
+    /// Measures cuSPARSE on one matrix as [`Session::measure_formats`] does, with vectors of its own,
+    /// which are made only if the library was found.
+    ///
+    /// # Errors
+    /// As [`Session::measure`].
+    pub(crate) fn measure_peer_of<T: Value>(
+        &mut self,
+        problem: &Problem<'_>,
+        matrix: View<'_, CsrPattern, T>,
+        x: &[T],
+    ) -> Result<(), BenchError> {
+        if self.library.is_none() {
+            return Ok(());
+        }
+        let mut operands = self.operands(problem, x)?;
+        let host = HostCsr::single(matrix.pattern(), matrix.values());
+        self.measure_formats(problem, "", &host, None, &mut operands)
+    }
+
     /// Measures every format and algorithm of cuSPARSE on one matrix, if the library was found.
     /// With one copy, the values may be on the device already.
     ///

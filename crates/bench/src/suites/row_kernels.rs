@@ -20,7 +20,6 @@ use super::host_kernels::{self, HostKernel};
 use super::matrices::{MatrixSource, made, with_files};
 use super::one_matrix::operand;
 use super::{check_names, wanted};
-use crate::cusparse::HostCsr;
 use crate::phases::Phase::Checking;
 use crate::phases::timed;
 use crate::session::{Backend, Bench, HostSession, Label, Problem, Session, Target};
@@ -190,9 +189,7 @@ fn one_precision<T: Real>(
     let problem = problem(name, matrix, &oracle);
     if let Some(session) = bench.gpu() {
         on_gpu(session, &problem, matrix, &x)?;
-        let mut operands = session.operands(&problem, &x)?;
-        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, None, &mut operands)?;
+        session.measure_peer_of(&problem, matrix.view(), &x)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, &problem, matrix, &x)?;

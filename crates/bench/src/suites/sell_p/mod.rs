@@ -22,7 +22,6 @@ use super::host_kernels::{self, HostKernel};
 use super::matrices::{MatrixSource, laplacians, made, with_files};
 use super::one_matrix::OneMatrix;
 use super::{check_names, wanted};
-use crate::cusparse::HostCsr;
 use crate::session::{Backend, Bench, HostSession, Label, Session, Target};
 use crate::solves::Real;
 use crate::{BenchError, Outcome};
@@ -174,9 +173,7 @@ fn one_precision<T: Real>(
     let problem = made.problem(&oracle);
     if let Some(session) = bench.gpu() {
         on_gpu(session, &made, shapes)?;
-        let mut operands = session.operands(&problem, &made.x)?;
-        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, None, &mut operands)?;
+        session.measure_peer_of(&problem, matrix.view(), &made.x)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, &made, shapes)?;

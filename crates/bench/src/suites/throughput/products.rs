@@ -11,7 +11,6 @@ use super::cases::{ThroughputCase, ThroughputExperiment};
 use super::ffi::{Gather, gather_key};
 use crate::BenchError;
 use crate::contender::Contender;
-use crate::cusparse::HostCsr;
 use crate::phases::Phase::{Making, Planning};
 use crate::phases::timed;
 use crate::session::{Bench, HostSession, Label, Session};
@@ -96,9 +95,7 @@ fn one_precision<T: Real>(
     let problem = made.problem(&oracle);
     if let Some(session) = bench.gpu() {
         on_gpu(session, case.experiment, &made, options)?;
-        let mut operands = session.operands(&problem, &made.x)?;
-        let host = HostCsr::single(matrix.view().pattern(), matrix.values());
-        session.measure_formats(&problem, "", &host, None, &mut operands)?;
+        session.measure_peer_of(&problem, matrix.view(), &made.x)?;
     }
     if let Some(mut session) = bench.host() {
         on_host(&mut session, case.experiment, &made, options)?;
